@@ -1,0 +1,5 @@
+"""``python -m kappa`` is ``kappa``."""
+
+from kappa.cli import main
+
+main()

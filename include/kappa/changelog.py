@@ -1,0 +1,173 @@
+"""Changelogs: the whole state written once, and folded back into tables.
+
+A changelog is a compacted topic with every update of a table; a null value deletes its key. Each record names the slice
+that changed the key in header ``seq``; the marker of a slice, sent in the same transaction, vouches for all up to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.encoding import changelog_records
+from kappa.errors import DataLossError, LedgerError
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets
+from kappa.runtime.faults import crash_point
+from kappa.runtime.ledger import LedgerRow
+from kappa.slices import EpochRun, marker
+from kappa.topology import Table, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.runtime.broker import Broker
+
+#: Rows of the baseline that go into one Kafka transaction.
+BASELINE_ROWS = 100_000
+
+_TOPIC = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    # A fold that takes a day must still see every tombstone.
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "segment.ms": str(3600 * 1000),
+    "max.message.bytes": str(8 << 20),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """The last marker of an epoch.
+
+    Attributes:
+        seq: the slice up to which the changelog is complete.
+        end: offsets from which the next slice is read.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        topic_ids: ids of the source topics.
+        code: content hash of the code that ran the slice.
+        topology_version: its author's word for it.
+        sends: whether the slice sent its topic outputs.
+    """
+
+    seq: int
+    end: Offsets
+    max_timestamps: dict[str, dict[int, int]]
+    topic_ids: dict[str, str]
+    code: str
+    topology_version: str
+    sends: str
+
+
+def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
+    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow."""
+    if paths.markers not in broker.topics(paths.markers):
+        return None
+    found = broker.last_record(paths.markers, 0)
+    if found is None or found[1] is None:
+        return None
+    content: dict[str, Any] = json.loads(found[1])
+    times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content.pop("max_timestamps").items()}
+    return Marker(**{**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
+
+
+def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
+    """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
+    for table in topology.tables:
+        broker.create_topic(paths.changelog(table.name), partitions=partitions, config=_TOPIC)
+    broker.create_topic(paths.markers, partitions=1, config=_TOPIC)
+
+
+def write_baseline(run: EpochRun) -> LedgerRow:
+    """Write the whole state to the changelogs, close it with a marker, and put it on record.
+
+    Idempotent. A crash in the middle leaves records without a marker; the topics are then made anew, since a key that
+    was deleted in between would otherwise stay in them.
+
+    Raises:
+        LedgerError: the epoch has no sender.
+        StaleWriterError: another driver claimed the epoch.
+    """
+    state = run.ledger.state()
+    committed = state.committed
+    if committed is None or run.sender is None:
+        raise LedgerError("A baseline needs a seeded epoch and a sender.")
+    if run.marker_seq < committed.seq:
+        names = [run.paths.changelog(table.name) for table in run.topology.tables]
+        if names and any(offset for _, offset in run.broker.high_watermarks(names).items()):
+            run.ledger.check_claim(run.writer)
+            partitions = run.broker.partitions(names[0])
+            run.broker.delete_topics(names)
+            create_topics(run.broker, run.topology, run.paths, partitions)
+            run.sender.init()
+        for table in run.topology.tables:
+            for rows in _chunks(run, table, committed.delta_versions[f"tables/{table.name}"]):
+                run.ledger.check_claim(run.writer)
+                run.sender.send(changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position)
+                crash_point("baseline.chunk", committed.seq)
+        run.sender.send([marker(run, committed.seq, state.position, committed.max_timestamps, "held")], state.position)
+        run.marker_seq = committed.seq
+        crash_point("baseline.marker", committed.seq)
+    return run.ledger.append(LedgerRow(kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code))
+
+
+def fold(session: SparkSession, bootstrap_servers: str, broker: Broker, paths: EpochPaths, table: Table, upto_seq: int) -> DataFrame:
+    """The rows that a changelog holds, in the table's schema: the newest of each key, deleted keys left out.
+
+    Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
+
+    Args:
+        session: Spark.
+        bootstrap_servers: Kafka brokers.
+        broker: Kafka's administration.
+        paths: the epoch whose changelog it is.
+        table: the table.
+        upto_seq: slice of the marker; records of later slices are not vouched for.
+
+    Raises:
+        DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+    """
+    from pyspark.sql import functions as F
+
+    topic = paths.changelog(table.name)
+    if topic not in broker.topics(topic):
+        raise DataLossError(f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic)
+    start, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
+    raw = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: list(end.partitions(topic))}))
+        .option("startingOffsets", start.to_json())
+        .option("endingOffsets", end.to_json())
+        .option("includeHeaders", "true")
+        .load()
+        .select("key", "value", "offset", F.expr("CAST(CAST(element_at(filter(headers, h -> h.key = 'seq'), 1).value AS STRING) AS BIGINT)").alias("seq"))
+    )
+    late = raw.where(F.col("seq") > upto_seq).count()
+    if late:
+        raise DataLossError(f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.", topic=topic)
+    newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")
+    columns = ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
+    return newest.select(F.from_json(F.col("value").cast("string"), columns, {"mode": "FAILFAST"}).alias("row")).select("row.*")
+
+
+def _chunks(run: EpochRun, table: Table, delta_version: int) -> Iterator[Any]:
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    names = ", ".join(f'"{column.name}"' for column in table.columns)
+    found = DeltaTable(run.paths.table(table.name), version=delta_version)
+    batches: list[pa.RecordBatch] = []
+    for batch in QueryBuilder().register("t", found).execute(f"SELECT {names} FROM t"):
+        batches.append(pa.record_batch(batch))
+        if sum(b.num_rows for b in batches) >= BASELINE_ROWS:
+            yield pa.Table.from_batches(batches)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches)
+
+

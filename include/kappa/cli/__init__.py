@@ -1,0 +1,41 @@
+"""The command line: ``kappa --help``.
+
+What changes something is a dry run unless ``--execute`` is given. Exit codes: 0 done, 1 refused or verdict failed,
+2 usage, 3 a dependency is unreachable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from kappa.cli import moves, reads, replays, stack
+from kappa.errors import KappaError
+
+app = typer.Typer(
+    name="kappa",
+    help="Change the code of a running stream, recompute its history beside it, prove it, swap it over, and back.",
+    epilog="What changes something is a dry run unless --execute is given. Exit codes: 0 done, 1 refused, 2 usage, 3 unreachable.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+for module in (stack, reads, replays, moves):
+    module.register(app)
+
+
+def main() -> None:
+    """Run a command; an error becomes one message on standard error and an exit code."""
+    try:
+        app()
+    except KappaError as error:
+        if "--json" in sys.argv:
+            print(json.dumps({"error": type(error).__name__, "message": str(error), "data": error.data}, default=str))
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+__all__ = ["app", "main"]

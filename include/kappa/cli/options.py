@@ -1,0 +1,74 @@
+"""Options that several commands share, and how answers are printed."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from kappa.config import Config
+from kappa.replay.offsets import Offsets
+
+Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
+Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
+Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait and show progress, or return at once. Ctrl-C only ends the waiting.")]
+
+
+def config() -> Config:
+    """Settings of this process."""
+    return Config.from_env()
+
+
+def actor() -> str:
+    """Who runs the command, for the history."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "unknown"
+
+
+def say(lines: str | Iterable[str]) -> None:
+    """Print lines for people."""
+    for line in [lines] if isinstance(lines, str) else lines:
+        typer.echo(line)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON."""
+    typer.echo(json.dumps(plain(value), indent=2))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it."""
+    if isinstance(value, Offsets):
+        return value.as_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def dry(what: str, command: str) -> None:
+    """Say what would be done, and how to have it done."""
+    say([f"Would {what}.", f"Nothing was changed. To do it: {command} --execute"])
+
+
+def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
+    """Print rows in columns."""
+    cells = [[str(cell) if cell is not None else "-" for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

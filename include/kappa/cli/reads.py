@@ -1,0 +1,147 @@
+"""Commands that only look."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kappa import control, registry, serving
+from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs
+from kappa.runtime.ledger import Ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (topologies, status, lag, diff, certify, history, query, path):
+        app.command()(command)
+
+
+def topologies(json: Json = False) -> None:
+    """List the deployed topologies, and say which files are broken and why."""
+    chosen = config()
+    good, broken = registry.topologies(chosen.topologies)
+    epochs = Epochs(chosen.lake)
+    rows = [
+        {
+            "name": topology.name, "version": topology.version, "live_epoch": epochs.record(topology.name).live,
+            "sources": [source.topic for source in topology.sources], "tables": [t.name for t in topology.tables],
+            "outputs": [*(a.name for a in topology.appends), *(t.name for t in topology.topics)],
+        }
+        for topology in good.values()
+    ]  # fmt: skip
+    if json:
+        say_json({"topologies": rows, "broken": {str(file): str(error) for file, error in broken.items()}})
+    else:
+        table([[r["name"], r["version"], r["live_epoch"], ", ".join(r["sources"]), ", ".join([*r["tables"], *r["outputs"]])] for r in rows], ["topology", "version", "live epoch", "reads", "keeps and emits"])  # type: ignore[arg-type]
+        say(f"broken: {error}" for error in broken.values())
+    if broken:
+        raise typer.Exit(1)
+
+
+def status(topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None, json: Json = False) -> None:
+    """Show the epochs of a topology, how far they are, and their drivers."""
+    chosen = config()
+    names = [topology] if topology else Epochs(chosen.lake).topologies()
+    found = [control.status(chosen, name) for name in names]
+    if json:
+        say_json(found)
+        return
+    rows = [
+        [s.topology, p.epoch, "live" if p.is_live else p.stage, p.verdict, p.driver.state, p.driver.seq, p.driver.heartbeat_at and f"{p.driver.heartbeat_at:%H:%M:%S}", p.driver.message]
+        for s in found for p in s.epochs
+    ]  # fmt: skip
+    table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
+    if not rows:
+        say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
+
+
+def lag(topology: Topology, json: Json = False) -> None:
+    """Show for each partition how far the live epoch is behind the log."""
+    chosen = config()
+    epoch = serving.resolve(chosen, topology)
+    rows = _lag(chosen.bootstrap_servers, Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state().position)
+    if json:
+        say_json({"topology": topology, "epoch": epoch, "partitions": rows, "lag": sum(row["lag"] for row in rows)})
+        return
+    table([list(row.values()) for row in rows], ["topic", "partition", "committed", "stable end", "high watermark", "lag"])
+    say(f"epoch {epoch}: {sum(row['lag'] for row in rows):,} offsets behind")
+
+
+def diff(topology: Topology, epoch: Annotated[int | None, typer.Option(help="The candidate; by default the one being built, or the live one.")] = None, json: Json = False) -> None:
+    """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when a check failed."""
+    report = control.diff(config(), topology, epoch)
+    if json:
+        typer.echo(report.to_json())
+    else:
+        say(report.render())
+    if report.verdict == "failed":
+        raise typer.Exit(1)
+
+
+def certify(topology: Topology, json: Json = False) -> None:
+    """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
+    certificate = control.certify(config(), topology)
+    if json:
+        typer.echo(certificate.to_json())
+    else:
+        say(certificate.render())
+    if not certificate.complete:
+        raise typer.Exit(1)
+
+
+def history(topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None, json: Json = False) -> None:
+    """Show every event on record: who did what to which epoch, when and why."""
+    events = control.history(config(), topology)
+    if json:
+        say_json(events)
+        return
+    table([[e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.reason] for e in events], ["n", "at", "topology", "epoch", "event", "actor", "reason"])
+
+
+def query(
+    topology: Topology,
+    name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
+    where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
+    order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
+    limit: Annotated[int, typer.Option(help="Most rows to show.")] = 20,
+    epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
+    seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
+    json: Json = False,
+) -> None:
+    """Show rows of a served table, as of one slice: never half of one."""
+    snapshot = serving.snapshot(config(), topology, epoch=epoch, seq=seq)
+    rows = snapshot.rows(name, where, order_by=order_by, limit=limit)
+    if json:
+        say_json({"epoch": snapshot.epoch, "seq": snapshot.seq, "position": snapshot.position, "rows": [plain(row) for row in rows.to_pylist()]})
+        return
+    table([list(row.values()) for row in rows.to_pylist()], rows.column_names)
+    say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
+
+
+def path(topology: Topology, name: Annotated[str, typer.Argument(help="A table or append output.")], json: Json = False) -> None:
+    """Print where the live Delta table of a name is now, for readers that only know paths."""
+    snapshot = serving.snapshot(config(), topology)
+    found, version = snapshot.place(name)
+    if json:
+        say_json({"path": found, "delta_version": version, "epoch": snapshot.epoch, "seq": snapshot.seq})
+    else:
+        say(found)
+
+
+def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
+    with Broker(bootstrap_servers) as broker:
+        stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
+    return [
+        {
+            "topic": topic, "partition": partition, "committed": position.get(topic, partition) or 0, "stable_end": end,
+            "high_watermark": high.get(topic, partition), "lag": end - (position.get(topic, partition) or 0),
+        }
+        for (topic, partition), end in stable.items()
+    ]  # fmt: skip
+
+

@@ -1,0 +1,155 @@
+"""Commands that plan and run replays and rebuilds."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kappa import control
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.watch import watch
+from kappa.errors import RefusedError, UsageError
+from kappa.replay.explain import explain as explain_plan
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
+
+ToEarliestOption = Annotated[bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")]
+ToDatetimeOption = Annotated[str | None, typer.Option("--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z.")]
+FromSavepointOption = Annotated[str | None, typer.Option("--from-savepoint", help="From a commit of the live epoch: its slice number, or a time.")]
+SeedOption = Annotated[str | None, typer.Option("--seed", help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with the start.")]
+AllowOption = Annotated[list[str] | None, typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated.")]
+SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (plan, explain, replay, rebuild):
+        app.command()(command)
+
+
+def plan(
+    topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", json: Json = False,
+) -> None:  # fmt: skip
+    """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    typer.echo(made.to_json()) if json else say(explain_plan(made))
+    if made.is_refused:
+        raise typer.Exit(1)
+
+
+def explain(file: Annotated[Path, typer.Argument(help="A plan, as `kappa plan --json` printed it.", exists=True, dir_okay=False)]) -> None:
+    """Explain a plan that was written to a file: exactly the stages that its driver would run."""
+    say(explain_plan(ReplayPlan.from_json(file.read_text())))
+
+
+def replay(
+    topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", execute: Execute = False,
+    wait: Wait = True, json: Json = False,
+) -> None:  # fmt: skip
+    """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    if not json:
+        say(explain_plan(made))
+    if not execute:
+        typer.echo(made.to_json()) if json else dry(f"build epoch {made.epoch}", f"kappa replay {topology} ...")
+        if made.is_refused:
+            raise typer.Exit(1)
+        return
+    _run(made, reason, wait, json)
+
+
+def rebuild(
+    topology: Topology,
+    from_changelog: Annotated[bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")] = False,
+    reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
+) -> None:  # fmt: skip
+    """Rebuild the tables of a topology from its changelog, without running any of its logic again.
+
+    With a live epoch on record the result is a candidate like any other. After the lake was lost it goes live, from the
+    offsets of the last marker; append outputs cannot come back this way.
+    """
+    if not from_changelog:
+        raise UsageError("Say what to rebuild from: --from-changelog.")
+    chosen = config()
+    request = control.rebuild_request(chosen, topology, actor=actor(), reason=reason or "rebuild")
+    made = control.plan(chosen, request)
+    if not json:
+        say(explain_plan(made))
+    if not execute:
+        typer.echo(made.to_json()) if json else dry(f"rebuild {topology} into epoch {made.epoch}", f"kappa rebuild {topology} --from-changelog")
+        if made.is_refused:
+            raise typer.Exit(1)
+        return
+    if made.live_epoch is None and isinstance(request.start, FromMarker) and request.start.epoch is not None:
+        control.fence(chosen, topology, request.start.epoch)
+        made = control.plan(chosen, request)  # what the fenced writer committed last counts
+    _run(made, reason or "rebuild", wait, json)
+
+
+def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
+    if made.is_refused:
+        raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in made.refusals])
+    chosen = config()
+    epoch = control.replay(chosen, made, actor=actor(), reason=reason)
+    if not wait:
+        say_json({"epoch": epoch}) if json else say(f"Epoch {epoch} is being built; follow it with: kappa status {made.topology}")
+        return
+    last = watch(chosen, made.topology, epoch, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+    if json:
+        say_json(last)
+        return
+    if last.is_live:
+        say(f"Epoch {epoch} is live.")
+        return
+    say(control.diff(chosen, made.topology, epoch).render())
+    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
+    if last.verdict == "failed":
+        raise typer.Exit(1)
+
+
+def _plan(
+    topology: str, to_earliest: bool, to_datetime: str | None, from_savepoint: str | None, seed: str | None, allow: list[str] | None,
+    slice_records: int | None, reason: str,
+) -> ReplayPlan:  # fmt: skip
+    chosen = config()
+    request = ReplayRequest(
+        topology=topology, start=_start(to_earliest, to_datetime, from_savepoint), seed=_seed(seed), reason=reason, actor=actor(),
+        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records,
+    )  # fmt: skip
+    return control.plan(chosen, request)
+
+
+def _start(to_earliest: bool, to_datetime: str | None, from_savepoint: str | None) -> Start:
+    given = [name for name, value in (("--to-earliest", to_earliest), ("--to-datetime", to_datetime), ("--from-savepoint", from_savepoint)) if value]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other: a replay has one start.")
+    if to_datetime:
+        return ToDatetime(at=_time(to_datetime))
+    if from_savepoint:
+        return FromSavepoint(seq=int(from_savepoint)) if re.fullmatch(r"\d+", from_savepoint) else FromSavepoint(at=_time(from_savepoint))
+    return ToEarliest()
+
+
+def _seed(text: str | None) -> Seed | None:
+    if text is None:
+        return None
+    try:
+        return Seed(text)
+    except ValueError as error:
+        raise UsageError(f"--seed {text!r} is none of {[seed.value for seed in Seed]}.") from error
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
+    if found.tzinfo is None:
+        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
+    return found.astimezone(UTC)

@@ -1,0 +1,115 @@
+"""Settings, parsed once at the edge into a frozen object."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from kappa.errors import ConfigError
+
+PREFIX = "KAPPA_"
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Where everything is and how drivers run.
+
+    Attributes:
+        lake: root of the lake, a local path or an object store URL.
+        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
+        topologies: folder whose ``*.py`` files declare topologies.
+        home: local working files: logs, process ids, extracted code. Never the only copy of anything.
+        cache: downloaded jars, shared by all checkouts of one user.
+        spark_master: Spark master of the drivers.
+        spark_conf: further Spark settings of the drivers.
+        slice_records: most offsets that one slice may span.
+        trigger_seconds: least time between the starts of two live slices.
+        heartbeat_seconds: time between two heartbeats of a driver.
+        stale_seconds: age at which a heartbeat no longer counts.
+        handover_seconds: how long an old driver waits for a new one before it goes on by itself.
+        arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
+        attempts: how often a slice is tried before the epoch is stuck.
+    """
+
+    lake: str
+    bootstrap_servers: str
+    topologies: Path
+    home: Path
+    cache: Path
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    slice_records: int = 500_000
+    trigger_seconds: float = 1.0
+    heartbeat_seconds: float = 2.0
+    stale_seconds: float = 15.0
+    handover_seconds: float = 120.0
+    arrow_rows: int = 500_000
+    attempts: int = 3
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:
+        """Read ``KAPPA_*`` variables, then ``<home>/stack.json``, then the defaults.
+
+        Raises:
+            ConfigError: a variable or key is unknown or malformed; the message names the nearest known one.
+        """
+        env = os.environ if environ is None else environ
+        given = {
+            key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)
+        }
+        given.pop("crash_after", None)  # read by kappa.runtime.faults alone
+        home = Path(given.get("home", Path.cwd() / ".kappa")).absolute()
+        stack = home / "stack.json"
+        written = json.loads(stack.read_text()) if stack.is_file() else {}
+        values: dict[str, Any] = {
+            "lake": str(home / "lake"),
+            "bootstrap_servers": "127.0.0.1:9092",
+            "topologies": str(_REPOSITORY / "include" / "topologies"),
+            "cache": str(Path.home() / ".cache" / "kappa"),
+            **written,
+            **given,
+            "home": str(home),
+        }
+        return cls(**{name: _parse(name, value) for name, value in values.items()})
+
+    def to_env(self) -> dict[str, str]:
+        """The variables from which :meth:`from_env` makes an equal object."""
+        return {
+            PREFIX + item.name.upper(): _render(getattr(self, item.name))
+            for item in fields(self)
+        }
+
+
+def _render(value: Any) -> str:
+    return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
+
+
+def _parse(name: str, value: Any) -> Any:
+    kinds = {item.name: item.type for item in fields(Config)}
+    if name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1)
+        hint = f" Did you mean {PREFIX}{near[0].upper()}?" if near else ""
+        raise ConfigError(f"Unknown setting {PREFIX}{name.upper()}.{hint}", name=name)
+    kind = kinds[name]
+    try:
+        if kind == "Path":
+            return Path(value).absolute()
+        if kind == "int":
+            return int(value)
+        if kind == "float":
+            return float(value)
+        if kind == "str":
+            return str(value)
+        parsed = json.loads(value) if isinstance(value, str) else value
+        return {str(key): str(item) for key, item in parsed.items()}
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{PREFIX}{name.upper()}={value!r} is not a valid {kind}: {error}.", name=name, value=value
+        ) from error

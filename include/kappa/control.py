@@ -1,0 +1,545 @@
+"""What people and schedulers can do to a topology: start, stop, plan, replay, cut over, roll back, abort, retire.
+
+Free functions over the record of epochs and the ledgers; none needs a JVM. Each is idempotent, and whatever is interrupted
+in the middle is finished by calling it again. The work itself is done by drivers, which find what to do on record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import (
+    IllegalTransitionError,
+    KappaError,
+    MoveRefusedError,
+    RefusedError,
+    UnknownEpochError,
+    UnknownTopologyError,
+)
+from kappa.lake import EpochPaths, code_file, plan_file
+from kappa.proof import certificate_of
+from kappa.replay.certificate import Certificate
+from kappa.replay.offsets import Offsets
+from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
+from kappa.replay.stages import Stage
+from kappa.replay.verdict import DiffReport
+from kappa.runtime import code as code_store
+from kappa.runtime import heartbeat
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.runtime.launcher import launch
+from kappa.runtime.ledger import Ledger
+from kappa.survey import last_live_marker, survey
+
+#: How long a launched driver may take to its first heartbeat before it counts as not started.
+LAUNCH_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverStatus:
+    """The driver of an epoch, from its heartbeat.
+
+    Attributes:
+        topology: the topology.
+        epoch: the epoch.
+        state: ``running``, ``stuck``, ``stopped``, ``dead`` or ``never`` (started).
+        pid: its process on ``host``.
+        host: where it runs.
+        heartbeat_at: last heartbeat, UTC.
+        seq: last committed slice.
+        role: ``live`` or ``candidate``.
+        message: what it is doing.
+        records_per_second: rate of its last slice.
+    """
+
+    topology: str
+    epoch: int
+    state: str
+    pid: int | None = None
+    host: str | None = None
+    heartbeat_at: datetime | None = None
+    seq: int | None = None
+    role: str | None = None
+    message: str = ""
+    records_per_second: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is there, also when it is stuck and waits."""
+        return self.state in ("running", "stuck")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far an epoch is.
+
+    Attributes:
+        topology: the topology.
+        epoch: the epoch.
+        stage: the stage it reached.
+        done: offsets processed of the plan's bulk work.
+        total: offsets of the plan's bulk work.
+        records_per_second: rate of the last slice.
+        seconds_left: of the bulk work, at that rate.
+        verdict: of the verification, once there is one.
+        is_live: whether readers get this epoch.
+        is_caught_up: whether it follows the live epoch and can take over.
+        driver: its driver.
+    """
+
+    topology: str
+    epoch: int
+    stage: Stage
+    done: int
+    total: int
+    records_per_second: float | None
+    seconds_left: float | None
+    verdict: str | None
+    is_live: bool
+    is_caught_up: bool
+    driver: DriverStatus
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
+        share = f" {100 * self.done / self.total:.0f} %" if self.total else ""
+        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        return f"epoch {self.epoch} {self.stage}{share}{rate}{left}: {self.driver.message or self.driver.state}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyStatus:
+    """A topology and its epochs.
+
+    Attributes:
+        topology: its name.
+        live: the live epoch.
+        epochs: progress of each epoch, oldest first.
+    """
+
+    topology: str
+    live: int | None
+    epochs: tuple[Progress, ...]
+
+
+def start(config: Config, topology: str, *, actor: str, reason: str = "start") -> int:
+    """See to it that a topology is live and its driver runs.
+
+    A topology that was never live gets its first epoch, from the beginning of its topics. Otherwise the live epoch's
+    driver is started with the code that the epoch recorded: new code comes by a replay.
+
+    Returns:
+        The live epoch, or the one that will be.
+
+    Raises:
+        RefusedError: the first epoch cannot be planned.
+    """
+    epochs = Epochs(config.lake)
+    record = epochs.record(topology)
+    if record.live is None and record.candidate is None:
+        request = ReplayRequest(topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records)
+        return replay(config, plan(config, request), actor=actor, reason=reason)
+    epoch = record.live if record.live is not None else record.candidate.epoch  # type: ignore[union-attr]  # one of both is there
+    _want(epochs, topology, epoch, actor, reason)
+    ensure_driver(config, topology, epoch)
+    return epoch
+
+
+def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> int:
+    """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary.
+
+    Returns:
+        The epoch.
+    """
+    epochs = Epochs(config.lake)
+    record = epochs.record(topology)
+    chosen = epoch if epoch is not None else _live_of(record)
+    if record.epoch(chosen).is_wanted:
+        epochs.add(topology, chosen, "stop", actor=actor, reason=reason)
+    return chosen
+
+
+def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """Start an epoch's driver unless one has a fresh heartbeat; return when it beats.
+
+    Idempotent; when two do it at once, one of the two drivers finds the claim taken and ends without having done anything.
+
+    Raises:
+        UnknownEpochError: there is no such epoch.
+        KappaError: the driver ended before its first heartbeat; the message names its log.
+    """
+    status = driver_status(config, topology, epoch)
+    if status.is_running:
+        return status
+    record = Epochs(config.lake).record(topology).epoch(epoch)
+    # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
+    pid = launch(config, topology, epoch, record.code)
+    born = heartbeat.process_start(pid)
+    deadline = time.monotonic() + LAUNCH_SECONDS
+    while time.monotonic() < deadline:
+        status = driver_status(config, topology, epoch)
+        if status.is_running:
+            return status
+        if not heartbeat.is_process(pid, born):
+            status = driver_status(config, topology, epoch)
+            if status.is_running or status.state == "stopped":
+                return status
+            from kappa.runtime.launcher import log_file
+
+            raise KappaError(f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.", topology=topology, epoch=epoch)
+        time.sleep(0.1)
+    return driver_status(config, topology, epoch)
+
+
+def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The driver of an epoch, from its heartbeat."""
+    beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+    if beat is None:
+        return DriverStatus(topology=topology, epoch=epoch, state="never")
+    state = beat.state if beat.state == "stopped" or beat.is_fresh(clock.now(), config.stale_seconds) else "dead"
+    return DriverStatus(
+        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at, seq=beat.seq, role=beat.role,
+        message=beat.message, records_per_second=beat.records_per_second,
+    )  # fmt: skip
+
+
+def plan(config: Config, request: ReplayRequest) -> ReplayPlan:
+    """What a replay would do, and what speaks against it. Changes nothing.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    with Broker(config.bootstrap_servers) as broker:
+        return build_plan(request, survey(config, broker, Epochs(config.lake), request), now=clock.now())
+
+
+def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
+    """Put a plan on record and start the candidate's driver; returns the epoch.
+
+    Idempotent for one plan. A crash before the record leaves a plan file and a code file that nobody refers to.
+
+    Raises:
+        RefusedError: the plan is refused, or what it was made from changed since.
+    """
+    epochs = Epochs(config.lake)
+    known = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
+    if known:
+        if known[-1].stage not in (Stage.ABORTED, Stage.DROPPED, Stage.RETIRED):
+            ensure_driver(config, plan.topology, known[-1].epoch)
+        return known[-1].epoch
+    plan.check()
+    code = code_store.store(config.lake, config.topologies, plan.topology)
+    if code != plan.code:
+        raise RefusedError(f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {code[:12]} now). Plan again.", findings=())
+    _write(plan_file(config.lake, plan.id), plan.to_json())
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(plan.topology)
+        if record.candidate is not None:
+            raise RefusedError(f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.", findings=())
+        if record.live != plan.live_epoch or plan.epoch in record.epochs:
+            raise RefusedError(f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.", findings=())
+        detail = {
+            "plan": plan.to_json(), "plan_id": plan.id, "code": plan.code, "version": plan.topology_version, "start": plan.start.to_json(),
+            "origin": plan.origin.to_json(), "live": plan.live_epoch,
+        }  # fmt: skip
+        return [Event(topology=plan.topology, epoch=plan.epoch, event="planned", at=clock.now(), actor=actor, reason=reason, detail=detail)]
+
+    epochs.append(decide)
+    ensure_driver(config, plan.topology, plan.epoch)
+    return plan.epoch
+
+
+def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -> ReplayRequest:
+    """A request to rebuild a topology's tables from the changelog of the epoch that sent last.
+
+    Whoever still sends for that epoch is fenced when there is no live epoch on record (the lake was lost).
+
+    Raises:
+        UnknownEpochError: no epoch left a marker of a slice that sent.
+    """
+    with Broker(config.bootstrap_servers) as broker:
+        found = last_live_marker(config, broker, topology)
+    if found is None:
+        raise UnknownEpochError(f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.", topology=topology)
+    return ReplayRequest(topology=topology, start=FromMarker(epoch=found[0]), reason=reason, actor=actor, slice_records=config.slice_records)
+
+
+def fence(config: Config, topology: str, epoch: int) -> None:
+    """End whatever an epoch has open in Kafka, and refuse its writer from now on."""
+    from kappa.runtime.sender import Sender
+
+    name = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).name
+    with Sender(config.bootstrap_servers, name, name) as sender:
+        sender.init()
+
+
+def progress(config: Config, topology: str, epoch: int) -> Progress:
+    """How far an epoch is; costs about 20 ms.
+
+    Raises:
+        UnknownEpochError: there is no such epoch.
+    """
+    record = Epochs(config.lake).record(topology)
+    return _progress(config, record, record.epoch(epoch))
+
+
+def status(config: Config, topology: str) -> TopologyStatus:
+    """A topology's epochs and their drivers."""
+    record = Epochs(config.lake).record(topology)
+    return TopologyStatus(topology=topology, live=record.live, epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())))
+
+
+def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
+
+    Returns at once; watch :func:`progress` until the epoch is live. Idempotent. When the new epoch does not take over in
+    time the old one withdraws the handover and goes on.
+
+    Raises:
+        MoveRefusedError: another handover is pending, or the verification failed.
+        IllegalTransitionError: the epoch has not been verified.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(topology)
+        wanted = record.epoch(epoch)
+        if record.live == epoch:
+            return []
+        if record.handover is not None:
+            if record.handover.epoch == epoch:
+                return []
+            raise MoveRefusedError(f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}.")
+        if not _can_take_over(wanted):
+            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED.")
+        if wanted.verified is not None and wanted.verified.detail["verdict"] == "failed" and not wanted.is_recalled:
+            raise MoveRefusedError(f"The verification of epoch {epoch} failed; see `kappa diff {topology}`.")
+        return [Event(topology=topology, epoch=epoch, event="handover", at=clock.now(), actor=actor, reason=reason, detail={"from": record.live})]
+
+    epochs.append(decide)
+    record = epochs.record(topology)
+    ensure_driver(config, topology, epoch)
+    if record.handover is not None and record.live is not None:
+        _want(epochs, topology, record.live, actor, "handover")
+        ensure_driver(config, topology, record.live)
+
+
+def rollback(config: Config, topology: str, *, to: int | None = None, actor: str, reason: str) -> int:
+    """Bring a retired epoch back: its driver follows the live one until it can take over; then :func:`cut_over`.
+
+    Returns at once. Idempotent while the epoch is on its way.
+
+    Args:
+        config: where everything is.
+        topology: the topology.
+        to: the epoch; None for the one that was live before.
+        actor: who.
+        reason: why.
+
+    Returns:
+        The epoch that will be live.
+
+    Raises:
+        UnknownEpochError: no epoch was live before, or it was retired for good.
+        RefusedError: another epoch is being built.
+    """
+    epochs = Epochs(config.lake)
+    chosen: list[int] = []
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(topology)
+        candidate = record.candidate
+        if candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
+            chosen.append(candidate.epoch)
+            return []
+        chosen.append(to if to is not None else _previous(record))
+        target = record.epoch(chosen[-1])
+        if record.live == target.epoch:
+            return []
+        if candidate is not None:
+            raise RefusedError(f"Epoch {candidate.epoch} of {topology!r} is being built. Abort it first: kappa abort {topology} {candidate.epoch} --execute", findings=())
+        return [Event(topology=topology, epoch=target.epoch, event="recalled", at=clock.now(), actor=actor, reason=reason, detail={"live": record.live})]
+
+    epochs.append(decide)
+    ensure_driver(config, topology, chosen[-1])
+    return chosen[-1]
+
+
+def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Give a candidate up and remove what it left: files, topics, group, and its plan and code if nobody else has them.
+
+    Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.
+
+    Raises:
+        IllegalTransitionError: the epoch is live.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(topology)
+        target = record.epoch(epoch)
+        if record.live == epoch:
+            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first.")
+        if target.stage in (Stage.ABORTED, Stage.DROPPED):
+            return []
+        event = "released" if target.moved is not None else "aborted"
+        return [Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)]
+
+    epochs.append(decide)
+    await_end(config, topology, epoch)
+    if epochs.record(topology).epoch(epoch).stage is Stage.ABORTED:
+        _remove(config, epochs, topology, epoch)
+
+
+def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Remove a retired epoch for good: there is no rollback to it any more. Never a live one. Idempotent.
+
+    Raises:
+        IllegalTransitionError: the epoch is live or being built.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        target = epochs.record(topology).epoch(epoch)
+        if target.stage is Stage.DROPPED:
+            return []
+        if target.stage is not Stage.RETIRED or target.is_recalled:
+            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed.")
+        return [Event(topology=topology, epoch=epoch, event="dropped", at=clock.now(), actor=actor, reason=reason)]
+
+    epochs.append(decide)
+    await_end(config, topology, epoch)
+    _remove(config, epochs, topology, epoch)
+
+
+def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
+    """The report of an epoch's last verification, by default the candidate's or the live one's.
+
+    Raises:
+        UnknownEpochError: the epoch has not been verified.
+    """
+    record = Epochs(config.lake).record(topology)
+    chosen = epoch if epoch is not None else (record.candidate.epoch if record.candidate else record.live)
+    found = record.epoch(chosen) if chosen is not None else None
+    if found is None or found.verified is None:
+        raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has not been verified: there is no difference to show.", epoch=chosen)
+    return DiffReport.from_json(found.verified.detail["report"])
+
+
+def certify(config: Config, topology: str) -> Certificate:
+    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch.
+    """
+    record = Epochs(config.lake).record(topology)
+    _live_of(record)
+    return certificate_of(config.lake, record)
+
+
+def history(config: Config, topology: str | None = None) -> list[Event]:
+    """Every event on record, oldest first."""
+    return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
+
+
+def _live_of(record: TopologyRecord) -> int:
+    if record.live is None:
+        raise UnknownTopologyError(f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute", name=record.topology)
+    return record.live
+
+
+def _previous(record: TopologyRecord) -> int:
+    for move in reversed(record.moves[:-1]):
+        if move.epoch != record.live and record.epoch(move.epoch).stage is Stage.RETIRED:
+            return move.epoch
+    raise UnknownEpochError(f"Topology {record.topology!r} has no retired epoch to go back to.", topology=record.topology)
+
+
+def _can_take_over(epoch: EpochRecord) -> bool:
+    return epoch.stage in (Stage.VERIFIED, Stage.APPROVED) or (epoch.is_recalled and epoch.stage is Stage.CAUGHT_UP)
+
+
+def _want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(topology)
+        is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
+        if record.epoch(epoch).is_wanted and (reason == "handover" or not is_stuck):
+            return []
+        return [Event(topology=topology, epoch=epoch, event="start", at=clock.now(), actor=actor, reason=reason)]
+
+    epochs.append(decide)
+
+
+def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
+    driver = driver_status(config, record.topology, epoch.epoch)
+    plan_ = ReplayPlan.from_json(epoch.planned.detail["plan"])
+    total = plan_.start.count_to(plan_.end)
+    ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger)
+    state = ledger.state() if ledger.exists() else None
+    done = min(total, _read(plan_.start, state.position)) if state and state.commits else 0
+    rate = driver.records_per_second if driver.is_running else None
+    return Progress(
+        topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
+        seconds_left=(total - done) / rate if rate and done < total else None,
+        verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
+        is_caught_up=_can_take_over(epoch), driver=driver,
+    )  # fmt: skip
+
+
+def _read(start: Offsets, position: Offsets) -> int:
+    return sum(offset - (start.get(*at) or 0) for at, offset in position.items())
+
+
+def await_end(config: Config, topology: str, epoch: int) -> None:
+    """Wait until an epoch's driver has ended; one on this host that does not is ended by its process id."""
+    beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+    if beat is None:
+        return
+    deadline = time.monotonic() + 2 * config.stale_seconds
+    is_here = beat.host == socket.gethostname()
+    while driver_status(config, topology, epoch).is_running or (is_here and heartbeat.is_process(beat.pid, beat.started)):
+        if time.monotonic() > deadline:
+            if not is_here:
+                raise KappaError(f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call again.", host=beat.host, pid=beat.pid)
+            os.kill(beat.pid, signal.SIGKILL)
+        time.sleep(0.1)
+
+
+def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
+    """Remove what an epoch left on the broker and in the lake."""
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+    with Broker(config.bootstrap_servers) as broker:
+        mine = [name for name in broker.topics(f"{paths.name}.")]
+        broker.delete_topics(mine)
+        if paths.name in broker.groups(paths.name):
+            broker.delete_group(paths.name)
+    shutil.rmtree(paths.root, ignore_errors=True)
+    record = epochs.record(topology)
+    planned = record.epoch(epoch).planned.detail
+    Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
+    users = {
+        e.code for name in epochs.topologies() for e in epochs.record(name).epochs.values() if e.stage not in (Stage.ABORTED, Stage.DROPPED)
+    }
+    if planned["code"] not in users:
+        Path(code_file(config.lake, planned["code"])).unlink(missing_ok=True)
+
+
+def _write(path: str, text: str) -> None:
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(target)

@@ -1,0 +1,648 @@
+"""The one Spark application of an epoch, from its first slice to its last.
+
+The driver keeps no state of its own: before every act it looks at the record of epochs and at the ledger, and does what
+comes next. Whatever kills it, the next one looks at the same two places and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kappa import changelog, clock, registry
+from kappa.config import Config
+from kappa.errors import (
+    ConflictError,
+    DriverAlreadyRunningError,
+    KappaError,
+    LedgerError,
+    MoveRefusedError,
+    RefusedError,
+    StaleWriterError,
+    Transient,
+)
+from kappa.lake import EpochPaths
+from kappa.proof import certificate_of
+from kappa.replay.cuts import next_cut
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.stages import Stage
+from kappa.runtime import heartbeat
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.runtime.faults import crash_point
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.runtime.sender import Sender
+from kappa.seeding import SeedSource, seed
+from kappa.slices import EpochRun, abandon_slice, check_topics, finish_slice, run_slice
+from kappa.streaming import LiveQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Pause between two looks at the record while there is nothing to do.
+IDLE_SECONDS = 0.2
+#: Lag in offsets up to which a candidate counts as caught up, as a share of a slice.
+CAUGHT_UP_SHARE = 0.1
+#: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
+STREAM_BELOW = 50_000
+
+log = structlog.get_logger("kappa.driver")
+
+
+def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = None) -> str:
+    """Run an epoch's driver until the epoch needs it no more, or it is told to stop.
+
+    Idempotent: started again after any crash it goes on where the ledger says.
+
+    Args:
+        config: where everything is.
+        topology: name of the topology; its code is taken from ``config.topologies``.
+        epoch: number of the epoch.
+        code: content hash of the code that runs; None for that of the epoch's plan.
+
+    Returns:
+        Why it ended.
+
+    Raises:
+        DriverAlreadyRunningError: another driver with a fresh heartbeat has the epoch.
+        StaleWriterError: another driver took the epoch over; this one has changed nothing since.
+    """
+    driver = Driver(config, topology, epoch, code=code)
+    signal.signal(signal.SIGTERM, driver.on_signal)
+    signal.signal(signal.SIGINT, driver.on_signal)
+    return driver.run()
+
+
+class Driver:
+    """An epoch's life; see :func:`run_epoch`."""
+
+    def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None) -> None:
+        self.config = config
+        self.topology = registry.load(config.topologies, topology)
+        self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.epochs = Epochs(config.lake)
+        self.ledger = Ledger(self.paths.ledger)
+        self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
+        self.code = code or self.plan.code
+        self._stop_reason: str | None = None
+        self._slice_records = config.slice_records
+        self._failures = 0
+        self._failed_at = -2
+        self._stuck: Event | None = None
+        self._asked_for_live = 0.0
+        self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
+
+    def on_signal(self, number: int, _: object) -> None:
+        """Stop at the next slice boundary."""
+        self._stop_reason = f"signal {signal.Signals(number).name}"
+
+    def run(self) -> str:
+        """Claim the epoch, then do what comes next until nothing does."""
+        self._claim()
+        first = heartbeat.this_process(self.writer, self.code)
+        self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self._has_claim)
+        self.log.info("claimed", code=self.code)
+        reason = "failed"
+        try:
+            reason = self._loop()
+        except StaleWriterError as error:
+            reason = str(error)
+            raise
+        finally:
+            self.beat.close(message=reason)
+            self._close()
+            self.log.info("ended", reason=reason)
+        return reason
+
+    # What comes next
+
+    def _loop(self) -> str:
+        while True:
+            try:
+                ended = self._next()
+                if ended is not None:
+                    return ended
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except Exception as error:  # anything that a step or an engine raises is weighed by _failed
+                self._failed(error)
+
+    def _next(self) -> str | None:
+        """One act; the reason to end, or None to look again."""
+        record = self._record()
+        mine = record.epoch(self.paths.epoch)
+        if self._stop_reason:
+            return self._stop_reason
+        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+            return f"epoch is {mine.stage.lower()}"
+        if not mine.is_wanted:
+            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        if self._stuck is not None:
+            return self._wait_stuck(record)
+        state = self.ledger.state()
+        if state.open_plan is not None:
+            self._finish_open(state)
+            return None
+        if record.live == self.paths.epoch:
+            self._live(record, state)
+        else:
+            self._candidate(record, mine)
+        return None
+
+    def _candidate(self, record: TopologyRecord, mine: EpochRecord) -> None:
+        match mine.stage:
+            case Stage.PLANNED:
+                self._rewind()
+            case Stage.REWOUND:
+                self._seed()
+            case Stage.SEEDED:
+                self._replay(record)
+            case Stage.REPLAYED:
+                self._follow(record, mine)
+            case Stage.RETIRED:
+                self._follow(record, mine)
+            case Stage.CAUGHT_UP if not mine.is_recalled:
+                self._verify(record)
+            case _:
+                self._wait_for_handover(record, mine)
+
+    # Stages of a replay
+
+    def _rewind(self) -> None:
+        """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
+        self._say("rewinding")
+        self.broker.set_group_offsets(self.paths.name, self.plan.start)
+        crash_point("rewind.group")
+        changelog.create_topics(self.broker, self.topology, self.paths, self._partitions())
+        crash_point("rewind.topics")
+        self._event("rewound", group=self.paths.name)
+
+    def _seed(self) -> None:
+        self._say(f"seeding {self.plan.seed}")
+        source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
+        seed(self.slice_run, source, self.plan.start)
+        crash_point("seeded")
+        self._event("seeded")
+
+    def _replay(self, record: TopologyRecord) -> None:
+        """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
+        state = self.ledger.state()
+        if state.seq == 0:
+            self._check_group()
+        if record.live is None:
+            self._move(record, None, state)
+            return
+        if state.position == self.plan.end:
+            self._event("replayed", seq=state.seq)
+            return
+        self._bounded(state, self.plan.end, sends="held", what="replaying")
+
+    def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
+        """Slices that end on commits of the live epoch, held, until the lag is small."""
+        if not self._follow_once(record, "catching up"):
+            self._event("caught_up", seq=self.ledger.state().seq)
+            return
+        lag = self._lag_to_live(record)
+        if lag <= self.config.slice_records * CAUGHT_UP_SHARE:
+            self._event("caught_up", seq=self.ledger.state().seq, lag=lag)
+
+    def _verify(self, record: TopologyRecord) -> None:
+        from kappa.verification import verify
+
+        state = self.ledger.state()
+        assert record.live is not None and state.committed is not None
+        live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+        commits = [row for row in Ledger(live.ledger).state().commits if ranges_end(row.ranges) == state.position]
+        if not commits:
+            raise LedgerError(f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with.")
+        self._say("verifying")
+        report = verify(self.session, self.topology, (live, commits[-1]), (self.paths, state.committed))
+        crash_point("verify")
+        self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
+
+    def _wait_for_handover(self, record: TopologyRecord, mine: EpochRecord) -> None:
+        """Follow the live epoch, held, with the changelog kept up, until it hands over."""
+        state = self.ledger.state()
+        if state.baseline_seq is None:
+            self._say("writing the baseline")
+            self._open_sender()
+            changelog.write_baseline(self.slice_run)
+            return
+        if self._follow_once(record, "following"):
+            return
+        handover = record.handover
+        if handover is not None and handover.epoch == self.paths.epoch:
+            self._take_over(record, handover)
+            return
+        self._say("following, held")
+        time.sleep(IDLE_SECONDS)
+
+    def _take_over(self, record: TopologyRecord, handover: Event) -> None:
+        """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
+        assert record.live is not None
+        live_state = self._live_ledger(record).state()
+        if live_state.yielded_for != handover.n:
+            self._say("waiting for the live epoch to yield")
+            self._ensure_live_driver(record.live)
+            time.sleep(IDLE_SECONDS / 4)
+            return
+        state = self.ledger.state()
+        if state.position == live_state.position:
+            self._move(record, handover, state)
+
+    def _move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
+        """Compare-and-set of the live pointer."""
+        certificate = certificate_of(self.config.lake, record, candidate=self.paths.epoch)
+        if not certificate.complete:
+            raise RefusedError(f"The certificate of epoch {self.paths.epoch} is not complete: {'; '.join(certificate.problems)}", findings=())
+        expected, wanted = record.live, handover.n if handover else None
+
+        def decide(_: list[Event]) -> Sequence[Event]:
+            now = self._record()
+            pending = now.handover.n if now.handover else None
+            if now.live != expected or pending != wanted:
+                raise MoveRefusedError(f"The pointer of {self.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}.")
+            return [
+                Event(
+                    topology=self.topology.name, epoch=self.paths.epoch, event="moved", at=clock.now(), actor=handover.actor if handover else "driver",
+                    reason=handover.reason if handover else self.plan.request.reason,
+                    detail={"from": expected, "at": state.position.as_dict(), "seq": state.seq, "plan": self.plan.id, "handover": wanted, "certificate": certificate.to_json()},
+                )  # fmt: skip
+            ]
+
+        self.epochs.append(decide)
+        self.log.info("moved", from_epoch=expected, at=state.position.to_json())
+        crash_point("moved")
+
+    # The live epoch
+
+    def _live(self, record: TopologyRecord, state: LedgerState) -> None:
+        handover = record.handover
+        if handover is not None:
+            self._yield(handover, state)
+        elif state.is_yielded:
+            self._resume(state)
+        else:
+            self._serve(state)
+
+    def _yield(self, handover: Event, state: LedgerState) -> None:
+        """Stop sending at the last commit, then wait for the successor, not for ever."""
+        if state.yielded_for != handover.n:
+            self.ledger.append(
+                LedgerRow(kind="yield", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail={"handover": handover.n, "at": state.position.as_dict()})
+            )
+            self.log.info("yielded", at=state.position.to_json(), to_epoch=handover.epoch)
+            crash_point("yield")
+            return
+        self._say(f"yielded to epoch {handover.epoch}")
+        if clock.now() - handover.at > timedelta(seconds=self.config.handover_seconds):
+            self._withdraw(handover)
+        time.sleep(IDLE_SECONDS)
+
+    def _withdraw(self, handover: Event) -> None:
+        def decide(_: list[Event]) -> Sequence[Event]:
+            pending = self._record().handover
+            if pending is None or pending.n != handover.n:
+                return []
+            reason = f"epoch {handover.epoch} did not take over within {self.config.handover_seconds:.0f} s"
+            return [Event(topology=self.topology.name, epoch=handover.epoch, event="withdrawn", at=clock.now(), actor="driver", reason=reason, detail={"handover": handover.n})]
+
+        self.epochs.append(decide)
+
+    def _resume(self, state: LedgerState) -> None:
+        """Begin to send, or begin again, from the last commit."""
+        self._say("going live")
+        self._open_sender()
+        for topic in self.topology.topics:
+            if topic.name not in self.broker.topics(topic.name):
+                self.broker.create_topic(topic.name, partitions=self._partitions())
+        if state.baseline_seq is None:
+            changelog.write_baseline(self.slice_run)
+        self.ledger.append(LedgerRow(kind="resume", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail={"at": state.position.as_dict()}))
+        self.log.info("resumed", at=state.position.to_json())
+        crash_point("resume")
+
+    def _serve(self, state: LedgerState) -> None:
+        """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
+        self._open_sender()
+        end = self._stable(state.position)
+        if state.position.count_to(end) > STREAM_BELOW or not self._has_served:
+            self._has_served = True
+            if state.position != end:
+                self._bounded(state, end, sends="live", what="catching up with the log")
+            return
+        self._say("live")
+        query = LiveQuery(
+            self.session, self.config.bootstrap_servers, end.merge(state.position),
+            checkpoint=self.paths.query_checkpoint(uuid.uuid4().hex[:8]), trigger_seconds=self.config.trigger_seconds,
+            max_records=self._slice_records, position=lambda: self.ledger.state().position, on_batch=self._on_batch,
+        )  # fmt: skip
+        try:
+            while query.is_active() and self._may_go_on():
+                time.sleep(IDLE_SECONDS / 2)
+        finally:
+            query.close()
+
+    _has_served = False
+
+    def _may_go_on(self) -> bool:
+        if self._stop_reason:
+            return False
+        record = self._record()
+        mine = record.epoch(self.paths.epoch)
+        return record.live == self.paths.epoch and record.handover is None and mine.is_wanted
+
+    def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
+        self._slice(ranges, sends="live", what="live", raw=raw)
+
+    # Slices
+
+    def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
+        """One slice towards ``end``, cut by time."""
+        reached = {(topic, p): ms for topic, parts in (state.committed.max_timestamps if state.committed else {}).items() for p, ms in parts.items()}
+        near = max(reached.values(), default=None)
+        cut = next_cut(
+            self._time_index(end), state.position, end, max_records=self._slice_records, reached_ms=reached, near_ms=near,
+            slack=self._slice_records // 10,
+        )  # fmt: skip
+        self._slice(state.position.span_to(cut), sends=sends, what=what)
+
+    def _follow_once(self, record: TopologyRecord, what: str) -> bool:
+        """One held slice that ends on a commit of the live epoch; False when there is none to follow."""
+        if record.live is None:
+            return False
+        position = self.ledger.state().position
+        ahead = [end for row in self._live_ledger(record).state().commits if (end := ranges_end(row.ranges)) != position and end.dominates(position)]
+        if not ahead:
+            return False
+        fitting = [end for end in ahead if position.count_to(end) <= self._slice_records]
+        self._slice(position.span_to(fitting[-1] if fitting else ahead[0]), sends="held", what=what)
+        return True
+
+    def _slice(self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None) -> None:
+        self._check_low(ranges)
+        logged = self.ledger.state().baseline_seq is not None
+        if logged:
+            self._open_sender()
+        started = time.monotonic()
+        row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw)
+        self._committed(row, what, time.monotonic() - started)
+
+    def _finish_open(self, state: LedgerState) -> None:
+        """Redo a slice that was planned and not committed, with its own ranges."""
+        plan = state.open_plan
+        assert plan is not None
+        self._say(f"finishing slice {plan.seq}")
+        if plan.logged or plan.sends == "live":
+            self._open_sender()
+        if self._failures and self._slice_records < sum(r.count for r in plan.ranges) and state.open_effects is None:
+            abandon_slice(self.slice_run, plan)
+            return
+        started = time.monotonic()
+        row = finish_slice(self.slice_run, plan)
+        self._committed(row, "finishing", time.monotonic() - started)
+
+    def _committed(self, row: LedgerRow, what: str, seconds: float) -> None:
+        self._failures = 0
+        rate = row.rows_read / seconds if seconds else None
+        self.beat.say(seq=row.seq, message=what, records_per_second=rate, role="live" if row.sends == "live" else "candidate")
+        self.log.info("slice", seq=row.seq, what=what, rows=row.rows_read, dead=row.rows_dead, sends=row.sends, seconds=round(seconds, 3))
+        if not row.logged:
+            # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
+            self.broker.set_group_offsets(self.paths.name, ranges_end(row.ranges))
+
+    # Failures
+
+    def _failed(self, error: Exception) -> None:
+        """Weigh an error: stop, try again, try a smaller slice, or wait for a decision."""
+        if isinstance(error, StaleWriterError):
+            self.ledger.check_claim(self.writer)  # raises unless only the producer was fenced
+        if isinstance(error, LedgerError) and not self.ledger.exists():
+            raise error
+        self._spend_sender()
+        if isinstance(error, ConflictError):
+            return
+        if isinstance(error, Transient) or not self._is_kafka_there():
+            self.log.warning("waiting", error=str(error))
+            self._say(f"waiting: {error}")
+            self._pause(min(30.0, 1.0 + self._failures))
+            self._failures += isinstance(error, KappaError)
+            return
+        seq = self.ledger.state().seq
+        self._failures = self._failures + 1 if seq == self._failed_at else 1
+        self._failed_at = seq
+        self.log.error("failed", error=f"{type(error).__name__}: {_first_line(error)}", attempt=self._failures, seq=seq)
+        if self._failures >= self.config.attempts:
+            detail = {"error": f"{type(error).__name__}: {_first_line(error)}", "seq": seq}
+            self._stuck = self.epochs.add(self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_first_line(error), **detail)
+            self.beat.say(state="stuck", message=f"stuck at slice {seq}: {_first_line(error)}")
+            return
+        if self._failures > 1:
+            self._slice_records = max(1, self._slice_records // 10)
+        self._pause(float(self._failures))
+
+    def _wait_stuck(self, record: TopologyRecord) -> None:
+        """Wait for a decision: a start tries again; a handover away from here ends the epoch at its last commit."""
+        assert self._stuck is not None
+        if any(e.event == "start" and e.n > self._stuck.n for e in record.events if e.epoch == self.paths.epoch):
+            self._stuck, self._failures, self._slice_records = None, 0, self.config.slice_records
+            self.beat.say(state="running", message="trying again")
+            return
+        state = self.ledger.state()
+        if record.live == self.paths.epoch and record.handover is not None:
+            if state.open_plan is not None:
+                self._open_sender()
+                if self.slice_run.marker_seq >= state.open_plan.seq:
+                    finish_slice(self.slice_run, state.open_plan)
+                else:
+                    abandon_slice(self.slice_run, state.open_plan)
+                return
+            self._yield(record.handover, state)
+            return
+        time.sleep(IDLE_SECONDS)
+
+    def _spend_sender(self) -> None:
+        run = self.__dict__.get("slice_run")
+        if run is not None and run.sender is not None:
+            run.sender.close()
+            run.sender = None
+
+    def _pause(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._stop_reason:
+            time.sleep(IDLE_SECONDS)
+
+    def _is_kafka_there(self) -> bool:
+        try:
+            self.broker.topic_ids(self.topology.source_topics)
+        except Transient:
+            return False
+        except KappaError:
+            return True
+        return True
+
+    # What the driver holds
+
+    def _record(self) -> TopologyRecord:
+        return self.epochs.record(self.paths.topology)
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark, started when it is first needed."""
+        from kappa.runtime.session import build_session
+
+        self._say("starting Spark")
+        return build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+
+    @cached_property
+    def broker(self) -> Broker:
+        """Kafka's administration."""
+        return Broker(self.config.bootstrap_servers)
+
+    @cached_property
+    def slice_run(self) -> EpochRun:
+        """The epoch as the slice protocol needs it."""
+        return EpochRun(
+            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
+            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), arrow_rows=self.config.arrow_rows,
+        )  # fmt: skip
+
+    def _open_sender(self) -> None:
+        """Fence whoever sent for this epoch before, then read what was sent: in this order."""
+        run = self.slice_run
+        if run.sender is not None:
+            return
+        self.ledger.check_claim(self.writer)
+        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name)
+        sender.init()
+        marker = changelog.read_marker(self.broker, self.paths)
+        run.marker_seq = marker.seq if marker else -1
+        run.sender = sender
+
+    def _close(self) -> None:
+        self._spend_sender()
+        if "session" in self.__dict__:
+            self.session.stop()
+        if "broker" in self.__dict__:
+            self.broker.close()
+
+    def _claim(self) -> None:
+        self.ledger.create()
+        state = self.ledger.state()
+        other = heartbeat.read(self.paths.heartbeat)
+        if other is not None and other.is_fresh(clock.now(), self.config.stale_seconds):
+            raise DriverAlreadyRunningError(
+                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {other.writer}, last heard of at {other.at:%H:%M:%S}.",
+                writer=other.writer,
+            )
+        try:
+            self.ledger.claim(self.writer, self.code, state)
+        except ConflictError as error:
+            raise DriverAlreadyRunningError(f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment.") from error
+        crash_point("claim")
+
+    def _has_claim(self) -> bool:
+        try:
+            Ledger(self.paths.ledger).check_claim(self.writer)
+        except KappaError:
+            return False
+        return True
+
+    def _live_ledger(self, record: TopologyRecord) -> Ledger:
+        assert record.live is not None
+        path = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live).ledger
+        if self._followed is None or self._followed.path != path:
+            self._followed = Ledger(path)
+        return self._followed
+
+    _followed: Ledger | None = None
+
+    def _lag_to_live(self, record: TopologyRecord) -> int:
+        if record.live is None:
+            return 0
+        return self.ledger.state().position.count_to(self._live_ledger(record).state().position)
+
+    def _ensure_live_driver(self, epoch: int) -> None:
+        """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
+        if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
+            return
+        self._asked_for_live = time.monotonic()
+        from kappa import control
+
+        control.ensure_driver(self.config, self.topology.name, epoch)
+
+    def _check_group(self) -> None:
+        """The rewound group and the plan must agree before the first slice."""
+        found = self.broker.group_offsets(self.paths.name)
+        if found != self.plan.start:
+            raise RefusedError(
+                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
+                "Abort this replay and plan again.",
+                findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
+            )  # fmt: skip
+
+    def _check_low(self, ranges: Sequence[OffsetRange]) -> None:
+        check_topics(self.broker, self.plan.topic_ids)
+        low = self.broker.low_watermarks(sorted(self.plan.topic_ids))
+        for item in ranges:
+            first = low.get(item.topic, item.partition) or 0
+            if item.start < first and not item.is_empty:
+                from kappa.errors import DataLossError
+
+                raise DataLossError(
+                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
+                    topic=item.topic, partition=item.partition, low=first, start=item.start,
+                )  # fmt: skip
+
+    def _stable(self, position: Offsets) -> Offsets:
+        found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
+        return position.merge(found)
+
+    def _time_index(self, end: Offsets) -> Any:
+        topics = sorted(self.plan.topic_ids)
+
+        def index(timestamp_ms: int) -> Offsets:
+            return self.broker.offsets_for_time(topics, timestamp_ms)
+
+        return index
+
+    def _partitions(self) -> int:
+        return max(self.broker.partitions(topic) for topic in self.topology.source_topics)
+
+    def _event(self, event: str, **detail: Any) -> None:
+        """Record a stage, once."""
+
+        def decide(_: list[Event]) -> Sequence[Event]:
+            mine = self._record().epoch(self.paths.epoch)
+            if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+                return []
+            return [Event(topology=self.topology.name, epoch=self.paths.epoch, event=event, at=clock.now(), actor="driver", detail=detail)]
+
+        self.ledger.check_claim(self.writer)
+        self.epochs.append(decide)
+        self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
+        crash_point(event)
+
+    def _say(self, message: str) -> None:
+        if message != self._said:
+            self._said = message
+            self.beat.say(message=message)
+            self.log.info("now", doing=message)
+
+    _said = ""
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:300] if text else type(error).__name__

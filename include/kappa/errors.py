@@ -1,0 +1,130 @@
+"""Every error that Kappa raises on purpose.
+
+KappaError
+├── Terminal                    trying again changes nothing; exit code 1
+│   ├── UsageError              the call itself is wrong (exit code 2)
+│   │   └── ConfigError         a setting is missing, unknown or malformed
+│   ├── TopologyError           a topology is declared wrongly
+│   ├── CodeError               stored or deployed code does not import
+│   ├── UnknownTopologyError    no topology of that name is deployed or on record
+│   ├── UnknownEpochError       the topology has no such epoch
+│   ├── RefusedError            a plan has findings that refuse it
+│   ├── IllegalTransitionError  an epoch cannot go from one stage to the other
+│   ├── MoveRefusedError        the live pointer is not where the move expected it
+│   ├── StaleWriterError        another driver claimed the epoch
+│   ├── DriverAlreadyRunningError  a healthy driver has the epoch
+│   ├── StuckError              a slice failed too often and the epoch waits
+│   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
+│   └── DataLossError           records that a slice needs are no longer in the log
+└── Transient                   the same call may succeed later; exit code 3
+    ├── BrokerUnreachableError  Kafka does not answer
+    ├── LakeUnreachableError    the lake cannot be read or written
+    ├── DriverNotRunningError   the epoch has no driver at the moment
+    └── ConflictError           somebody else wrote at the same time; reload and look again
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KappaError(Exception):
+    """An error with a message for people and its values for programs.
+
+    Attributes:
+        data: the values that the message names, by name.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.data: dict[str, Any] = data
+
+
+class Terminal(KappaError):
+    """Trying again changes nothing."""
+
+
+class Transient(KappaError):
+    """The same call may succeed later."""
+
+    exit_code = 3
+
+
+class UsageError(Terminal):
+    """The call itself is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting is missing, unknown or malformed."""
+
+
+class TopologyError(Terminal):
+    """A topology is declared wrongly; raised when it is defined, not when it runs."""
+
+
+class CodeError(Terminal):
+    """Stored or deployed code does not import."""
+
+
+class UnknownTopologyError(Terminal):
+    """No topology of that name is deployed or on record."""
+
+
+class UnknownEpochError(Terminal):
+    """The topology has no such epoch."""
+
+
+class RefusedError(Terminal):
+    """A plan has findings that refuse it.
+
+    Attributes:
+        data: ``findings``, the refusing findings.
+    """
+
+
+class IllegalTransitionError(Terminal):
+    """An epoch cannot go from one stage to the other."""
+
+
+class MoveRefusedError(Terminal):
+    """The live pointer is not where the move expected it."""
+
+
+class StaleWriterError(Terminal):
+    """Another driver claimed the epoch; this one must stop and has changed nothing."""
+
+
+class DriverAlreadyRunningError(Terminal):
+    """A driver with a fresh heartbeat has the epoch."""
+
+
+class StuckError(Terminal):
+    """A slice failed too often and the epoch waits for a decision."""
+
+
+class LedgerError(Terminal):
+    """Ledger rows contradict each other, or the ledger is gone."""
+
+
+class DataLossError(Terminal):
+    """Records that a slice needs are no longer in the log."""
+
+
+class BrokerUnreachableError(Transient):
+    """Kafka does not answer."""
+
+
+class LakeUnreachableError(Transient):
+    """The lake cannot be read or written."""
+
+
+class DriverNotRunningError(Transient):
+    """The epoch has no driver at the moment."""
+
+
+class ConflictError(Transient):
+    """Somebody else wrote at the same time; reload and look again."""

@@ -1,0 +1,95 @@
+"""Where everything in the lake is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochPaths:
+    """Paths and Kafka names of one epoch.
+
+    Attributes:
+        lake: root of the lake.
+        topology: the topology's name.
+        epoch: the epoch's number.
+    """
+
+    lake: str
+    topology: str
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        """Consumer group, transactional id and prefix of the epoch's topics."""
+        return f"{topology_prefix(self.topology)}{epoch_word(self.epoch)}"
+
+    @property
+    def root(self) -> str:
+        """Folder of the epoch."""
+        return f"{self.lake}/{self.topology}/{epoch_word(self.epoch)}"
+
+    @property
+    def ledger(self) -> str:
+        """The epoch's ledger."""
+        return f"{self.root}/ledger"
+
+    @property
+    def heartbeat(self) -> str:
+        """The driver's heartbeat."""
+        return f"{self.root}/heartbeat.json"
+
+    @property
+    def dead_letters(self) -> str:
+        """Records that did not parse."""
+        return f"{self.root}/dead_letters"
+
+    def table(self, name: str) -> str:
+        """A table: the newest row of each key."""
+        return f"{self.root}/tables/{name}"
+
+    def changes(self, name: str) -> str:
+        """A table's changes, slice by slice."""
+        return f"{self.root}/changes/{name}"
+
+    def output(self, name: str) -> str:
+        """An append output."""
+        return f"{self.root}/outputs/{name}"
+
+    def query_checkpoint(self, start: str) -> str:
+        """Scratch of one start of the stream."""
+        return f"{self.root}/query_checkpoint/{start}"
+
+    def changelog(self, table: str) -> str:
+        """Changelog topic of a table."""
+        return f"{self.name}.{table}.changelog"
+
+    @property
+    def markers(self) -> str:
+        """Topic of the epoch's markers."""
+        return f"{self.name}.markers"
+
+
+def epoch_word(epoch: int) -> str:
+    """``e0007`` for 7."""
+    return f"e{epoch:04d}"
+
+
+def topology_prefix(topology: str) -> str:
+    """What the Kafka names of all epochs of a topology begin with."""
+    return f"kappa.{topology}."
+
+
+def epochs_log(lake: str) -> str:
+    """The record of all epochs."""
+    return f"{lake}/_kappa/epochs"
+
+
+def plan_file(lake: str, plan: str) -> str:
+    """A plan by its content hash."""
+    return f"{lake}/_kappa/plans/{plan}.json"
+
+
+def code_file(lake: str, code: str) -> str:
+    """Code by its content hash."""
+    return f"{lake}/_kappa/code/{code}.zip"

@@ -1,0 +1,168 @@
+"""Records of a Kafka topic as rows: typed columns, record metadata, and the reason of those that do not parse.
+
+JSON is read as Spark's ``from_json`` reads it, record by record, but mostly in Arrow (``json_lines``), which is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kappa.parsing.batches import LEFT, NOT_TEXT, TOMBSTONE, ordered, parsed
+from kappa.parsing.json_lines import is_exact
+from kappa.schema import Column, ddl_of
+from kappa.topology import RECORD_COLUMNS, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_CORRUPT = "_kappa_corrupt"
+NOT_UTF8 = "the value is not UTF-8"
+
+
+def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
+    """The records of a source: its columns, :data:`~kappa.topology.RECORD_COLUMNS`, ``_value`` and ``_dead``.
+
+    ``_dead`` STRING is null for a good record, else the reason, which never holds the value. ``_value`` BINARY is null for a
+    good record, else the value. The source's columns of a dead letter mean nothing. In detail:
+
+    * A null value is a good record whose columns are null, ``NOT NULL`` ones too: it deletes its key.
+    * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields, and what follows the first object,
+      are ignored. Dead: no UTF-8, empty, no object at the top, a field of another type, a ``NOT NULL`` column null or absent.
+      ``NOT NULL`` inside a struct is not checked.
+    * Text is dead when it is no UTF-8.
+    * ``_key`` is null when the key is no UTF-8, ``_headers`` when they were not read.
+    * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
+
+    Args:
+        raw: a Kafka source's columns, read with one task for each partition.
+        source: how the values are read.
+        running_max: partition -> largest timestamp before the first record, in milliseconds; absent where there is none.
+        in_arrow: False leaves all JSON to ``from_json``; the result is the same.
+
+    Raises:
+        Terminal: in the job, when the offsets of a partition do not grow within a task.
+    """
+    from pyspark.sql import functions as F
+
+    before = {partition: time * 1000 for partition, time in running_max.items()}
+    records = raw.selectExpr(
+        "try_validate_utf8(CAST(key AS STRING)) AS _key",
+        *(["headers AS _headers"] if "headers" in raw.columns else []),
+        "topic AS _topic",
+        "partition AS _partition",
+        "offset AS _offset",
+        "timestamp AS _timestamp",
+        "value AS _value",
+    )
+    if source.format != "json":
+        rows = _ordered(_plain(records, source.format), before)
+    elif in_arrow and (kind := _arrow_kind(source)) is not None:
+        rows = _typed(_parsed(records, source, kind, before), source, is_parsed=True)
+    else:
+        rows = _ordered(_typed(records.withColumn("_state", _state()), source, is_parsed=False), before)
+    if "_headers" not in rows.columns:
+        rows = rows.withColumn("_headers", F.lit(None).cast(_HEADERS))
+    return rows.select(*(F.col(f"`{column.name}`") for column in source.columns), *RECORD_COLUMNS, "_value", "_dead")
+
+
+def _plain(records: DataFrame, kind: str) -> DataFrame:
+    """Text or bytes in the column ``value``."""
+    if kind == "bytes":
+        return records.selectExpr("* EXCEPT (_value)", "_value AS value", "CAST(NULL AS BINARY) AS _value", "CAST(NULL AS STRING) AS _dead")
+    is_broken = "NOT is_valid_utf8(CAST(_value AS STRING))"
+    return records.selectExpr(
+        "* EXCEPT (_value)",
+        "try_validate_utf8(CAST(_value AS STRING)) AS value",
+        f"IF({is_broken}, _value, NULL) AS _value",
+        f"IF({is_broken}, '{NOT_UTF8}', NULL) AS _dead",
+    )
+
+
+def _typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
+    """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it to do."""
+    from pyspark.sql import functions as F
+
+    is_left, text = F.col("_state") == LEFT, F.col("_value").cast("string")
+    schema = f"{ddl_of(_nullable(source))}, {_CORRUPT} STRING"
+    read = records.withColumn("_json", F.from_json(F.when(is_left, text), schema, {"columnNameOfCorruptRecord": _CORRUPT}))
+    by_spark = {column.name: F.col("_json").getField(column.name) for column in source.columns}
+    rows = read.select(
+        *(F.when(is_left, json).otherwise(F.col(f"`{name}`") if is_parsed else None).alias(name) for name, json in by_spark.items()),
+        *(name for name in records.columns if name not in by_spark),
+        _reason(is_left, text).alias("_dead"),
+    )
+    absent = F.coalesce(F.col("_dead"), *(_absent(column.name) for column in source.columns if not column.nullable))
+    return rows.withColumn("_dead", F.when(F.col("_state") != TOMBSTONE, absent)).withColumn(
+        "_value", F.when(F.col("_dead").isNotNull(), F.col("_value"))
+    )
+
+
+def _reason(is_left: SparkColumn, text: SparkColumn) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    start = F.ltrim(text, F.lit(" \t\r\n"))
+    is_corrupt = is_left & F.col("_json").getField(_CORRUPT).isNotNull()
+    return (
+        F.when(F.col("_state") == NOT_TEXT, NOT_UTF8)
+        .when(is_left & (start == ""), "the value is empty")
+        .when(is_left & ~start.startswith("{"), "the value is not a JSON object")
+        .when(is_corrupt & F.try_parse_json(text).isNull(), "the value is not JSON")
+        .when(is_corrupt, "a field of the value has another type")
+    )
+
+
+def _absent(name: str) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    return F.when(F.col(f"`{name}`").isNull(), f"{name} is NOT NULL and absent")
+
+
+def _state() -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    value = F.col("_value")
+    return F.when(value.isNull(), TOMBSTONE).when(F.is_valid_utf8(value.cast("string")), LEFT).otherwise(NOT_TEXT).cast("tinyint")
+
+
+def _ordered(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return ordered(given, before)
+
+    return records.mapInArrow(batches, StructType([*records.schema, *_fields("_order_timestamp TIMESTAMP")]))
+
+
+def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return ordered(parsed(given, kind), before)
+
+    columns = [*_fields(ddl_of(_nullable(source))), *records.schema, *_fields("_state TINYINT, _order_timestamp TIMESTAMP")]
+    return records.mapInArrow(batches, StructType(columns))
+
+
+def _arrow_kind(source: Source) -> pa.StructType | None:
+    """The source's columns as Arrow reads them; None when one has a type that only Spark reads."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    kind = pa.struct(list(to_arrow_schema(_fields(ddl_of(_nullable(source))))))
+    return kind if is_exact(kind) else None
+
+
+def _nullable(source: Source) -> list[Column]:
+    return [replace(column, nullable=True) for column in source.columns]
+
+
+def _fields(ddl: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(ddl)

@@ -1,0 +1,53 @@
+"""The certificate of a topology, from what is in the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kappa.lake import EpochPaths
+from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
+from kappa.replay.offsets import Offsets
+from kappa.replay.stages import Stage
+from kappa.runtime.epochs import TopologyRecord
+from kappa.runtime.ledger import Ledger, LedgerRow
+
+
+def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None = None) -> Certificate:
+    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
+
+    Args:
+        lake: root of the lake.
+        record: what is on record of the topology.
+        candidate: an epoch about to go live: its ledger must hold as well.
+    """
+    wanted = {move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())
+    ledgers, starts = {}, {}
+    for epoch in sorted(wanted):
+        if record.epoch(epoch).stage is Stage.DROPPED:
+            continue
+        commits = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state().commits
+        ledgers[epoch] = slice_facts(commits)
+        starts[epoch] = Offsets.from_json(record.epoch(epoch).planned.detail["start"])
+    moves = tuple(move_facts(record))
+    if not moves and candidate is not None:
+        # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
+        at = Offsets.of((r.at, r.end) for r in ledgers[candidate][-1].ranges)
+        moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
+    return certify(record.topology, moves, ledgers, starts=starts)
+
+
+def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:
+    """Moves of the pointer."""
+    for move in record.moves:
+        yield MoveFacts(epoch=move.epoch, from_epoch=move.detail["from"], at=Offsets.from_json(move.detail["at"]))
+
+
+def slice_facts(commits: Iterable[LedgerRow]) -> tuple[SliceFacts, ...]:
+    """Committed slices."""
+    return tuple(
+        SliceFacts(
+            seq=row.seq, ranges=row.ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
+            rows_dead=row.rows_dead, code=row.code,
+        )
+        for row in commits
+    )  # fmt: skip

@@ -1,0 +1,114 @@
+"""Finds topologies in a folder of Python files.
+
+:func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.errors import CodeError, UnknownTopologyError
+from kappa.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A topology as its file declares it.
+
+    Attributes:
+        name: the topology's name.
+        version: its version.
+        file: the file that declares it.
+    """
+
+    name: str
+    version: str
+    file: Path
+
+
+def declared(folder: Path) -> tuple[Declared, ...]:
+    """Topologies that the files of a folder declare, by reading the files.
+
+    A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder count.
+    """
+    found = []
+    for file in _files(folder):
+        try:
+            tree = ast.parse(file.read_text())
+        except (SyntaxError, UnicodeDecodeError, OSError):
+            continue
+        found.extend(_declarations(tree, file))
+    return tuple(sorted(found, key=lambda item: item.name))
+
+
+def load(folder: Path, name: str) -> Topology:
+    """The topology of that name.
+
+    Raises:
+        UnknownTopologyError: no file declares it; the message names the nearest.
+        CodeError: its file does not import; the message says why.
+    """
+    known = {item.name: item for item in declared(folder)}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(known)}."
+        raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
+    for topology in _import(known[name].file):
+        if topology.name == name:
+            return topology
+    raise UnknownTopologyError(f"{known[name].file} declares topology {name!r} but does not define it when imported.", name=name)
+
+
+def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:
+    """All topologies that import, and why the other files do not.
+
+    One broken file is named and does not take the others down. A name that two files define is an error of the second.
+    """
+    good: dict[str, Topology] = {}
+    broken: dict[Path, CodeError] = {}
+    for file in _files(folder):
+        try:
+            for topology in _import(file):
+                if topology.name in good:
+                    raise CodeError(f"{file} defines topology {topology.name!r}, which another file of the folder defines too.", file=str(file))
+                good[topology.name] = topology
+        except CodeError as error:
+            broken[file] = error
+    return good, broken
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) == "Topology":
+            words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+            if isinstance(words.get("name"), str):
+                yield Declared(name=str(words["name"]), version=str(words.get("version", "")), file=file)
+
+
+def _import(file: Path) -> list[Topology]:
+    name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look the module up by name
+    folder = str(file.parent)
+    sys.path.insert(0, folder)  # a topology may import the modules beside it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises is that file's error
+        sys.modules.pop(name, None)
+        raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
+    finally:
+        sys.path.remove(folder)
+    return [value for value in vars(module).values() if isinstance(value, Topology)]

@@ -1,0 +1,348 @@
+"""The proof of a cutover: each epoch reads every input offset once, and exactly one epoch sends it.
+
+It is computed from what ledgers and moves say, not from what drivers meant to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+from kappa.errors import DataLossError
+from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveFacts:
+    """A move of the live pointer.
+
+    Attributes:
+        epoch: the epoch that became live.
+        from_epoch: the one that was live before; ``None`` for the first.
+        at: the vector from which on the new one sends.
+    """
+
+    epoch: int
+    from_epoch: int | None
+    at: Offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceFacts:
+    """A committed slice.
+
+    Attributes:
+        seq: its number; commit 0, the seed, has empty ranges at the epoch's start.
+        ranges: what it read.
+        sends: whether it sent (``live``) or not.
+        rows_read: records read.
+        rows_parsed: records that parsed, counted on their own.
+        rows_dead: records that went to dead letters.
+        code: content hash of the code that ran it.
+    """
+
+    seq: int
+    ranges: tuple[OffsetRange, ...]
+    sends: Literal["live", "held"]
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Consecutive slices of one epoch that sent one partition.
+
+    Attributes:
+        epoch: the epoch.
+        seq_first: the first of its slices.
+        seq_last: the last of them.
+        start: first offset.
+        end: first offset after them.
+    """
+
+    epoch: int
+    seq_first: int
+    seq_last: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionProof:
+    """Which epoch sent which offsets of a partition, in order of offset."""
+
+    topic: str
+    partition: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What is proved, and what is not.
+
+    Attributes:
+        topology: the topology.
+        at_epoch: the live epoch when it was made; ``None`` if none ever was.
+        at: how far that epoch has committed.
+        complete: whether everything holds.
+        problems: what does not hold, with its numbers.
+        unproved: what only the moves say, because the ledger was dropped with its retired epoch.
+        partitions: which epoch sent which offsets.
+        rows_read: records read by sending slices.
+        rows_parsed: those that parsed.
+        rows_dead: those that went to dead letters.
+        codes: epoch -> content hashes of the code that ran it.
+    """
+
+    topology: str
+    at_epoch: int | None
+    at: Offsets
+    complete: bool
+    problems: tuple[str, ...]
+    unproved: tuple[str, ...]
+    partitions: tuple[PartitionProof, ...]
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The certificate as canonical JSON."""
+        values = {**asdict(self), "at": self.at.as_dict()}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read what :meth:`to_json` wrote."""
+        values: dict[str, Any] = json.loads(text)
+        proofs = tuple(
+            PartitionProof(**{**proof, "spans": tuple(Span(**span) for span in proof["spans"])})
+            for proof in values["partitions"]
+        )
+        return cls(
+            **{
+                **values,
+                "at": Offsets.from_json(values["at"]),
+                "problems": tuple(values["problems"]),
+                "unproved": tuple(values["unproved"]),
+                "partitions": proofs,
+                "codes": {int(epoch): tuple(codes) for epoch, codes in values["codes"].items()},
+            }
+        )
+
+    def render(self) -> list[str]:
+        """Lines of text for people."""
+        verdict = "complete: each offset was sent by exactly one epoch" if self.complete else "NOT complete"
+        lines = [f"Certificate of {self.topology}, live epoch {self.at_epoch}: {verdict}"]
+        for proof in self.partitions:
+            spans = ", ".join(
+                f"{span.start}..{span.end} by epoch {span.epoch} (slices {span.seq_first} to {span.seq_last})"
+                for span in proof.spans
+            )
+            lines.append(f"  {proof.topic}[{proof.partition}]  {spans or 'nothing sent'}")
+        lines.append(
+            f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters"
+        )
+        lines += [f"  not shown  {part}" for part in self.unproved]
+        return lines + [f"  PROBLEM    {problem}" for problem in self.problems]
+
+
+def certify(
+    topology: str,
+    moves: tuple[MoveFacts, ...],
+    ledgers: Mapping[int, tuple[SliceFacts, ...]],
+    *,
+    starts: Mapping[int, Offsets] | None = None,
+) -> Certificate:
+    """Check what is on record.
+
+    1. In each epoch the committed ranges of each partition join end to end, from its start where that is known.
+    2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
+       exactly once, and each epoch sent only while the pointer was at it.
+    3. In each slice, rows read = rows parsed + dead letters, and no more than the offsets spanned.
+
+    Args:
+        topology: name of the topology.
+        moves: all moves of its pointer, oldest first.
+        ledgers: epoch -> its committed slices, in any order. Epochs that were never live may be left out; if
+            one that was live is left out, because it was dropped, the certificate says what it could not show.
+        starts: epoch -> where its plan begins, to check that its first slice begins there.
+    """
+    problems: list[str] = []
+    for epoch, slices in sorted(ledgers.items()):
+        problems += _unjoined(epoch, slices, (starts or {}).get(epoch))
+        problems += _miscounted(epoch, slices)
+    at_epoch = moves[-1].epoch if moves else None
+    sending = [
+        (epoch, slice_) for epoch, slices in sorted(ledgers.items()) for slice_ in slices if slice_.sends == "live"
+    ]
+    at = _position(ledgers.get(at_epoch, ()) if at_epoch is not None else ())
+    if at_epoch is None or at_epoch not in ledgers:
+        problems.append(
+            f"The ledger of the live epoch {at_epoch} is not there." if moves else "No epoch was ever live."
+        )
+    dropped = _turns_of_dropped(moves, ledgers)
+    problems += _unbroken(moves)
+    problems += _not_once(sending, [range_ for _, range_ in dropped], moves, at)
+    problems += _out_of_turn(sending, moves)
+    return Certificate(
+        topology=topology,
+        at_epoch=at_epoch,
+        at=at,
+        complete=not problems,
+        problems=tuple(problems),
+        unproved=tuple(
+            f"{range_} by epoch {epoch}: its ledger was dropped, the moves say so" for epoch, range_ in dropped
+        ),
+        partitions=_proofs(sending),
+        rows_read=sum(slice_.rows_read for _, slice_ in sending),
+        rows_parsed=sum(slice_.rows_parsed for _, slice_ in sending),
+        rows_dead=sum(slice_.rows_dead for _, slice_ in sending),
+        codes={epoch: tuple(sorted({s.code for s in slices})) for epoch, slices in sorted(ledgers.items())},
+    )
+
+
+def _unjoined(epoch: int, slices: tuple[SliceFacts, ...], start: Offsets | None) -> list[str]:
+    problems = []
+    reached = dict((start or Offsets()).items())
+    first = True
+    seqs: set[int] = set()
+    for slice_ in sorted(slices, key=lambda found: found.seq):
+        if slice_.seq in seqs:
+            problems.append(f"Epoch {epoch} committed slice {slice_.seq} more than once.")
+        seqs.add(slice_.seq)
+        for range_ in slice_.ranges:
+            # Without a known start the first slice says where the epoch begins; later partitions begin at 0.
+            expected = reached.get(range_.at, range_.start if first and start is None else 0)
+            if range_.start != expected:
+                problems.append(
+                    f"Epoch {epoch}, slice {slice_.seq}: {range_} does not start at {expected}, the end before it."
+                )
+            reached[range_.at] = range_.end
+        first = False
+    return problems
+
+
+def _miscounted(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
+    problems = []
+    for slice_ in slices:
+        name = f"Epoch {epoch}, slice {slice_.seq}: {slice_.rows_read} records read"
+        if slice_.rows_read != slice_.rows_parsed + slice_.rows_dead:
+            problems.append(f"{name}, but {slice_.rows_parsed} parsed and {slice_.rows_dead} dead letters.")
+        span = sum(range_.count for range_ in slice_.ranges)
+        if slice_.rows_read > span:
+            problems.append(f"{name} from {span} offsets.")
+    return problems
+
+
+def _position(slices: tuple[SliceFacts, ...]) -> Offsets:
+    position = Offsets()
+    for slice_ in sorted(slices, key=lambda found: found.seq):
+        position = position.merge(ranges_end(slice_.ranges))
+    return position
+
+
+def _unbroken(moves: tuple[MoveFacts, ...]) -> list[str]:
+    problems = []
+    for before, move in zip((None, *moves), moves, strict=False):
+        came_from = before.epoch if before else None
+        if move.from_epoch != came_from:
+            problems.append(
+                f"The pointer moved from epoch {move.from_epoch} to {move.epoch}, but {came_from} was live."
+            )
+        if before and not move.at.dominates(before.at.only(move.at.topics)):
+            problems.append(
+                f"The pointer moved to epoch {move.epoch} at {move.at}, behind the move before at {before.at}."
+            )
+    return problems
+
+
+def _turns_of_dropped(
+    moves: tuple[MoveFacts, ...], ledgers: Mapping[int, tuple[SliceFacts, ...]]
+) -> list[tuple[int, OffsetRange]]:
+    """What epochs without a ledger must have sent, by when the pointer came to them and left them."""
+    return [
+        (move.epoch, range_)
+        for move, after in pairwise(moves)
+        if move.epoch not in ledgers and after.at.dominates(move.at)
+        for range_ in move.at.only(after.at.topics).span_to(after.at)
+        if not range_.is_empty
+    ]
+
+
+def _not_once(
+    sending: list[tuple[int, SliceFacts]], assumed: list[OffsetRange], moves: tuple[MoveFacts, ...], at: Offsets
+) -> list[str]:
+    ranges = [range_ for _, slice_ in sending for range_ in slice_.ranges] + assumed
+    start = moves[0].at if moves else Offsets()
+    # Versions may read other topics: a new one counts from its first sending slice, one that was given up to its last.
+    by_end = sorted(ranges, key=lambda range_: range_.end)
+    new = Offsets.of((r.at, r.start) for r in sorted(ranges, reverse=True) if r.topic not in start.topics)
+    given_up = Offsets.of((r.at, r.end) for r in by_end if r.topic not in at.topics)
+    end = start.only(set(start.topics) - set(at.topics)).merge(given_up).merge(at)
+    try:
+        coverage = uncovered(ranges, start.merge(new), end)
+    except DataLossError as error:
+        return [f"The live epoch has committed less than the first one began with: {error}"]
+    return [
+        *(f"{gap}: no epoch has sent it." for gap in coverage.gaps),
+        *(f"{overlap}: {_senders(sending, overlap)} have sent it, once too often." for overlap in coverage.overlaps),
+        *(f"{outside}: sent, but the live epoch has not committed it." for outside in coverage.outside),
+    ]
+
+
+def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
+    return " and ".join(
+        f"epoch {epoch} (slice {slice_.seq})"
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+        if range_.at == part.at and range_.start < part.end and part.start < range_.end
+    )
+
+
+def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, ...]) -> list[str]:
+    """Slices that sent outside of their epoch's turns, each from one move of the pointer to the next."""
+    ends: list[Offsets | None] = [move.at for move in moves[1:]] + [None]
+    turns = list(zip(moves, ends, strict=False))
+
+    def is_in_turn(epoch: int, range_: OffsetRange) -> bool:
+        return range_.is_empty or any(
+            move.epoch == epoch
+            and range_.start >= (move.at.get(*range_.at) or 0)
+            and (end is None or range_.topic not in end.topics or range_.end <= (end.get(*range_.at) or 0))
+            for move, end in turns
+        )
+
+    return [
+        f"Epoch {epoch}, slice {slice_.seq}: {range_} was sent while the pointer was not at epoch {epoch}."
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+        if not is_in_turn(epoch, range_)
+    ]
+
+
+def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
+    spans: dict[TopicPartition, list[Span]] = {}
+    ordered = sorted(
+        (range_.at, range_.start, slice_.seq, epoch, range_.end)
+        for epoch, slice_ in sending
+        for range_ in slice_.ranges
+    )
+    for at, start, seq, epoch, end in ordered:
+        known = spans.setdefault(at, [])
+        if start == end:
+            continue
+        last = known[-1] if known else None
+        if last and last.epoch == epoch and last.end == start:
+            known[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq, start=last.start, end=end)
+        else:
+            known.append(Span(epoch=epoch, seq_first=seq, seq_last=seq, start=start, end=end))
+    return tuple(
+        PartitionProof(topic=topic, partition=partition, spans=tuple(found))
+        for (topic, partition), found in sorted(spans.items())
+    )

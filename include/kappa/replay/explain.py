@@ -1,0 +1,83 @@
+"""A plan in words: exactly the stages that the driver will run, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kappa.replay.offsets import Offsets
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.request import Seed
+from kappa.replay.stages import Stage
+
+
+def explain(plan: ReplayPlan) -> list[str]:
+    """Lines of text for people: what is built, then each stage, then what speaks against it."""
+    lines = [
+        f"Plan {plan.id}: {plan.topology} version {plan.topology_version or '?'} (code {plan.code[:12] or 'unknown'}) "
+        f"into epoch {plan.epoch}, {_beside(plan)}",
+        *(f"  {stage:<10} {_stage(stage, plan)}" for stage in plan.stages),
+    ]
+    lines += [f"  REFUSED    {finding}  [{finding.code}]" for finding in plan.refusals]
+    lines += [f"  warning    {finding}  [{finding.code}]" for finding in plan.warnings]
+    if plan.is_refused:
+        lines.append("Nothing will run.")
+    elif Stage.CUT_OVER not in plan.stages:
+        lines.append(
+            f"Then it follows the live epoch and waits for `kappa cutover {plan.topology}`; "
+            f"`kappa abort {plan.topology} {plan.epoch}` removes it without a trace."
+        )
+    return lines
+
+
+def _beside(plan: ReplayPlan) -> str:
+    if plan.live_epoch is None:
+        return "the first one"
+    return f"beside live epoch {plan.live_epoch} at seq {plan.live_seq}"
+
+
+def _stage(stage: Stage, plan: ReplayPlan) -> str:
+    if stage is Stage.REWOUND:
+        return f"create epoch {plan.epoch} and its consumer group, rewound to {_vector(plan.start)}"
+    if stage is Stage.SEEDED:
+        return _seeded(plan)
+    if stage is Stage.REPLAYED:
+        return _replayed(plan)
+    if stage is Stage.CAUGHT_UP:
+        return f"follow the ledger of epoch {plan.live_epoch} from seq {plan.live_seq} on; nothing is sent"
+    if stage is Stage.VERIFIED:
+        return (
+            f"compare {_names(plan.tables, plan.appends)} at the same commit as epoch {plan.live_epoch}; run the checks"
+        )
+    sent = f"; records to {_names(plan.topics)} are sent from there on" if plan.topics else ""
+    return (
+        f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so far){sent}"
+    )
+
+
+def _seeded(plan: ReplayPlan) -> str:
+    tables = _names(plan.tables) if plan.tables else "no table"
+    if plan.seed is Seed.EMPTY:
+        return f"{tables}: empty"
+    if plan.seed is Seed.FROM_CHANGELOG:
+        return f"{tables}: folded from the changelog of epoch {plan.seed_epoch} up to its marker {plan.seed_seq}"
+    return f"{_names(plan.tables, plan.appends)}: copied from epoch {plan.seed_epoch} as of seq {plan.seed_seq}"
+
+
+def _replayed(plan: ReplayPlan) -> str:
+    work = plan.estimate
+    slices = -(-work.offsets // plan.request.slice_records)
+    parts = [f"{work.offsets:,} offsets of {len(plan.end)} partitions up to {_vector(plan.end)}"]
+    parts.append(f"at least {slices:,} slices of at most {plan.request.slice_records:,}")
+    if work.bytes is not None:
+        parts.append(f"about {work.bytes / 1e6:,.0f} MB")
+    if work.seconds is not None:
+        parts.append(f"about {work.seconds:,.0f} s")
+    return ", ".join(parts) + f"; nothing is sent ({plan.sends})"
+
+
+def _vector(offsets: Offsets) -> str:
+    return " ".join(f"{topic}[{partition}]={offset}" for (topic, partition), offset in offsets.items()) or "nothing"
+
+
+def _names(*groups: Iterable[str]) -> str:
+    return ", ".join(name for group in groups for name in group)

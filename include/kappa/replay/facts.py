@@ -1,0 +1,192 @@
+"""What was found in log, lake and code when a plan was asked for. Edges fill these in; nothing here looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.stages import Stage
+from kappa.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """A source of a topology.
+
+    Attributes:
+        topic: its topic.
+        keyed: whether records of one key must stay in one partition.
+    """
+
+    topic: str
+    keyed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyFacts:
+    """The deployed topology that shall be replayed.
+
+    Attributes:
+        name: its name.
+        version: its author's word for the code.
+        code: content hash of the code.
+        sources: what it reads.
+        tables: names of its tables.
+        appends: names of its append outputs.
+        topics: names of the topics that it sends to.
+        error: why the code does not import, if it does not; the other fields then hold what could be read.
+    """
+
+    name: str
+    version: str = ""
+    code: str = ""
+    sources: tuple[SourceFacts, ...] = ()
+    tables: tuple[str, ...] = ()
+    appends: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFacts:
+    """The log at the moment of planning.
+
+    Attributes:
+        low: low watermark of every partition.
+        high: high watermark of every partition.
+        stable: last stable offset of every partition: where a reader under ``read_committed`` ends.
+        topic_ids: topic -> Kafka's id of it; a topic that was recreated has another one.
+        cleanup: topic -> its ``cleanup.policy``.
+        last_times: time of the last record, where known.
+    """
+
+    low: Offsets
+    high: Offsets
+    stable: Offsets
+    topic_ids: Mapping[str, str]
+    cleanup: Mapping[str, str] = field(default_factory=dict)
+    last_times: Mapping[TopicPartition, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavepointFacts:
+    """A commit of the live epoch whose files are kept.
+
+    Attributes:
+        seq: its number in the ledger.
+        offsets: where its slice ended.
+        finished_at: when it was committed.
+        tables: tables whose Delta version it recorded.
+    """
+
+    seq: int
+    offsets: Offsets
+    finished_at: datetime
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveFacts:
+    """The live epoch at its last commit.
+
+    Attributes:
+        epoch: its number.
+        seq: the last commit of its ledger.
+        position: where that commit's slice ended.
+        origin: where the history in its tables begins: its own start, or that of what it was seeded from.
+        version: the topology's version that it runs.
+        code: content hash of the code that it runs.
+        topic_ids: topic -> Kafka's id when its ledger began.
+        savepoints: commits to which tables can go back.
+    """
+
+    epoch: int
+    seq: int
+    position: Offsets
+    origin: Offsets
+    version: str
+    code: str
+    topic_ids: Mapping[str, str]
+    savepoints: tuple[SavepointFacts, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkerFacts:
+    """The last marker that an epoch left in Kafka.
+
+    Attributes:
+        epoch: the epoch.
+        seq: the slice that the marker closes.
+        position: where that slice ended.
+        topic_ids: topic -> Kafka's id of it at that time.
+        tables: tables that have a changelog.
+        sends: whether that slice sent, or belongs to a candidate that was held.
+    """
+
+    epoch: int
+    seq: int
+    position: Offsets
+    topic_ids: Mapping[str, str]
+    tables: tuple[str, ...]
+    sends: Literal["live", "held"] = "live"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveFacts:
+    """A replay that is not finished.
+
+    Attributes:
+        epoch: the candidate.
+        stage: how far it is.
+        plan: id of its plan.
+    """
+
+    epoch: int
+    stage: Stage
+    plan: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """All that a plan is made from, besides the request.
+
+    Attributes:
+        topology: the deployed topology; ``None`` if there is none of that name.
+        log: its sources in the log.
+        next_epoch: the number that a new epoch gets.
+        live: the live epoch, if there is one.
+        active: a replay of the topology that is not finished, if there is one.
+        markers: the last marker of each epoch that left one.
+        first_records: for a start by time: each partition's first offset whose timestamp is not before it, ``None``
+            where no record is that late.
+        known: names of all deployed topologies, for the message about an unknown one.
+        records_per_second: rate of earlier replays, if one was measured.
+        bytes_per_record: size of a record of the sources, if it was measured.
+    """
+
+    topology: TopologyFacts | None
+    log: LogFacts
+    next_epoch: int
+    live: LiveFacts | None = None
+    active: ActiveFacts | None = None
+    markers: tuple[MarkerFacts, ...] = ()
+    first_records: Mapping[TopicPartition, int | None] | None = None
+    known: tuple[str, ...] = ()
+    records_per_second: float | None = None
+    bytes_per_record: float | None = None
+
+
+def topology_facts(topology: Topology, code: str) -> TopologyFacts:
+    """Facts of a topology that imports; ``code`` is the content hash of its code."""
+    return TopologyFacts(
+        name=topology.name,
+        version=topology.version,
+        code=code,
+        sources=tuple(SourceFacts(topic=source.topic, keyed=source.keyed) for source in topology.sources),
+        tables=tuple(table.name for table in topology.tables),
+        appends=tuple(append.name for append in topology.appends),
+        topics=tuple(topic.name for topic in topology.topics),
+    )

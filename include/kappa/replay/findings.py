@@ -1,0 +1,56 @@
+"""What speaks against a plan. The rules that find it are in :mod:`log_rules` and :mod:`request_rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from kappa.replay.request import ALLOWABLE
+
+
+class Severity(StrEnum):
+    """What a finding means for its plan."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that speaks against a plan.
+
+    Attributes:
+        code: name of the rule.
+        severity: whether the plan is refused.
+        message: what was found, with its values, and why.
+        remedy: what to do.
+        numbers: the values of the message, for programs.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    remedy: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}"
+
+
+def refuse(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
+    """A finding that refuses the plan."""
+    return Finding(code=code, severity=Severity.REFUSE, message=message, remedy=remedy, numbers=numbers)
+
+
+def warn(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
+    """A finding that the plan can live with."""
+    return Finding(code=code, severity=Severity.WARN, message=message, remedy=remedy, numbers=numbers)
+
+
+def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:
+    """The findings, those refusals that the request allows turned into warnings."""
+    return tuple(
+        replace(found, severity=Severity.WARN) if found.code in allow & ALLOWABLE else found for found in findings
+    )

@@ -1,0 +1,306 @@
+"""A replay as data: what it will do, frozen, with all that speaks against it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from kappa.errors import RefusedError, UsageError
+from kappa.replay import log_rules, request_rules
+from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
+from kappa.replay.findings import Finding, Severity, relaxed
+from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.resolution import Resolved, every_partition, resolve_start
+from kappa.replay.stages import Stage
+
+#: What a replay beside a live epoch runs through by itself.
+BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)
+#: What an epoch runs through that has no live one beside it: it goes live as soon as it is seeded.
+FIRST_EPOCH = (Stage.REWOUND, Stage.SEEDED, Stage.CUT_OVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """How much work a plan is.
+
+    Attributes:
+        offsets: offsets spanned from start to end; at least as many as there are records.
+        bytes: size of the records, if it was measured.
+        seconds: time for the bulk work, if a rate was measured.
+    """
+
+    offsets: int
+    bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayPlan:
+    """What a replay will do.
+
+    Attributes:
+        topology: name of the topology.
+        topology_version: its author's word for the code.
+        code: content hash of the code that will run.
+        epoch: the epoch that will be built.
+        live_epoch: the epoch that it may replace; ``None`` if there is none.
+        live_seq: the live epoch's commit at which bulk work ends.
+        start: next offset to read of every partition; empty if it could not be resolved.
+        end: where bulk work ends and catching up begins; where there is no live epoch, the end of the log at planning.
+        origin: where the history in the tables begins: the start, or that of what they are seeded from.
+        topic_ids: topic -> Kafka's id of it; checked before records are read.
+        seed: what the tables hold before the first slice.
+        seed_epoch: epoch whose tables or changelog they are taken from; ``None`` if they start empty.
+        seed_seq: the slice of that epoch after which they are taken.
+        tables: names of the tables that are computed.
+        appends: names of the append outputs that are computed.
+        topics: names of the topics that the epoch will send to once it is live.
+        sends: ``hold``: nothing is sent for history.
+        stages: what the driver runs through by itself, in order; none if the plan is refused.
+        findings: what speaks against it.
+        estimate: how much work it is.
+        created_at: when it was made; no part of the id.
+        request: what was asked for.
+        id: first 16 digits of the SHA-256 of everything else.
+    """
+
+    topology: str
+    topology_version: str
+    code: str
+    epoch: int
+    live_epoch: int | None
+    live_seq: int | None
+    start: Offsets
+    end: Offsets
+    origin: Offsets
+    topic_ids: Mapping[str, str]
+    seed: Seed
+    seed_epoch: int | None
+    seed_seq: int | None
+    tables: tuple[str, ...]
+    appends: tuple[str, ...]
+    topics: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    findings: tuple[Finding, ...]
+    estimate: Estimate
+    created_at: datetime
+    request: ReplayRequest
+    sends: str = "hold"
+    id: str = field(default="")
+
+    def __post_init__(self) -> None:
+        expected = _digest(self)
+        if self.id not in ("", expected):
+            raise UsageError(f"Plan {self.id} was changed after it was made: its content is that of {expected}.")
+        object.__setattr__(self, "id", expected)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a finding refuses the plan."""
+        return bool(self.refusals)
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """The findings that refuse the plan."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.REFUSE)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that do not refuse it."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.WARN)
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What the bulk work reads, by partition.
+
+        Raises:
+            DataLossError: the plan is refused because its end is behind its start.
+        """
+        return self.start.span_to(self.end)
+
+    def check(self) -> None:
+        """Accept the plan or refuse it.
+
+        Raises:
+            RefusedError: a finding refuses it; the message holds all of them.
+        """
+        if self.is_refused:
+            lines = "\n".join(f"  {finding}" for finding in self.refusals)
+            raise RefusedError(f"The plan for {self.topology!r} is refused:\n{lines}", findings=self.refusals)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as JSON values."""
+        return {
+            **{name: value for name, value in vars(self).items() if name not in ("request", "findings", "estimate")},
+            "start": self.start.as_dict(),
+            "end": self.end.as_dict(),
+            "origin": self.origin.as_dict(),
+            "topic_ids": dict(self.topic_ids),
+            "findings": [asdict(finding) for finding in self.findings],
+            "estimate": asdict(self.estimate),
+            "created_at": self.created_at.isoformat(),
+            "request": self.request.as_dict(),
+        }
+
+    def to_json(self) -> str:
+        """The plan as canonical JSON."""
+        return _canonical(self.as_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> ReplayPlan:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            UsageError: the text is no plan, or was changed after it was made.
+        """
+        try:
+            values = json.loads(text)
+            vectors = {name: Offsets.from_json(values[name]) for name in ("start", "end", "origin")}
+            names = {name: tuple(values[name]) for name in ("tables", "appends", "topics")}
+            made = {
+                "seed": Seed(values["seed"]),
+                "stages": tuple(Stage(stage) for stage in values["stages"]),
+                "findings": tuple(
+                    Finding(**{**found, "severity": Severity(found["severity"])}) for found in values["findings"]
+                ),
+                "estimate": Estimate(**values["estimate"]),
+                "created_at": datetime.fromisoformat(values["created_at"]),
+                "request": ReplayRequest.from_dict(values["request"]),
+            }
+            return cls(**{**values, **vectors, **names, **made})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"This is no plan: {error!r}.") from error
+
+
+def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> ReplayPlan:
+    """Make a plan: resolve the start, freeze the end, gather all findings. Never raises because of a finding.
+
+    Args:
+        request: what was asked for.
+        facts: what was found; for a start by time with ``first_records``. Topics that are no source are left aside.
+        now: when.
+    """
+    topology = facts.topology
+    found = request_rules.replay_already_active(request.topology, facts.active)
+    if topology is None:
+        return _plan(request, facts, [*found, *request_rules.unknown_topology(request.topology, facts.known)], now)
+    facts = replace(facts, log=_sources_only(facts.log, topology))
+    unreadable = request_rules.code_does_not_import(topology)
+    unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
+    if unreadable:
+        return _plan(request, facts, [*found, *unreadable], now)
+    found += _log_findings(topology, facts.log, facts.live)
+    resolved = resolve_start(request, facts)
+    end = _end(request, facts)
+    found += resolved.findings
+    if resolved.start is not None:
+        found += _vector_findings(request, resolved.start, end, facts)
+    return _plan(request, facts, found, now, resolved=resolved, end=end)
+
+
+def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
+    topics = {source.topic for source in topology.sources}
+    return LogFacts(
+        low=log.low.only(topics),
+        high=log.high.only(topics),
+        stable=log.stable.only(topics),
+        topic_ids={topic: value for topic, value in log.topic_ids.items() if topic in topics},
+        cleanup={topic: value for topic, value in log.cleanup.items() if topic in topics},
+        last_times={at: value for at, value in log.last_times.items() if at[0] in topics},
+    )
+
+
+def _log_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts | None) -> list[Finding]:
+    found = log_rules.compacted_sources(log.cleanup) + log_rules.open_transactions(log.stable, log.high)
+    if live is None:
+        return found
+    keeper = f"The live epoch {live.epoch}"
+    keyed = [source.topic for source in topology.sources if source.keyed]
+    return [
+        *found,
+        *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
+        *log_rules.partition_counts_changed(keyed, live.origin, log.high),
+        *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+    ]
+
+
+def _end(request: ReplayRequest, facts: Facts) -> Offsets:
+    if request.end is not None:
+        # Not reduced to the sources: a topic that is none is a finding, not left out in silence.
+        return every_partition(Offsets(), facts.log).merge(request.end)
+    return every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
+
+
+def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
+    found = request_rules.start_after_end(start, end)
+    if request.end is not None:
+        found += log_rules.end_above_high_watermark(end, facts.log.high, facts.log.stable)
+        found += request_rules.end_ahead_of_live(end, facts.live.position) if facts.live else []
+    if request.resolved_seed is Seed.EMPTY:
+        found += request_rules.partial_history(start)
+    return found
+
+
+def _plan(
+    request: ReplayRequest,
+    facts: Facts,
+    found: list[Finding],
+    now: datetime,
+    *,
+    resolved: Resolved | None = None,
+    end: Offsets | None = None,
+) -> ReplayPlan:
+    topology = facts.topology or TopologyFacts(name=request.topology)
+    resolved = resolved or Resolved(start=None)
+    live = facts.live
+    kept = relaxed(found, request.allow)
+    start, end = (resolved.start, end or Offsets()) if resolved.start is not None else (Offsets(), Offsets())
+    is_refused = any(finding.severity is Severity.REFUSE for finding in kept)
+    stages = FIRST_EPOCH if live is None else BESIDE_LIVE
+    return ReplayPlan(
+        topology=topology.name,
+        topology_version=topology.version,
+        code=topology.code,
+        epoch=facts.next_epoch,
+        live_epoch=live.epoch if live else None,
+        live_seq=live.seq if live else None,
+        start=start,
+        end=end,
+        origin=resolved.origin or start,
+        topic_ids=facts.log.topic_ids,
+        seed=request.resolved_seed,
+        seed_epoch=resolved.seed_epoch,
+        seed_seq=resolved.seed_seq,
+        tables=topology.tables,
+        appends=topology.appends,
+        topics=topology.topics,
+        stages=() if is_refused else stages,
+        findings=kept,
+        estimate=_estimate(start, end, facts),
+        created_at=now.astimezone(UTC),
+        request=request,
+    )
+
+
+def _estimate(start: Offsets, end: Offsets, facts: Facts) -> Estimate:
+    offsets = sum(max(last - (start.get(*at) or 0), 0) for at, last in end.items())
+    size, rate = facts.bytes_per_record, facts.records_per_second
+    return Estimate(
+        offsets=offsets,
+        bytes=None if size is None else round(offsets * size),
+        seconds=None if not rate else round(offsets / rate, 1),
+    )
+
+
+def _digest(plan: ReplayPlan) -> str:
+    content = {name: value for name, value in plan.as_dict().items() if name not in ("id", "created_at")}
+    return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

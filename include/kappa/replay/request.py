@@ -1,0 +1,171 @@
+"""What somebody asks for: replay this topology from there, seeded with that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from kappa.errors import UsageError
+from kappa.replay.offsets import Offsets
+
+#: Codes of findings that refuse a plan unless the request allows them by name.
+ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
+
+
+class Seed(StrEnum):
+    """What the tables hold before the first slice."""
+
+    EMPTY = "empty"
+    FROM_SAVEPOINT = "from-savepoint"
+    FROM_CHANGELOG = "from-changelog"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToEarliest:
+    """From the beginning of the history: the log's low watermark, or earlier where the live epoch began earlier."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToDatetime:
+    """From the first record of each partition whose timestamp is not before ``at``."""
+
+    at: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at", _aware(self.at))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromSavepoint:
+    """From a commit of the live epoch, by its ``seq``, or the last one that was finished ``at`` a time or before."""
+
+    seq: int | None = None
+    at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if (self.seq is None) == (self.at is None):
+            raise UsageError("A savepoint is named by its ledger seq or by a time: give one of them.")
+        if self.at is not None:
+            object.__setattr__(self, "at", _aware(self.at))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromMarker:
+    """From where an epoch's last marker says that it was; ``epoch`` ``None`` means the one that sent last."""
+
+    epoch: int | None = None
+
+
+Start = ToEarliest | ToDatetime | FromSavepoint | FromMarker
+
+_KINDS: dict[str, type[ToEarliest] | type[ToDatetime] | type[FromSavepoint] | type[FromMarker]] = {
+    "to_earliest": ToEarliest,
+    "to_datetime": ToDatetime,
+    "from_savepoint": FromSavepoint,
+    "from_marker": FromMarker,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest:
+    """A wish, before anybody looked whether it can be done.
+
+    Attributes:
+        topology: name of the topology.
+        start: where the replay begins.
+        reason: why, for the record.
+        actor: who, for the record.
+        seed: what the tables hold at the start; ``None`` means what goes with the start, see :attr:`resolved_seed`.
+        end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
+        allow: codes of findings, of :data:`ALLOWABLE`, that shall warn instead of refuse.
+        slice_records: most offsets that one slice spans.
+
+    Raises:
+        UsageError: the parts contradict each other, or one is malformed.
+    """
+
+    topology: str
+    start: Start
+    reason: str
+    actor: str
+    seed: Seed | None = None
+    end: Offsets | None = None
+    allow: frozenset[str] = field(default_factory=frozenset)
+    slice_records: int = 500_000
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "allow", frozenset(self.allow))
+        unknown = sorted(self.allow - ALLOWABLE)
+        if unknown:
+            raise UsageError(f"A request cannot allow {unknown}; it can allow {sorted(ALLOWABLE)}.", allow=unknown)
+        if self.slice_records < 1:
+            raise UsageError(f"slice_records is {self.slice_records}: a slice spans at least one offset.")
+        # Tables of one moment, continued from another, would count records twice or not at all.
+        for seed, kind in ((Seed.FROM_SAVEPOINT, FromSavepoint), (Seed.FROM_CHANGELOG, FromMarker)):
+            if self.resolved_seed is seed and not isinstance(self.start, kind):
+                raise UsageError(f"Seed {seed} cannot go with start {_kind(self.start)}: it fixes the start itself.")
+        if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
+            raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
+
+    @property
+    def resolved_seed(self) -> Seed:
+        """The seed asked for, or the one that goes with the start."""
+        return default_seed(self.start) if self.seed is None else self.seed
+
+    def as_dict(self) -> dict[str, Any]:
+        """The request as JSON values."""
+        at = getattr(self.start, "at", None)
+        start = {**vars(self.start), "kind": _kind(self.start)}
+        return {
+            "topology": self.topology,
+            "start": start | ({"at": at.isoformat()} if at else {}),
+            "seed": self.seed,
+            "end": None if self.end is None else self.end.as_dict(),
+            "reason": self.reason,
+            "actor": self.actor,
+            "allow": sorted(self.allow),
+            "slice_records": self.slice_records,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ReplayRequest:
+        """Read what :meth:`as_dict` gave.
+
+        Raises:
+            UsageError: the values are no request.
+        """
+        parts = dict(values)
+        try:
+            start = dict(parts.pop("start"))
+            kind = _KINDS[start.pop("kind")]
+            if start.get("at"):
+                start["at"] = datetime.fromisoformat(start["at"])
+            seed, end = parts.pop("seed", None), parts.pop("end", None)
+            return cls(
+                start=kind(**start),
+                seed=None if seed is None else Seed(seed),
+                end=None if end is None else Offsets.from_json(end),
+                **parts,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"This is no replay request: {dict(values)!r}: {error}.") from error
+
+
+def default_seed(start: Start) -> Seed:
+    """The seed that goes with a start."""
+    if isinstance(start, FromSavepoint):
+        return Seed.FROM_SAVEPOINT
+    return Seed.FROM_CHANGELOG if isinstance(start, FromMarker) else Seed.EMPTY
+
+
+def _kind(start: Start) -> str:
+    return next(name for name, kind in _KINDS.items() if type(start) is kind)
+
+
+def _aware(at: datetime) -> datetime:
+    if at.tzinfo is None:
+        raise UsageError(f"The time {at.isoformat()} has no zone. Write it as {at.isoformat()}Z or with an offset.")
+    return at.astimezone(UTC)

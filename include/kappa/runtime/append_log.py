@@ -1,0 +1,155 @@
+"""An append-only Delta table of small rows with compare-and-set, without a JVM.
+
+The ledger of every epoch and the record of all epochs are such logs. Rows are numbered by ``n`` from 1 without gaps;
+an append states the number that it expects to write and is refused when somebody else wrote it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+_APP = "kappa.append_log"
+#: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
+_COMPACT_AFTER = 64
+_COMPACT_TARGET_BYTES = 4 << 20
+
+
+class AppendLog:
+    """One append-only table, cached: a refresh reads only the files that are new.
+
+    Args:
+        path: path or URL of the Delta table.
+        schema: Arrow schema of a row, its first column ``n`` (int64).
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self._table: DeltaTable | None = None
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._seen: set[str] = set()
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        from deltalake import DeltaTable
+
+        return bool(DeltaTable.is_deltatable(self.path))
+
+    def create(self) -> None:
+        """Create the table; does nothing when it is there."""
+        from deltalake import DeltaTable
+
+        DeltaTable.create(self.path, self.schema, mode="ignore", configuration={"delta.checkpointInterval": "20"})
+
+    def refresh(self) -> list[dict[str, Any]]:
+        """All rows in order of ``n``, as they are now.
+
+        Raises:
+            LedgerError: the table was there and is gone.
+            LakeUnreachableError: the storage does not answer.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        if self._table is None:
+            if not self.exists():
+                return []
+            self._table = DeltaTable(self.path)
+        else:
+            try:
+                self._table.update_incremental()
+            except TableNotFoundError as error:
+                raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
+            except DeltaError as error:
+                raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
+        return self._collect()
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Append rows if nobody appended since the last :meth:`refresh`.
+
+        All rows become visible in one commit. A crash leaves either none or all of them.
+
+        Args:
+            rows: rows without ``n``.
+
+        Returns:
+            The rows as written, with ``n``.
+
+        Raises:
+            ConflictError: somebody else appended first; nothing was written. Refresh, check again, retry.
+            LedgerError: the table is gone.
+        """
+        import pyarrow as pa
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        if self._table is None:
+            self.refresh()
+        if self._table is None:
+            raise LedgerError(f"The table {self.path} does not exist.", path=self.path)
+        last = len(self._rows)
+        numbered = [{**row, "n": last + index} for index, row in enumerate(rows, start=1)]
+        properties = CommitProperties(
+            app_transactions=[Transaction(_APP, last + len(numbered))], max_commit_retries=0
+        )
+        try:
+            write_deltalake(
+                self._table,
+                pa.Table.from_pylist(numbered, schema=self.schema),
+                mode="append",
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
+        except DeltaError as error:
+            raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
+        self._table.update_incremental()
+        self._collect()
+        if len(self._seen) > _COMPACT_AFTER:
+            self._compact()
+        return [self._rows[row["n"]] for row in numbered]
+
+    def _collect(self) -> list[dict[str, Any]]:
+        assert self._table is not None
+        uris = set(self._table.file_uris())
+        for row in _read(uris - self._seen):
+            self._rows.setdefault(row["n"], row)
+        self._seen = uris
+        ordered = [self._rows[n] for n in sorted(self._rows)]
+        if ordered and ordered[-1]["n"] != len(ordered):
+            raise LedgerError(f"{self.path} holds {len(ordered)} rows and the last is number {ordered[-1]['n']}.", path=self.path)
+        return ordered
+
+    def _compact(self) -> None:
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        assert self._table is not None
+        try:
+            self._table.optimize.compact(
+                target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+        except CommitFailedError:
+            return  # an append came in between; the next one compacts
+        self._table.update_incremental()
+        self._collect()
+
+
+def _read(uris: Iterable[str]) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = []
+    for uri in uris:
+        rows.extend(pq.ParquetFile(_local(uri)).read().to_pylist() if "://" not in uri else pq.read_table(uri).to_pylist())
+    return rows
+
+
+def _local(uri: str) -> str:
+    return uri.removeprefix("file://")

@@ -1,0 +1,107 @@
+"""How Kappa's Kafka clients connect, and what their errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
+
+_UNREACHABLE = {
+    KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION, KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.NOT_COORDINATOR,
+}  # fmt: skip
+_UNKNOWN_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
+}
+_NOT_ALLOWED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
+}  # fmt: skip
+_BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+
+
+def client_settings(bootstrap_servers: str) -> dict[str, Any]:
+    """Settings that every client shares: quick to connect again, silent, since the call that fails raises."""
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "log_level": 0,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        "socket.nagle.disable": True,
+    }
+
+
+def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
+    """Settings of whoever produces: nothing lost, nothing twice, keys where Kafka's Java clients put them.
+
+    Delivery reports come for failures only: a Python call for each record would halve the rate.
+    """
+    return client_settings(bootstrap_servers) | {
+        "enable.idempotence": True,
+        "acks": "all",
+        "compression.type": "lz4",
+        "partitioner": "murmur2_random",
+        "linger.ms": 5,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 256 * 1024,
+        "message.max.bytes": 64 * 1024 * 1024,  # the topic's own limit decides, not the client's
+        "delivery.report.only.error": True,
+    }
+
+
+def unreachable(bootstrap_servers: str, reason: object) -> BrokerUnreachableError:
+    """The error for brokers that do not answer."""
+    return BrokerUnreachableError(
+        f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address in "
+        "KAPPA_BOOTSTRAP_SERVERS.",
+        bootstrap_servers=bootstrap_servers,
+    )
+
+
+def unknown_topic(bootstrap_servers: str, topic: str, known: Iterable[str] = ()) -> TopologyError:
+    """The error for a topic that does not exist."""
+    near = get_close_matches(topic, list(known), n=3)
+    hint = f" Topics like it: {', '.join(near)}." if near else ""
+    return TopologyError(
+        f"Topic {topic!r} does not exist on {bootstrap_servers}.{hint} Create it, or correct its name in the topology.",
+        topic=topic,
+        near=near,
+    )
+
+
+def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing: str) -> KappaError:
+    """Kafka's error as one of Kappa's.
+
+    Args:
+        error: what the client raised or reported.
+        bootstrap_servers: whom it talked to.
+        doing: what was tried, with its values: "reading pos[2] from 1200".
+    """
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    code, text = cause.code(), f"{cause.name()}: {cause.str()}"
+    values = {"code": cause.name(), "bootstrap_servers": bootstrap_servers}
+    if code in _UNREACHABLE:
+        return unreachable(bootstrap_servers, f"{doing}: {text}")
+    if code in _UNKNOWN_TOPIC:
+        return TopologyError(
+            f"A topic or partition does not exist on {bootstrap_servers}: {doing} ({text}). Create the topic, or correct its name.",
+            **values,
+        )
+    if code in _NOT_ALLOWED:
+        return ConfigError(
+            f"Kafka at {bootstrap_servers} does not allow it: {doing} ({text}). Ask for the access.", **values
+        )
+    if code in _BUSY:
+        return ConflictError(f"The consumer group has members: {doing} ({text}). Stop them and try again.", **values)
+    if cause.retriable():
+        return unreachable(bootstrap_servers, f"{doing}: {text}")
+    return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).", **values)

@@ -1,0 +1,261 @@
+"""The record of all epochs: who did what to which epoch, when and why; and the live pointer.
+
+One append-only Delta table for all topologies. The pointer of a topology is its last ``moved`` row: one commit moves it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError
+from kappa.lake import epochs_log
+from kappa.replay.stages import Stage, check_transition
+from kappa.runtime.append_log import AppendLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Events that bring an epoch to a stage.
+STAGE_OF = {
+    "planned": Stage.PLANNED,
+    "rewound": Stage.REWOUND,
+    "seeded": Stage.SEEDED,
+    "replayed": Stage.REPLAYED,
+    "caught_up": Stage.CAUGHT_UP,
+    "verified": Stage.VERIFIED,
+    "approved": Stage.APPROVED,
+    "moved": Stage.CUT_OVER,
+    "dropped": Stage.DROPPED,
+    "aborted": Stage.ABORTED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One row of the record.
+
+    Attributes:
+        n: position in the record, from 1.
+        topology: the topology's name.
+        epoch: the epoch's number.
+        event: a key of :data:`STAGE_OF`, or ``handover``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``.
+        at: when, UTC.
+        actor: who asked for it.
+        reason: why.
+        detail: whatever else belongs to the event.
+    """
+
+    n: int = 0
+    topology: str
+    epoch: int
+    event: str
+    at: datetime
+    actor: str
+    reason: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """What the record says of one epoch.
+
+    Attributes:
+        epoch: its number.
+        stage: the stage it reached.
+        planned: the event that created it.
+        is_wanted: whether its driver should be running.
+        is_recalled: whether it was retired and is being brought back.
+        verified: the event of its last verification.
+        moved: the event that made it live most recently.
+    """
+
+    epoch: int
+    stage: Stage
+    planned: Event
+    is_wanted: bool = True
+    is_recalled: bool = False
+    verified: Event | None = None
+    moved: Event | None = None
+
+    @property
+    def code(self) -> str:
+        """Content hash of the code that the epoch was planned with."""
+        return str(self.planned.detail["code"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyRecord:
+    """What the record says of one topology.
+
+    Attributes:
+        topology: its name.
+        live: the epoch that readers get.
+        epochs: its epochs by number.
+        handover: a handover that was neither finished nor withdrawn.
+        moves: all moves of the pointer, oldest first.
+        events: all its events, oldest first.
+    """
+
+    topology: str
+    live: int | None = None
+    epochs: Mapping[int, EpochRecord] = field(default_factory=dict)
+    handover: Event | None = None
+    moves: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    def epoch(self, number: int) -> EpochRecord:
+        """One epoch.
+
+        Raises:
+            UnknownEpochError: the topology has no such epoch.
+        """
+        if number not in self.epochs:
+            raise UnknownEpochError(
+                f"Topology {self.topology!r} has no epoch {number}; it has {sorted(self.epochs)}.",
+                topology=self.topology, epoch=number,
+            )  # fmt: skip
+        return self.epochs[number]
+
+    @property
+    def candidate(self) -> EpochRecord | None:
+        """The epoch that is being built or brought back, if any."""
+        active = [e for e in self.epochs.values() if e.epoch != self.live and (e.is_recalled or e.stage in _BUILDING)]
+        return active[-1] if active else None
+
+
+_BUILDING = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED, Stage.APPROVED)
+
+
+def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
+    """Fold events into what they say of one topology."""
+    mine = [event for event in events if event.topology == topology]
+    epochs: dict[int, dict[str, Any]] = {}
+    live: int | None = None
+    handover: Event | None = None
+    moves = []
+    for event in mine:
+        if event.event == "planned":
+            epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
+        entry = epochs[event.epoch]
+        if event.event in STAGE_OF:
+            entry["stage"] = STAGE_OF[event.event]
+        match event.event:
+            case "verified":
+                entry["verified"] = event
+            case "recalled":
+                entry.update(is_recalled=True, is_wanted=True)
+            case "released":
+                entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
+                handover = None if handover is not None and handover.epoch == event.epoch else handover
+            case "start":
+                entry["is_wanted"] = True
+            case "stop":
+                entry["is_wanted"] = False
+            case "handover":
+                handover = event
+            case "withdrawn":
+                handover = None
+            case "aborted" | "dropped":
+                entry.update(is_wanted=False, is_recalled=False)
+                if handover is not None and handover.epoch == event.epoch:
+                    handover = None
+            case "moved":
+                moves.append(event)
+                handover = None
+                if live is not None and live != event.epoch:
+                    epochs[live].update(stage=Stage.RETIRED, is_wanted=False)
+                entry.update(moved=event, is_recalled=False, is_wanted=True)
+                live = event.epoch
+    return TopologyRecord(
+        topology=topology, live=live, handover=handover, moves=tuple(moves), events=tuple(mine),
+        epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
+    )  # fmt: skip
+
+
+class Epochs:
+    """The record of all epochs of a lake."""
+
+    def __init__(self, lake: str) -> None:
+        self._log = AppendLog(epochs_log(lake), _arrow_schema())
+        self._parsed: list[Event] = []
+
+    def events(self) -> list[Event]:
+        """All events of all topologies, oldest first, as they are now."""
+        raw = self._log.refresh()
+        self._parsed.extend(_from_record(record) for record in raw[len(self._parsed) :])
+        return self._parsed
+
+    def topologies(self) -> list[str]:
+        """Names of the topologies on record, sorted."""
+        return sorted({event.topology for event in self.events()})
+
+    def record(self, topology: str) -> TopologyRecord:
+        """What the record says of a topology now."""
+        return record_of(topology, self.events())
+
+    def append(self, decide: Callable[[list[Event]], Sequence[Event]]) -> list[Event]:
+        """Append what ``decide`` makes of the present events, in one commit.
+
+        ``decide`` sees all events and returns those to append: none when there is nothing to do, or raises to refuse.
+        When somebody else appends in between it is asked again, so that the decision always rests on the latest record.
+
+        Returns:
+            The appended events.
+
+        Raises:
+            IllegalTransitionError: an event would bring an epoch to a stage that cannot follow its present one.
+        """
+        self._log.create()
+        while True:
+            known = self.events()
+            chosen = list(decide(known))
+            if not chosen:
+                return []
+            for event in chosen:
+                _check(known, event)
+            try:
+                written = self._log.append([_to_record(event) for event in chosen])
+            except ConflictError:
+                continue
+            self.events()
+            return [_from_record(record) for record in written]
+
+    def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
+        """Append one event without a condition of its own."""
+        row = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail)
+        return self.append(lambda _: [row])[0]
+
+
+def _check(events: Sequence[Event], event: Event) -> None:
+    record = record_of(event.topology, events)
+    if event.event == "planned":
+        if event.epoch in record.epochs:
+            raise IllegalTransitionError(f"Epoch {event.epoch} of {event.topology!r} is planned already.")
+        return
+    stage = record.epoch(event.epoch).stage
+    if event.event in STAGE_OF:
+        is_recalled = record.epoch(event.epoch).is_recalled
+        check_transition(stage, STAGE_OF[event.event], has_live=record.live is not None, is_recalled=is_recalled)
+    elif event.event == "recalled" and stage is not Stage.RETIRED:
+        raise IllegalTransitionError(f"Epoch {event.epoch} of {event.topology!r} is {stage.name}; only a RETIRED epoch can be recalled.")
+
+
+def _arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text = {name: pa.string() for name in ("topology", "event", "actor", "reason", "detail")}
+    return pa.schema({"n": pa.int64(), "epoch": pa.int64(), **text, "at": pa.timestamp("us", "UTC")})
+
+
+def _to_record(event: Event) -> dict[str, Any]:
+    record = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "n"}
+    return {**record, "detail": json.dumps(record["detail"])}
+
+
+def _from_record(record: Mapping[str, Any]) -> Event:
+    return Event(**{**record, "detail": json.loads(record["detail"])})

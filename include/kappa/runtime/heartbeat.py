@@ -1,0 +1,141 @@
+"""The heartbeat of a driver: a small file in the lake by which anybody finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kappa import clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heartbeat:
+    """What a driver says of itself.
+
+    Attributes:
+        writer: the driver's claim.
+        host: where it runs.
+        pid: its process.
+        started: the process's start, in clock ticks since the host booted: with ``pid`` it names one process for good.
+        at: when it was written, UTC.
+        seq: last committed slice.
+        role: ``candidate``, ``live`` or ``retired``.
+        message: what it is doing, for people.
+        state: ``running``, ``stuck`` or ``stopped``.
+        records_per_second: rate of the last slices.
+        code: content hash of the code that it runs.
+    """
+
+    writer: str
+    host: str
+    pid: int
+    started: int
+    at: datetime
+    seq: int = -1
+    role: str = "candidate"
+    message: str = ""
+    state: str = "running"
+    records_per_second: float | None = None
+    code: str = ""
+
+    def is_fresh(self, now: datetime, stale_seconds: float) -> bool:
+        """Whether its driver is to be believed alive.
+
+        On the driver's own host the process itself is asked too, so that a killed driver is replaced at once.
+        """
+        if self.state == "stopped" or now - self.at > timedelta(seconds=stale_seconds):
+            return False
+        return self.host != socket.gethostname() or is_process(self.pid, self.started)
+
+
+def read(path: str) -> Heartbeat | None:
+    """The heartbeat at a path, or None when there is none."""
+    try:
+        values: dict[str, Any] = json.loads(Path(path).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return Heartbeat(**{**values, "at": datetime.fromisoformat(values["at"])})
+
+
+def write(path: str, beat: Heartbeat) -> None:
+    """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back."""
+    values = {**asdict(beat), "at": beat.at.isoformat()}
+    temporary = Path(f"{path}.{beat.pid}.tmp")
+    temporary.write_text(json.dumps(values))
+    temporary.replace(path)
+
+
+def process_start(pid: int) -> int:
+    """Start of a process in clock ticks since boot, 0 when it is gone or a zombie (proc(5), fields 3 and 22)."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if after_name[0] in "ZX" else int(after_name[19])
+
+
+def is_process(pid: int, started: int) -> bool:
+    """Whether that very process still runs."""
+    return started != 0 and process_start(pid) == started
+
+
+class Beating:
+    """Writes a heartbeat every few seconds from a thread, until closed.
+
+    Args:
+        path: where.
+        beat: the first one.
+        seconds: pause between two.
+        has_claim: asked before each; a driver that lost its claim stops beating.
+    """
+
+    def __init__(self, path: str, beat: Heartbeat, seconds: float, has_claim: Callable[[], bool]) -> None:
+        self._path = path
+        self._beat = beat
+        self._seconds = seconds
+        self._has_claim = has_claim
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        write(path, beat)
+        self._thread.start()
+
+    def say(self, **changes: Any) -> None:
+        """Change what the heartbeat says, and write it at once."""
+        with self._lock:
+            self._beat = replace(self._beat, **changes)
+        self._write()
+
+    def close(self, state: str = "stopped", message: str = "") -> None:
+        """Write a last heartbeat and end the thread."""
+        self._closed.set()
+        self._thread.join()
+        self.say(state=state, message=message)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._seconds):
+            self._write()
+
+    def _write(self) -> None:
+        # A driver that was superseded must not overwrite its successor's heartbeat.
+        current = read(self._path)
+        if current is not None and current.writer != self._beat.writer and not self._has_claim():
+            return
+        with self._lock:
+            try:
+                write(self._path, replace(self._beat, at=clock.now()))
+            except FileNotFoundError:
+                self._closed.set()  # the epoch was removed; the driver notices at its next ledger row
+
+
+def this_process(writer: str, code: str) -> Heartbeat:
+    """A heartbeat of the calling process."""
+    pid = os.getpid()
+    return Heartbeat(writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code)

@@ -1,0 +1,239 @@
+"""The ledger: an epoch's own record of every slice, in order.
+
+A row is appended by compare-and-set by the one driver that claimed the epoch. Everything else about an epoch's progress
+is derived from these rows, by :func:`state_of`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa import clock
+from kappa.errors import ConflictError, LedgerError, StaleWriterError
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_from_json, ranges_to_json
+from kappa.runtime.append_log import AppendLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "code"]
+Sends = Literal["live", "held"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One row of a ledger.
+
+    Attributes:
+        n: position in the ledger, from 1.
+        kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
+            ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
+            ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
+            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``code``: the code's hash changed.
+        seq: the slice; for other rows the last committed one.
+        writer: the driver that wrote it.
+        at: when, UTC.
+        ranges: offset ranges of a plan or commit, every partition named.
+        sends: whether a slice sends its topic outputs.
+        logged: whether a slice writes the changelog and its marker.
+        code: content hash of the code.
+        rows_read: records read from Kafka, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of record timestamps, epoch milliseconds.
+        delta_versions: table path within the epoch -> Delta version.
+        detail: whatever else belongs to the kind.
+    """
+
+    n: int = 0
+    kind: Kind
+    seq: int
+    writer: str
+    at: datetime
+    ranges: tuple[OffsetRange, ...] = ()
+    sends: Sends = "held"
+    logged: bool = False
+    code: str = ""
+    rows_read: int = 0
+    rows_parsed: int = 0
+    rows_dead: int = 0
+    max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    delta_versions: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerState:
+    """What the rows of a ledger say.
+
+    Attributes:
+        claim: the row of the driver that has the epoch.
+        commits: all commits, oldest first.
+        open_plan: a plan without commit or abandon.
+        open_effects: the effects row of that plan.
+        seq: number of the last slice that was planned.
+        is_yielded: whether the epoch may not send.
+        has_sent: whether the epoch was ever allowed to send.
+        baseline_seq: slice up to which the whole state was written to the changelog.
+        last: the last row.
+    """
+
+    claim: LedgerRow | None = None
+    commits: tuple[LedgerRow, ...] = ()
+    open_plan: LedgerRow | None = None
+    open_effects: LedgerRow | None = None
+    seq: int = -1
+    is_yielded: bool = True
+    has_sent: bool = False
+    baseline_seq: int | None = None
+    yielded_for: int | None = None
+    last: LedgerRow | None = None
+
+    @property
+    def committed(self) -> LedgerRow | None:
+        """The last commit."""
+        return self.commits[-1] if self.commits else None
+
+    @property
+    def position(self) -> Offsets:
+        """Offsets from which the next slice is read.
+
+        Raises:
+            LedgerError: the epoch has no commit yet.
+        """
+        if not self.commits:
+            raise LedgerError("The epoch has no commit yet: it was not seeded.")
+        return ranges_end(self.commits[-1].ranges)
+
+
+def state_of(rows: Sequence[LedgerRow]) -> LedgerState:
+    """Fold ledger rows into what they say."""
+    state: dict[str, Any] = {"commits": []}
+    for row in rows:
+        state["last"] = row
+        if row.kind == "claim":
+            state["claim"] = row
+        elif row.kind == "plan":
+            state.update(open_plan=row, open_effects=None, seq=row.seq)
+        elif row.kind == "effects":
+            state["open_effects"] = row
+        elif row.kind == "commit":
+            state["commits"].append(row)
+            state.update(open_plan=None, open_effects=None, seq=row.seq)
+        elif row.kind == "abandon":
+            state.update(open_plan=None, open_effects=None)
+        elif row.kind == "baseline":
+            state["baseline_seq"] = row.seq
+        elif row.kind == "yield":
+            state.update(is_yielded=True, yielded_for=row.detail.get("handover"))
+        elif row.kind == "resume":
+            state.update(is_yielded=False, has_sent=True, yielded_for=None)
+    return LedgerState(**{**state, "commits": tuple(state["commits"])})
+
+
+class Ledger:
+    """A ledger, opened for reading, or for writing after a claim."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._log = AppendLog(path, _arrow_schema())
+        self._parsed: list[LedgerRow] = []
+
+    def exists(self) -> bool:
+        """Whether the ledger is there."""
+        return self._log.exists()
+
+    def create(self) -> None:
+        """Create the ledger; does nothing when it is there."""
+        self._log.create()
+
+    def rows(self) -> list[LedgerRow]:
+        """All rows, oldest first, as they are now."""
+        raw = self._log.refresh()
+        self._parsed.extend(_from_record(record) for record in raw[len(self._parsed) :])
+        return self._parsed
+
+    def state(self) -> LedgerState:
+        """What the rows say now."""
+        return state_of(self.rows())
+
+    def claim(self, writer: str, code: str, expected: LedgerState) -> None:
+        """Take the epoch for a writer.
+
+        Idempotent for one writer. A crash right after it leaves a claim that the next driver supersedes.
+
+        Args:
+            writer: the new driver.
+            code: content hash of the code that it runs.
+            expected: the state on which the decision to claim was made.
+
+        Raises:
+            ConflictError: the ledger moved since; look again who has the epoch.
+        """
+        rows = self.rows()
+        last = rows[-1].n if rows else 0
+        if last != (expected.last.n if expected.last else 0):
+            raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
+        self._write(LedgerRow(kind="claim", seq=state_of(rows).seq, writer=writer, at=clock.now(), code=code))
+
+    def append(self, row: LedgerRow) -> LedgerRow:
+        """Append a row as the epoch's writer.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch; nothing was written.
+            LedgerError: the ledger is gone.
+        """
+        self.check_claim(row.writer)
+        try:
+            return self._write(row)
+        except ConflictError:
+            self.check_claim(row.writer)
+            raise
+
+    def check_claim(self, writer: str) -> None:
+        """Raise unless the writer has the epoch.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        claims = [row for row in self.rows() if row.kind == "claim"]
+        if not claims or claims[-1].writer != writer:
+            holder = claims[-1].writer if claims else "nobody"
+            raise StaleWriterError(
+                f"Epoch at {self.path} is claimed by {holder}; this driver ({writer}) stops and changes nothing.",
+                path=self.path, holder=holder, writer=writer,
+            )  # fmt: skip
+
+    def _write(self, row: LedgerRow) -> LedgerRow:
+        (written,) = self._log.append([_to_record(row)])
+        return replace(row, n=written["n"])
+
+
+def _arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text = {name: pa.string() for name in ("kind", "writer", "sends", "code", "ranges", "max_timestamps", "delta_versions", "detail")}
+    numbers = {name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead")}
+    return pa.schema({"n": pa.int64(), **numbers, **text, "logged": pa.bool_(), "at": pa.timestamp("us", "UTC")})
+
+
+def _to_record(row: LedgerRow) -> dict[str, Any]:
+    record = {name: getattr(row, name) for name in row.__dataclass_fields__ if name != "n"}
+    record["ranges"] = ranges_to_json(row.ranges)
+    for name in ("max_timestamps", "delta_versions", "detail"):
+        record[name] = json.dumps(record[name])
+    return record
+
+
+def _from_record(record: dict[str, Any]) -> LedgerRow:
+    values = dict(record)
+    values["ranges"] = ranges_from_json(values["ranges"])
+    times = json.loads(values["max_timestamps"])
+    values["max_timestamps"] = {topic: {int(p): t for p, t in parts.items()} for topic, parts in times.items()}
+    for name in ("delta_versions", "detail"):
+        values[name] = json.loads(values[name])
+    return LedgerRow(**values)

@@ -1,0 +1,95 @@
+"""The Spark session of a driver, built from the settings alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.embedded.jars import ensure_spark, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The folder that ``kappa`` was imported from: Python workers must run the code of this driver and no other (law 11).
+_SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # A bad cast or an overflow in a step stops the slice. Without ANSI it would be a null that nobody sees.
+    "spark.sql.ansi.enabled": "true",
+    # Delta refuses columns that differ only in case, so a step may not tell them apart either. JSON fields stay case-sensitive.
+    "spark.sql.caseSensitive": "false",
+    # Slices are planned small; re-planning between stages costs more than it saves (docs: "Small slices").
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # deltalake's Arrow readers do not read deletion vectors.
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    # Rows of one Arrow batch between the JVM and Python: parsing pays a fixed price for each batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def build_session(config: Config, app_name: str) -> SparkSession:
+    """The Spark session of this process, started when there is none.
+
+    ``config.spark_conf`` overrides every setting made here. Times are UTC, ANSI mode is on, column names do not count
+    case, adaptive execution and the UI are off.
+
+    Args:
+        config: where Spark runs, and further settings.
+        app_name: what Spark shows as the application's name.
+
+    Raises:
+        ConfigError: the jars cannot be resolved, or there is no Java.
+    """
+    # Read by pyspark when it starts the JVM and its workers; without them they run whatever is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(java_home())
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.appName(app_name).master(config.spark_master)
+    for key, value in settings(config, ensure_spark(config.cache)).items():
+        session = session.config(key, value)
+    return session.getOrCreate()
+
+
+def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
+    """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides."""
+    cores = local_cores(config.spark_master)
+    paths = [str(jar) for jar in sorted(jars)]
+    chosen = {
+        **_SETTINGS,
+        "spark.sql.warehouse.dir": str(config.home / "spark-warehouse"),
+        "spark.executorEnv.PYTHONPATH": str(_SOURCE_ROOT),
+    }
+    if cores is None:
+        chosen["spark.jars"] = ",".join(paths)
+    else:
+        # On this host the jars are read where they are; spark.jars would copy them at each start.
+        chosen["spark.driver.extraClassPath"] = os.pathsep.join(paths)
+        chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
+        chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
+    return {**chosen, **config.spark_conf}
+
+
+def local_cores(master: str) -> int | None:
+    """Cores of a ``local`` master; None when Spark runs on a cluster."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(found[1] or 1)
+

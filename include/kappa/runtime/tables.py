@@ -1,0 +1,188 @@
+"""Delta tables of an epoch: each slice's rows are written once, by Spark or from the driver's memory.
+
+Every write carries the slice's number as an application transaction. A second write of the same slice, by this driver
+after a crash or by one that woke up late, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kappa.errors import ConflictError, LedgerError
+from kappa.schema import Column, delta_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+#: Application id of the writes of slices; its version is the slice's number.
+APP = "kappa.slice"
+
+SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
+DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
+#: Where a row came from; null for rows that come from several records.
+LINEAGE = (
+    Column(name="_topic", type="STRING", nullable=True, delta="string"),
+    Column(name="_partition", type="INT", nullable=True, delta="integer"),
+    Column(name="_offset", type="BIGINT", nullable=True, delta="long"),
+    Column(name="_order_timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+)
+DEAD_LETTER = (
+    SEQ,
+    Column(name="topic", type="STRING", nullable=False, delta="string"),
+    Column(name="partition", type="INT", nullable=False, delta="integer"),
+    Column(name="offset", type="BIGINT", nullable=False, delta="long"),
+    Column(name="timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+    Column(name="key", type="STRING", nullable=True, delta="string"),
+    Column(name="value", type="BINARY", nullable=True, delta="binary"),
+    Column(name="reason", type="STRING", nullable=False, delta="string"),
+)
+
+
+def create(path: str, columns: Sequence[Column]) -> None:
+    """Create a Delta table; does nothing when it is there."""
+    from deltalake import DeltaTable, Schema
+
+    DeltaTable.create(path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration={"delta.checkpointInterval": "20"})
+
+
+def version(path: str) -> int:
+    """Newest Delta version of a table."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(path).version()
+
+
+def count(path: str, delta_version: int) -> int:
+    """Rows of a table as of a version, from the statistics in its log."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    files = pa.table(DeltaTable(path, version=delta_version).get_add_actions(flatten=True))
+    return sum(files["num_records"].to_pylist()) if files.num_rows else 0
+
+
+def is_written(path: str, seq: int) -> bool:
+    """Whether the rows of a slice, or of a later one, are in a table."""
+    from deltalake import DeltaTable
+
+    return _is_written(DeltaTable(path), seq)
+
+
+def append(path: str, rows: pa.Table, seq: int) -> None:
+    """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
+
+    Raises:
+        ConflictError: somebody else wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable, write_deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    table = DeltaTable(path)
+    if _is_written(table, seq) or not rows.num_rows:
+        return
+    try:
+        write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq))
+    except CommitFailedError as error:
+        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+
+
+def append_frame(path: str, rows: DataFrame, seq: int) -> None:
+    """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none."""
+    _writer(rows, seq, "append").save(path)
+
+
+def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Column], seq: int) -> None:
+    """Apply a slice's changes to a table from memory: upsert, and remove where ``_deleted``. Idempotent.
+
+    Raises:
+        ConflictError: somebody else wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
+
+    table = DeltaTable(path)
+    if _is_written(table, seq) or not changes.num_rows:
+        return
+    names = [column.name for column in columns]
+    assignments = {f"`{name}`": f"s.`{name}`" for name in names}
+    on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
+    merger = table.merge(changes.select([*names, "_deleted"]), predicate=on, source_alias="s", target_alias="t", commit_properties=_transaction(seq))
+    try:
+        (
+            merger.when_matched_delete(predicate="s.`_deleted`")
+            .when_matched_update(assignments)
+            .when_not_matched_insert(assignments, predicate="NOT s.`_deleted`")
+            .execute()
+        )
+    except CommitFailedError as error:
+        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+
+
+def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:
+    """Replace a table's rows with Spark. Idempotent; readers of older Delta versions keep theirs."""
+    _writer(rows, seq, "overwrite").save(path)
+
+
+def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
+    """Rows that one slice wrote, as of a Delta version."""
+    return query(path, delta_version, where=f"_seq = {seq}")
+
+
+def query(path: str, delta_version: int | None, *, select: str = "*", where: str | None = None, order_by: str | None = None, limit: int | None = None) -> pa.Table:
+    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
+
+    The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = DeltaTable(path, version=delta_version)
+    sql = f"SELECT {select} FROM t"
+    sql += f" WHERE {where}" if where else ""
+    sql += f" ORDER BY {order_by}" if order_by else ""
+    sql += f" LIMIT {limit}" if limit is not None else ""
+    found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
+    declared = pa.schema(table.schema().to_arrow())
+    return found.cast(pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names]))
+
+
+def seal(path: str, seq: int) -> None:
+    """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent."""
+    from deltalake import DeltaTable, write_deltalake
+
+    table = DeltaTable(path)
+    if _is_written(table, seq):
+        table.delete(f"_seq = {seq}")
+        return
+    empty = table.schema().to_arrow()
+    import pyarrow as pa
+
+    write_deltalake(table, pa.schema(empty).empty_table(), mode="append", commit_properties=_transaction(seq))
+
+
+def _is_written(table: DeltaTable, seq: int) -> bool:
+    done = table.transaction_version(APP)
+    return done is not None and done >= seq
+
+
+def _transaction(seq: int):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(APP, seq)], max_commit_retries=0)
+
+
+def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-def]
+    return rows.write.format("delta").mode(mode).option("txnAppId", APP).option("txnVersion", str(seq))
+
+
+def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    for field in schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise LedgerError(f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack it.", column=field.name)
+    return rows.select(schema.names).cast(schema)

@@ -1,0 +1,101 @@
+"""Spark DDL, read without a JVM: column names, types and nullability, and the same as Delta schema JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kappa.errors import TopologyError
+
+#: Spark's SQL type names -> the names in a Delta schema (Delta protocol, "Primitive Types").
+_PRIMITIVES = {
+    "STRING": "string", "TEXT": "string", "BIGINT": "long", "INT": "integer", "SMALLINT": "short", "TINYINT": "byte",
+    "BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "float", "BINARY": "binary", "DATE": "date",
+    "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPLTZ": "timestamp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a schema.
+
+    Attributes:
+        name: its name, case kept.
+        type: its type as Spark DDL.
+        nullable: whether a row may lack it.
+        delta: its type as in a Delta schema: a name or a nested object.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    delta: Any
+
+    def ddl(self) -> str:
+        """The column as Spark DDL."""
+        return f"`{self.name}` {self.type}" + ("" if self.nullable else " NOT NULL")
+
+
+@lru_cache(maxsize=256)
+def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
+    """Columns of a Spark DDL schema.
+
+    Raises:
+        TopologyError: the DDL does not parse, names a column twice, or uses a type that Delta cannot keep.
+    """
+    import sqlglot  # 0.1 s: only whoever defines a topology pays for it
+    from sqlglot import expressions
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
+    except SqlglotError as error:
+        raise TopologyError(f"The schema of {what} is not Spark DDL: {ddl!r}.", ddl=ddl) from error
+    found = []
+    for item in tree.this.expressions:
+        if not isinstance(item, expressions.ColumnDef) or item.kind is None:
+            raise TopologyError(f"The schema of {what} has a part without a type: {item.sql('spark')!r}.", ddl=ddl)
+        required = any(isinstance(c.kind, expressions.NotNullColumnConstraint) for c in item.constraints)
+        found.append(Column(name=item.name, type=item.kind.sql("spark"), nullable=not required, delta=_delta(item.kind, what)))
+    names = [column.name.lower() for column in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TopologyError(f"The schema of {what} names {twice} more than once (case does not count).", ddl=ddl)
+    return tuple(found)
+
+
+def ddl_of(columns: Iterable[Column]) -> str:
+    """Columns as one Spark DDL schema."""
+    return ", ".join(column.ddl() for column in columns)
+
+
+def delta_schema(columns: Iterable[Column]) -> str:
+    """Columns as the JSON of a Delta table's schema.
+
+    Source: Delta protocol, "Schema Serialization Format".
+    """
+    return json.dumps({"type": "struct", "fields": [_field(c.name, c.delta, c.nullable) for c in columns]})
+
+
+def _field(name: str, delta: Any, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": delta, "nullable": nullable, "metadata": {}}
+
+
+def _delta(kind: Any, what: str) -> Any:
+    name = kind.this.name
+    inner = kind.expressions
+    if name == "DECIMAL":
+        size = [part.name for part in inner] + ["10", "0"][len(inner) :]
+        return f"decimal({size[0]},{size[1]})"
+    if name == "ARRAY":
+        return {"type": "array", "elementType": _delta(inner[0], what), "containsNull": True}
+    if name == "MAP":
+        return {"type": "map", "keyType": _delta(inner[0], what), "valueType": _delta(inner[1], what), "valueContainsNull": True}
+    if name == "STRUCT":
+        return {"type": "struct", "fields": [_field(part.name, _delta(part.kind, what)) for part in inner]}
+    if name in _PRIMITIVES:
+        return _PRIMITIVES[name]
+    raise TopologyError(f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.", type=kind.sql("spark"))

@@ -1,0 +1,98 @@
+"""How readers get the live state: the pointer resolved, and a snapshot that never shows half a slice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets, ranges_end
+from kappa.runtime import tables
+from kappa.runtime.epochs import Epochs
+from kappa.runtime.ledger import Ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """The exact Delta version of every table and output after one slice.
+
+    Attributes:
+        topology: its name.
+        epoch: the epoch.
+        seq: the slice.
+        position: offsets of the log that the rows are made from.
+        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version.
+    """
+
+    topology: str
+    epoch: int
+    seq: int
+    position: Offsets
+    versions: Mapping[str, tuple[str, int]]
+
+    def place(self, name: str) -> tuple[str, int]:
+        """Path and Delta version of a table or append output.
+
+        Raises:
+            UnknownTopologyError: the epoch has none of that name.
+        """
+        for kind in ("tables", "outputs"):
+            if f"{kind}/{name}" in self.versions:
+                return self.versions[f"{kind}/{name}"]
+        raise UnknownTopologyError(f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}; it has {sorted(self.versions)}.", name=name)
+
+    def rows(self, name: str, where: str | None = None, *, select: str = "*", order_by: str | None = None, limit: int | None = None) -> pa.Table:
+        """Rows of a table or append output, by an SQL condition.
+
+        Raises:
+            UnknownTopologyError: the epoch has none of that name.
+        """
+        path, version = self.place(name)
+        return tables.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
+
+
+def resolve(config: Config, topology: str) -> int:
+    """The live epoch.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch.
+    """
+    live = Epochs(config.lake).record(topology).live
+    if live is None:
+        raise UnknownTopologyError(f"Topology {topology!r} has no live epoch. Start it: kappa start {topology} --execute", name=topology)
+    return live
+
+
+def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: int | None = None) -> Snapshot:
+    """A consistent cut of an epoch: everything as it was after one slice.
+
+    Args:
+        config: where the lake is.
+        topology: its name.
+        epoch: None for the live one.
+        seq: the slice; None for the last committed one.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch.
+        UnknownEpochError: the epoch does not exist, or has no such slice.
+    """
+    record = Epochs(config.lake).record(topology)
+    chosen = resolve(config, topology) if epoch is None else record.epoch(epoch).epoch
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
+    commits = Ledger(paths.ledger).state().commits
+    if not commits:
+        raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
+    found = [row for row in commits if seq is None or row.seq == seq]
+    if not found:
+        raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.", epoch=chosen, seq=seq)
+    row = found[-1]
+    return Snapshot(
+        topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges),
+        versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},
+    )  # fmt: skip

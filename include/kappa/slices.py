@@ -1,0 +1,547 @@
+"""The slice protocol: how one slice goes from planned to committed.
+
+Five lines in this order; a crash between any two is repaired by starting again:
+
+1. ``plan``: the ranges and whether the slice sends, on record. If it is there, it is obeyed.
+2. ``effects``: the step's rows written once, then an ``effects`` row with their Delta versions.
+3. ``send``: one Kafka transaction with topic outputs, changelog, marker and the group's offsets, if the plan says so.
+4. ``apply``: the changes brought into the tables.
+5. ``commit``: counts and the Delta version of everything, on record.
+
+This module is the only caller of a topology's step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.encoding import Record, changelog_records, marker_record, topic_records
+from kappa.errors import LedgerError, TopologyError
+from kappa.lake import EpochPaths
+from kappa.parsing import parse
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa.runtime import tables
+from kappa.runtime.faults import crash_point
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.schema import Column
+from kappa.state import TableState
+from kappa.topology import RECORD_COLUMNS, Append, Slice, Source, Table, Topology
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.runtime.broker import Broker
+    from kappa.runtime.sender import Sender
+
+#: Largest span of a slice whose parsed records are taken into the driver's memory; beyond it Spark keeps them.
+SMALL_SLICE = 50_000
+
+
+@dataclass(kw_only=True)
+class EpochRun:
+    """An epoch as its driver holds it: everything that the protocol needs.
+
+    Attributes:
+        topology: the code.
+        paths: where the epoch is.
+        writer: the driver's claim.
+        code: content hash of the code.
+        ledger: the epoch's ledger, claimed by ``writer``.
+        session: Spark.
+        broker: Kafka's administration.
+        sender: transactional producer, None while the epoch has nothing to send.
+        bootstrap_servers: Kafka brokers.
+        topic_ids: ids of the source topics that the epoch began with.
+        arrow_rows: most rows of one effect that are written from memory.
+        marker_seq: slice of the last marker in Kafka.
+        written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
+        states: the tables before the next slice, as far as they are in memory.
+    """
+
+    topology: Topology
+    paths: EpochPaths
+    writer: str
+    code: str
+    ledger: Ledger
+    session: SparkSession
+    broker: Broker
+    bootstrap_servers: str
+    topic_ids: Mapping[str, str]
+    arrow_rows: int = 500_000
+    sender: Sender | None = None
+    marker_seq: int = -1
+    written: dict[str, pa.Table] = field(default_factory=dict)
+    states: dict[str, TableState] = field(default_factory=dict)
+
+    def state(self, table: Table) -> TableState:
+        """The rows of a table before the next slice."""
+        if table.name not in self.states:
+            self.states[table.name] = TableState(self.session, self.paths.table(table.name), table)
+        return self.states[table.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a slice read.
+
+    Attributes:
+        rows_read: records that Kafka gave, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+    """
+
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    max_timestamps: Mapping[str, Mapping[int, int]]
+
+
+def run_slice(run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None) -> LedgerRow:
+    """Take one slice from planned to committed.
+
+    Idempotent: whatever part of the slice is there already is used as it is. When the ledger holds a plan that was not
+    committed, that one is finished with its own ranges and ``ranges`` must be the same.
+
+    Args:
+        run: the epoch.
+        ranges: offset ranges, one for each partition of each source.
+        sends: ``live`` when the topic outputs are to be sent.
+        logged: whether changelog and marker are written.
+        raw: the records, when Spark has read them already; otherwise they are read here.
+
+    Returns:
+        The commit row.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+        LedgerError: the ranges do not join the last commit.
+        DataLossError: records of the ranges are no longer in the log.
+    """
+    state = run.ledger.state()
+    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged)
+    if tuple(plan.ranges) != tuple(ranges):
+        raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
+    return finish_slice(run, plan, raw=raw)
+
+
+def plan_slice(run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool) -> LedgerRow:
+    """Line 1: put the ranges of the next slice on record.
+
+    Raises:
+        LedgerError: the ranges do not begin where the last commit ended.
+    """
+    begins = {(r.topic, r.partition): r.start for r in ranges}
+    for (topic, partition), start in begins.items():
+        expected = state.position.get(topic, partition) or 0
+        if start != expected:
+            raise LedgerError(f"Slice would read {topic}[{partition}] from {start}, the last commit ended at {expected}.", topic=topic, partition=partition)
+    if sends == "live" and state.is_yielded:
+        raise LedgerError("The epoch has yielded: it may not plan a slice that sends.")
+    row = run.ledger.append(
+        LedgerRow(
+            kind="plan", seq=state.seq + 1, writer=run.writer, at=clock.now(), ranges=tuple(ranges), sends=sends,
+            logged=logged, code=run.code,
+        )  # fmt: skip
+    )
+    crash_point("plan", row.seq)
+    return row
+
+
+def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None) -> LedgerRow:
+    """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
+    state = run.ledger.state()
+    effects = state.open_effects or write_effects(run, plan, state, raw)
+    if plan.logged or plan.sends == "live":
+        send_effects(run, plan, effects)
+    apply_changes(run, plan, effects)
+    return commit_slice(run, plan, effects)
+
+
+def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataFrame | None) -> LedgerRow:
+    """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
+
+    A crash in between leaves some tables written; the step is then called again on the same input and only the others
+    are written.
+    """
+    committed = state.committed
+    assert committed is not None
+    check_topics(run.broker, run.topic_ids)
+    before = {
+        table.name: run.state(table).frame(committed.delta_versions[f"tables/{table.name}"])
+        for table in run.topology.tables
+    }
+    run.ledger.check_claim(run.writer)
+    with _Reading(run, plan, committed, raw) as reading:
+        frames = step_effects(run.topology, plan.seq, reading.records, before)
+        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
+        crash_point("effects.dead_letters", plan.seq)
+        run.written = write_frames(run, plan.seq, frames, is_small=reading.is_small)
+        counts = reading.counts()
+    check_topics(run.broker, run.topic_ids)
+    names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
+    versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
+    row = run.ledger.append(
+        LedgerRow(
+            kind="effects", seq=plan.seq, writer=run.writer, at=clock.now(), code=run.code, rows_read=counts.rows_read,
+            rows_parsed=counts.rows_parsed, rows_dead=counts.rows_dead, max_timestamps=counts.max_timestamps, delta_versions=versions,
+        )  # fmt: skip
+    )
+    crash_point("effects", plan.seq)
+    return row
+
+
+def step_effects(topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Call the step and hold its effects against what the topology declares.
+
+    Returns:
+        Name of table or append output -> rows in the declared columns; outputs with lineage columns, table changes with
+        ``_deleted``.
+
+    Raises:
+        TopologyError: an effect is missing or undeclared, or its columns differ from the schema.
+    """
+    effects = topology.step(Slice(seq=seq, records=records, tables=before))
+    declared: dict[str, Table | Append] = {member.name: member for member in (*topology.appends, *topology.tables)}
+    if set(effects) != set(declared):
+        raise TopologyError(
+            f"The step of {topology.name!r} returned {sorted(effects)}, the topology declares {sorted(declared)}.",
+            returned=sorted(effects), declared=sorted(declared),
+        )  # fmt: skip
+    return {name: conform(effects[name], member, topology.name) for name, member in declared.items()}
+
+
+def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
+    """The declared columns of an effect, types compared, and the platform's own."""
+    from pyspark.sql import functions as F
+
+    found = {f.name: f.dataType for f in frame.schema.fields}
+    chosen = []
+    for column in member.columns:
+        if column.name not in found:
+            raise TopologyError(f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}.")
+        if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
+                f"declared is {column.type}. Cast it in the step."
+            )
+        chosen.append(F.col(f"`{column.name}`"))
+    if isinstance(member, Table):
+        chosen.append(F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted") if "_deleted" in found else F.lit(False).alias("_deleted"))
+    else:
+        chosen.extend(
+            (F.col(c.name) if c.name in found else F.lit(None)).cast(c.type).alias(c.name) for c in tables.LINEAGE
+        )
+    return frame.select(*chosen)
+
+
+def plain_type(kind: Any) -> Any:
+    """A Spark or Delta type without nullability and metadata, for comparison."""
+    if isinstance(kind, dict):
+        return {k: plain_type(v) for k, v in kind.items() if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")}
+    return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
+
+
+def write_frames(run: EpochRun, seq: int, frames: Mapping[str, DataFrame], *, is_small: bool) -> dict[str, pa.Table]:
+    """Write every effect once.
+
+    Returns:
+        The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
+    """
+    kept: dict[str, pa.Table] = {}
+    held = [frame.persist() for frame in frames.values()] if len(frames) > 1 else []
+    try:
+        for name, frame in frames.items():
+            is_table = name in {table.name for table in run.topology.tables}
+            place = f"{'changes' if is_table else 'outputs'}/{name}"
+            rows = None if not is_small and frame.count() > run.arrow_rows else with_seq(frame.toArrow(), seq)
+            if is_table:
+                _check_one_row_a_key(run.topology.table(name), frame, rows)
+            if rows is None:
+                from pyspark.sql import functions as F
+
+                tables.append_frame(f"{run.paths.root}/{place}", frame.withColumn("_seq", F.lit(seq).cast("bigint")), seq)
+            else:
+                tables.append(f"{run.paths.root}/{place}", rows, seq)
+                kept[place] = rows
+            crash_point(f"effects.{place.partition('/')[0]}", seq)
+    finally:
+        for frame in held:
+            frame.unpersist()
+    return kept
+
+
+def with_seq(rows: pa.Table, seq: int) -> pa.Table:
+    """Rows with the slice's number in column ``_seq``."""
+    import numpy as np
+    import pyarrow as pa
+
+    return rows.append_column(pa.field("_seq", pa.int64(), nullable=False), pa.array(np.full(rows.num_rows, seq)))
+
+
+def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
+    """Line 3: everything that the slice sends, in one Kafka transaction; skipped when its marker is there."""
+    if run.marker_seq >= plan.seq:
+        return
+    if run.sender is None:
+        raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
+    run.ledger.check_claim(run.writer)
+    run.sender.send(_records(run, plan, effects), ranges_end(plan.ranges))
+    run.marker_seq = plan.seq
+    crash_point("send", plan.seq)
+
+
+def marker(run: EpochRun, seq: int, end: Offsets, max_timestamps: Mapping[str, Mapping[int, int]], sends: Sends) -> Record:
+    """The marker of a slice of this epoch."""
+    return marker_record(
+        run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids), code=run.code,
+        topology_version=run.topology.version, sends=sends,
+    )  # fmt: skip
+
+
+def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
+    """Line 4: bring the slice's changes into the tables."""
+    for table in run.topology.tables:
+        place = f"changes/{table.name}"
+        if place in run.written:
+            tables.merge(run.paths.table(table.name), run.written[place], table.key, table.columns, plan.seq)
+        else:
+            _apply_stored(run, table, plan.seq, effects.delta_versions[place])
+    crash_point("apply", plan.seq)
+
+
+def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRow:
+    """Line 5: the slice is done; counts and the Delta version of everything on record."""
+    if effects.rows_read != effects.rows_parsed + effects.rows_dead:
+        raise LedgerError(
+            f"Slice {plan.seq} read {effects.rows_read} records; {effects.rows_parsed} parsed and {effects.rows_dead} are dead letters.",
+            seq=plan.seq,
+        )
+    state = run.ledger.state().committed
+    assert state is not None
+    versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
+    row = run.ledger.append(
+        LedgerRow(
+            kind="commit", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, sends=plan.sends, logged=plan.logged,
+            code=run.code, rows_read=effects.rows_read, rows_parsed=effects.rows_parsed, rows_dead=effects.rows_dead,
+            max_timestamps=effects.max_timestamps, delta_versions={**effects.delta_versions, **versions},
+            detail={"started_at": plan.at.isoformat()},
+        )  # fmt: skip
+    )
+    for table in run.topology.tables:
+        place = f"tables/{table.name}"
+        before = state.delta_versions[place]
+        run.state(table).advance(run.written.get(f"changes/{table.name}"), before, versions[place])
+    run.written = {}
+    crash_point("commit", plan.seq)
+    return row
+
+
+def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
+    """Close a plan that cannot be done: remove what it wrote, let nobody write it any more, and put it on record.
+
+    Only for a slice whose marker is not in Kafka: nothing of it was sent. Idempotent.
+    """
+    if run.marker_seq >= plan.seq:
+        raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
+    for path in effect_paths(run.topology, run.paths):
+        tables.seal(path, plan.seq)
+    run.ledger.append(LedgerRow(kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code))
+    run.written = {}
+    crash_point("abandon", plan.seq)
+
+
+def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
+    """Delta tables into which the slices of an epoch write their effects."""
+    outputs = [paths.output(append.name) for append in topology.appends]
+    return [paths.dead_letters, *outputs, *(paths.changes(table.name) for table in topology.tables)]
+
+
+def create_tables(topology: Topology, paths: EpochPaths) -> None:
+    """Create every Delta table of an epoch; does nothing for those that are there."""
+    tables.create(paths.dead_letters, tables.DEAD_LETTER)
+    for append in topology.appends:
+        tables.create(paths.output(append.name), (tables.SEQ, *append.columns, *tables.LINEAGE))
+    for table in topology.tables:
+        loose = [Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns]
+        tables.create(paths.changes(table.name), (tables.SEQ, tables.DELETED, *loose))
+        tables.create(paths.table(table.name), table.columns)
+
+
+def read_table(session: SparkSession, path: str, delta_version: int) -> DataFrame:
+    """A Delta table as of a version."""
+    return session.read.format("delta").option("versionAsOf", delta_version).load(path)
+
+
+def read_log(session: SparkSession, bootstrap_servers: str, topic: str, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
+    mine = [r for r in ranges if r.topic == topic]
+    return (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: [r.partition for r in mine]}))
+        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in mine}}))
+        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
+def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
+    """Raise when a source topic is not the one that the epoch began with.
+
+    Raises:
+        DataLossError: it was deleted or recreated.
+    """
+    from kappa.errors import DataLossError
+
+    found = broker.topic_ids(sorted(topic_ids))
+    for topic, expected in topic_ids.items():
+        if found.get(topic) != expected:
+            raise DataLossError(
+                f"Topic {topic!r} was recreated: its id is {found.get(topic)}, the epoch began with {expected}. "
+                "Offsets of the old topic mean nothing in the new one; plan a replay from the new topic's beginning.",
+                topic=topic, found=found.get(topic), expected=expected,
+            )  # fmt: skip
+
+
+class _Reading:
+    """The records of one slice: read once, parsed once, counted before and after."""
+
+    def __init__(self, run: EpochRun, plan: LedgerRow, committed: LedgerRow, raw: DataFrame | None) -> None:
+        self._run = run
+        self._plan = plan
+        self._carried = committed.max_timestamps
+        self._raw = raw
+        self._held: list[DataFrame] = []
+        self._observations: list[Any] = []
+        self._dead: list[pa.Table] = []
+        self._rows: list[tuple[str, int, int, int, int]] = []
+        self.records: dict[str, DataFrame] = {}
+        self.is_small = sum(r.count for r in plan.ranges) <= SMALL_SLICE
+
+    def __enter__(self) -> _Reading:
+        sources = self._run.topology.sources
+        if self._raw is not None and len(sources) > 1:
+            self._held.append(self._raw.persist())
+        for source in sources:
+            parsed = self._parsed(source)
+            self.records[source.topic] = self._small(source, parsed) if self.is_small else self._large(source, parsed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._held:
+            frame.unpersist()
+
+    def _parsed(self, source: Source) -> DataFrame:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        if self._raw is None:
+            raw = read_log(self._run.session, self._run.bootstrap_servers, source.topic, self._plan.ranges)
+        else:
+            raw = self._raw.where(F.col("topic") == source.topic)
+        observation = Observation()
+        self._observations.append(observation)
+        return parse(raw.observe(observation, F.count(F.lit(1)).alias("rows_read")), source, self._carried.get(source.topic, {}))
+
+    def _small(self, source: Source, parsed: DataFrame) -> DataFrame:
+        import pyarrow.compute as pc
+
+        rows = parsed.toArrow()
+        self._tally(source, rows.group_by("_partition").aggregate([("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]))
+        is_good = pc.is_null(rows["_dead"])
+        self._dead.append(rows.filter(pc.invert(is_good)))
+        good = rows.filter(is_good).select([*(c.name for c in source.columns), *RECORD_COLUMNS])
+        return self._run.session.createDataFrame(good, schema=parsed.select(*good.column_names).schema)
+
+    def _large(self, source: Source, parsed: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        held = parsed.persist()
+        self._held.append(held)
+        tally = held.groupBy("_partition").agg(
+            F.count("_offset").alias("_offset_count"), F.count("_dead").alias("_dead_count"), F.max("_order_timestamp").alias("_order_timestamp_max")
+        ).toArrow()  # fmt: skip
+        self._tally(source, tally)
+        if sum(dead for *_, dead, _ in self._rows):
+            self._dead.append(held.where("_dead IS NOT NULL").toArrow())
+        return held.where("_dead IS NULL").drop("_dead", "_value")
+
+    def _tally(self, source: Source, tally: pa.Table) -> None:
+        for row in tally.to_pylist():
+            millis = round(row["_order_timestamp_max"].timestamp() * 1000)
+            self._rows.append((source.topic, row["_partition"], row["_offset_count"], row["_dead_count"], millis))
+
+    def dead_letters(self) -> pa.Table:
+        """Dead letters of all sources, in the columns of the dead letter table."""
+        import pyarrow as pa
+
+        parts = []
+        for rows in self._dead:
+            names = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_key": "key", "_value": "value", "_dead": "reason"}
+            parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
+        return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
+
+    def counts(self) -> Counts:
+        """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
+        times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
+        for topic, partition, _, _, millis in self._rows:
+            times.setdefault(topic, {})[partition] = millis
+        dead = sum(row[3] for row in self._rows)
+        return Counts(
+            rows_read=sum(observation.get["rows_read"] for observation in self._observations),
+            rows_parsed=sum(row[2] for row in self._rows) - dead,
+            rows_dead=dead,
+            max_timestamps=times,
+        )
+
+
+def _check_one_row_a_key(table: Table, frame: DataFrame, rows: pa.Table | None) -> None:
+    if rows is not None:
+        total, keys = rows.num_rows, rows.group_by(list(table.key)).aggregate([]).num_rows
+    else:
+        total, keys = frame.count(), frame.select(*table.key).distinct().count()
+    if total != keys:
+        raise TopologyError(f"The step returned {total} rows for {keys} keys of table {table.name!r}. Reduce them to one row a key, for example with operators.newest.")
+
+
+def _apply_stored(run: EpochRun, table: Table, seq: int, delta_version: int) -> None:
+    """Apply changes from where they are written: after a crash, or when they are too many for the driver's memory."""
+    from pyspark.sql import functions as F
+
+    path = run.paths.table(table.name)
+    if tables.is_written(path, seq):
+        return
+    changes = read_table(run.session, run.paths.changes(table.name), delta_version).where(F.col("_seq") == seq)
+    if changes.count() <= run.arrow_rows:
+        tables.merge(path, tables.rows_of(run.paths.changes(table.name), delta_version, seq), table.key, table.columns, seq)
+        return
+    names = [column.name for column in table.columns]
+    kept = read_table(run.session, path, tables.version(path)).join(changes.select(*table.key), on=list(table.key), how="left_anti")
+    tables.overwrite_frame(path, kept.select(*names).unionByName(changes.where(~F.col("_deleted")).select(*names)), seq)
+
+
+def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
+    def rows(place: str) -> pa.Table:
+        if place not in run.written:
+            run.written[place] = tables.rows_of(f"{run.paths.root}/{place}", effects.delta_versions[place], plan.seq)
+        return run.written[place]
+
+    if plan.sends == "live":
+        for topic in run.topology.topics:
+            is_table = topic.of in {table.name for table in run.topology.tables}
+            member: Table | Append = run.topology.table(topic.of) if is_table else next(a for a in run.topology.appends if a.name == topic.of)
+            yield from topic_records(topic, [c.name for c in member.columns], rows(f"{'changes' if is_table else 'outputs'}/{topic.of}"))
+    for table in run.topology.tables:
+        yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
+    yield marker(run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends)
+
+

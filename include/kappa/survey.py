@@ -1,0 +1,139 @@
+"""Gathers what a plan is made from: the deployed code, the log, the live epoch's ledger, what other epochs left."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kappa import changelog, registry
+from kappa.config import Config
+from kappa.errors import CodeError, UnknownTopologyError
+from kappa.lake import EpochPaths, topology_prefix
+from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, TopologyFacts, topology_facts
+from kappa.replay.offsets import Offsets, ranges_end
+from kappa.replay.request import FromMarker, ReplayRequest, ToDatetime
+from kappa.runtime import code as code_store
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, TopologyRecord
+from kappa.runtime.ledger import Ledger
+
+if TYPE_CHECKING:
+    from kappa.topology import Topology
+
+
+def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayRequest) -> Facts:
+    """Facts for a plan. Reads only.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    record = epochs.record(request.topology)
+    known = tuple(item.name for item in registry.declared(config.topologies))
+    deployed = _topology(config, request.topology)
+    topics = [source.topic for source in deployed.sources] if deployed else []
+    present = [topic for topic in topics if topic in broker.topics(topic)]
+    log = LogFacts(
+        low=broker.low_watermarks(present), high=broker.high_watermarks(present), stable=broker.stable_offsets(present),
+        topic_ids=broker.topic_ids(present), cleanup=broker.cleanup_policies(present),
+    )  # fmt: skip
+    candidate = record.candidate
+    return Facts(
+        topology=deployed,
+        log=log,
+        next_epoch=next_epoch(broker, record),
+        live=_live(config, record),
+        active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"]) if candidate else None,
+        markers=_markers(config, broker, request.topology) if isinstance(request.start, FromMarker) else (),
+        first_records=broker.first_at_or_after(present, _millis(request.start.at)) if isinstance(request.start, ToDatetime) else None,
+        known=known,
+        records_per_second=_measured_rate(config, record),
+    )
+
+
+def next_epoch(broker: Broker, record: TopologyRecord) -> int:
+    """A number above any epoch on record and any that left topics or groups on the broker."""
+    prefix = topology_prefix(record.topology)
+    names = [*broker.topics(prefix), *broker.groups(prefix)]
+    return max([0, *record.epochs, *_numbers(prefix, names)]) + 1
+
+
+def last_live_marker(config: Config, broker: Broker, topology: str) -> tuple[int, changelog.Marker] | None:
+    """The marker of the epoch that sent last, by what is on the broker alone.
+
+    Epochs send one after the other, each from where the one before stopped: of their last sending markers the furthest
+    is the newest.
+    """
+    found: tuple[int, changelog.Marker] | None = None
+    for epoch in sorted(set(_numbers(topology_prefix(topology), broker.topics(topology_prefix(topology))))):
+        marker = changelog.read_marker(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
+        if marker and marker.sends == "live" and (found is None or marker.end.dominates(found[1].end)):
+            found = epoch, marker
+    return found
+
+
+def _topology(config: Config, name: str) -> TopologyFacts | None:
+    try:
+        topology: Topology = registry.load(config.topologies, name)
+    except UnknownTopologyError:
+        return None
+    except CodeError as error:
+        return TopologyFacts(name=name, error=str(error))
+    code, _ = code_store.snapshot(config.topologies, name)
+    return topology_facts(topology, code)
+
+
+def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
+    if record.live is None:
+        return None
+    state = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger).state()
+    if state.committed is None:
+        return None
+    planned = record.epoch(record.live).planned.detail
+    return LiveFacts(
+        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
+        code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
+        savepoints=tuple(
+            SavepointFacts(
+                seq=row.seq, offsets=ranges_end(row.ranges), finished_at=row.at,
+                tables=tuple(name.removeprefix("tables/") for name in row.delta_versions if name.startswith("tables/")),
+            )
+            for row in state.commits
+        ),
+    )  # fmt: skip
+
+
+def _markers(config: Config, broker: Broker, topology: str) -> tuple[MarkerFacts, ...]:
+    prefix = topology_prefix(topology)
+    topics = broker.topics(prefix)
+    found = []
+    for epoch in sorted(set(_numbers(prefix, topics))):
+        paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        marker = changelog.read_marker(broker, paths)
+        if marker is not None:
+            start, end = f"{paths.name}.", ".changelog"
+            tables = tuple(topic.removeprefix(start).removesuffix(end) for topic in topics if topic.startswith(start) and topic.endswith(end))
+            found.append(MarkerFacts(epoch=epoch, seq=marker.seq, position=marker.end, topic_ids=marker.topic_ids, tables=tables))
+    return tuple(found)
+
+
+def _measured_rate(config: Config, record: TopologyRecord) -> float | None:
+    """Records per second of the last replay that finished its bulk work."""
+    for epoch in sorted(record.epochs, reverse=True):
+        ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch).ledger)
+        if not ledger.exists():
+            continue
+        bulk = [row for row in ledger.state().commits if row.sends == "held" and not row.logged and row.seq > 0]
+        if len(bulk) > 1:
+            seconds = (bulk[-1].at - bulk[0].at).total_seconds()
+            return sum(row.rows_read for row in bulk[1:]) / seconds if seconds > 0 else None
+    return None
+
+
+def _numbers(prefix: str, names: list[str] | tuple[str, ...]) -> list[int]:
+    found = [re.match(r"e(\d{4,})(\.|$)", name.removeprefix(prefix)) for name in names]
+    return [int(match[1]) for match in found if match]
+
+
+def _millis(at: datetime) -> int:
+    return round(at.astimezone(UTC).timestamp() * 1000)

@@ -1,0 +1,276 @@
+"""What a user writes: a topology, its sources, tables, outputs, checks and step.
+
+Importing this module, and any topology, needs neither Spark nor a JVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from kappa.errors import TopologyError
+from kappa.schema import Column, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Effects = Mapping[str, "DataFrame"]
+Step = Callable[["Slice"], Effects]
+
+#: Columns that every record of a source has, whatever its schema.
+#: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
+#: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
+RECORD_COLUMNS = ("_key", "_headers", "_topic", "_partition", "_offset", "_timestamp", "_order_timestamp")
+ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A Kafka topic, read under ``read_committed``.
+
+    Attributes:
+        topic: the topic's name.
+        schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead letter.
+            Ignored unless ``format`` is ``json``.
+        format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
+        keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
+    """
+
+    topic: str
+    schema: str = ""
+    format: Literal["json", "string", "bytes"] = "json"
+    keyed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.format not in ("json", "string", "bytes"):
+            raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
+        if self.format == "json" and not self.schema:
+            raise TopologyError(f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'.")
+        clash = sorted({c.name for c in self.columns} & set(RECORD_COLUMNS))
+        if clash:
+            raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns that the value is parsed into."""
+        if self.format == "json":
+            return columns_of(self.schema, f"source {self.topic!r}")
+        return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Keyed state: the newest row of each key (a KTable).
+
+    The step's effect of this name holds at most one row for each key of the slice. A row whose boolean column ``_deleted``
+    is true removes its key.
+
+    Attributes:
+        name: name within the topology.
+        key: key columns, ``NOT NULL`` in the schema.
+        schema: Spark DDL of the row, key columns included.
+    """
+
+    name: str
+    key: tuple[str, ...] | list[str]
+    schema: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", tuple(self.key))
+        _check_name("table", self.name)
+        known = {column.name: column for column in self.columns}
+        if not self.key:
+            raise TopologyError(f"Table {self.name!r} has no key. Name at least one column: key=['id'].")
+        for key in self.key:
+            if key not in known:
+                raise TopologyError(f"Table {self.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}.")
+            if known[key].nullable:
+                raise TopologyError(f"Table {self.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row."""
+        return columns_of(self.schema, f"table {self.name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Rows that are appended to a Delta table, each slice's once.
+
+    Attributes:
+        name: name within the topology.
+        schema: Spark DDL of the row.
+    """
+
+    name: str
+    schema: str
+
+    def __post_init__(self) -> None:
+        _check_name("output", self.name)
+        if not self.columns:
+            raise TopologyError(f"Output {self.name!r} has no columns.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row, without the lineage columns that the platform adds."""
+        return columns_of(self.schema, f"output {self.name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """Records sent to a Kafka topic, derived from the written rows of an :class:`Append` or the changes of a :class:`Table`.
+
+    Attributes:
+        name: the topic's name.
+        of: name of the append output or table whose rows are sent; a deleted key sends a null value.
+        key: column whose value, as text, is the record's key; several are joined as a JSON array.
+        on_replay: what a replay means to readers. ``hold``: nothing is sent for history.
+    """
+
+    name: str
+    of: str
+    key: str | tuple[str, ...] | list[str]
+    on_replay: Literal["hold"] = "hold"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
+            raise TopologyError(f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-').")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A statement about the finished state that must hold before a cutover.
+
+    Attributes:
+        name: what is checked, for people.
+        sql: a query over the topology's tables and append outputs, by their names; it must return no row.
+    """
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """A named, versioned, pure function of a slice and the state before it.
+
+    Attributes:
+        name: dotted lower-case name, for example ``retail.loyalty``. Write it as a literal: schedulers find it by reading the file.
+        version: the author's word for this code; the content hash, not this, is what the platform trusts.
+        sources: topics that are read.
+        step: pure function from a :class:`Slice` to its effects, one DataFrame for each table and append output.
+        tables: keyed state.
+        outputs: what is emitted.
+        checks: statements about the finished state.
+    """
+
+    name: str
+    version: str
+    sources: tuple[Source, ...] | list[Source]
+    step: Step
+    tables: tuple[Table, ...] | list[Table] = ()
+    outputs: tuple[Append | Topic, ...] | list[Append | Topic] = ()
+    checks: tuple[Check, ...] | list[Check] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name in ("sources", "tables", "outputs", "checks"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not _NAME.fullmatch(self.name):
+            raise TopologyError(f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'.")
+        if not self.version:
+            raise TopologyError(f"Topology {self.name!r} has no version.")
+        if not self.sources:
+            raise TopologyError(f"Topology {self.name!r} reads no source.")
+        _check_unique(self.name, "source", [source.topic for source in self.sources])
+        _check_unique(self.name, "table or output", [*(t.name for t in self.tables), *(a.name for a in self.appends)])
+        _check_unique(self.name, "topic", [topic.name for topic in self.topics])
+        if not self.tables and not self.appends:
+            raise TopologyError(f"Topology {self.name!r} has neither a table nor an append output: it would do nothing.")
+        for topic in self.topics:
+            rows = {member.name: member for member in (*self.tables, *self.appends)}
+            if topic.of not in rows:
+                raise TopologyError(f"Topology {self.name!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}.")
+            names = [column.name for column in rows[topic.of].columns]
+            missing = sorted(set(topic.key) - set(names))
+            if missing:
+                raise TopologyError(f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: {names}.")
+            if topic.name in {source.topic for source in self.sources}:
+                raise TopologyError(f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself.")
+
+    @property
+    def appends(self) -> tuple[Append, ...]:
+        """Outputs that are Delta tables."""
+        return tuple(output for output in self.outputs if isinstance(output, Append))
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """Outputs that are Kafka topics."""
+        return tuple(output for output in self.outputs if isinstance(output, Topic))
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """Names of the topics that are read, sorted."""
+        return tuple(sorted(source.topic for source in self.sources))
+
+    def table(self, name: str) -> Table:
+        """The table of that name.
+
+        Raises:
+            TopologyError: there is none.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise TopologyError(f"Topology {self.name!r} has no table {name!r}; it has {[t.name for t in self.tables]}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """What a step sees: the parsed records of one slice and the tables as they were before it.
+
+    Attributes:
+        seq: the slice's number in its epoch, from 1.
+        records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
+        tables: table name -> its rows before this slice, in the table's schema.
+    """
+
+    seq: int
+    records: Mapping[str, DataFrame]
+    tables: Mapping[str, DataFrame]
+
+    def __getitem__(self, topic: str) -> DataFrame:
+        """Parsed records of a source topic, dead letters excluded.
+
+        Raises:
+            TopologyError: the topology does not read that topic.
+        """
+        if topic not in self.records:
+            raise TopologyError(f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}.")
+        return self.records[topic]
+
+    def table(self, name: str) -> DataFrame:
+        """Rows of a table before this slice.
+
+        Raises:
+            TopologyError: the topology has no such table.
+        """
+        if name not in self.tables:
+            raise TopologyError(f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}.")
+        return self.tables[name]
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _MEMBER.fullmatch(name):
+        raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+
+
+def _check_unique(topology: str, kind: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TopologyError(f"Topology {topology!r} declares {kind} {twice} more than once.")

@@ -1,0 +1,97 @@
+"""Finding and starting an epoch's driver from inside a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kappa.config import Config
+from kappa.errors import Terminal
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from kappa.control import DriverStatus
+    from kappa.runtime.epochs import TopologyRecord
+
+log = structlog.get_logger(__name__)
+
+#: Key under which a task keeps which driver it watches; shown by Airflow next to the task.
+STATE_KEY = "kappa_driver"
+
+
+@contextmanager
+def terminal_errors_fail() -> Iterator[None]:
+    """Make the task fail at once on what a further try cannot change; anything else is left to its retries.
+
+    Raises:
+        AirflowFailException: in place of a :class:`~kappa.errors.Terminal` error.
+    """
+    from airflow.sdk.exceptions import AirflowFailException
+
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def record(config: Config, topology: str) -> TopologyRecord:
+    """What is on record of a topology: which epoch is live, and which of its drivers should run."""
+    from kappa import control
+    from kappa.runtime.epochs import record_of
+
+    return record_of(topology, control.history(config, topology))
+
+
+def is_wanted(config: Config, topology: str, epoch: int) -> bool:
+    """Whether an epoch's driver should run.
+
+    Only the record says so: a heartbeat of a driver that ended says ``stopped`` also after an error, a signal or a
+    shutdown.
+    """
+    return record(config, topology).epoch(epoch).is_wanted
+
+
+def attach(context: Context, config: Config, topology: str, epoch: int) -> None:
+    """Make sure that the epoch's driver runs, and keep where it is with the task.
+
+    A driver that somebody stopped stays stopped. Idempotent. Which epoch the driver belongs to is written before the
+    driver is started, and the driver itself is found through the lake: a worker that dies anywhere in here leaves
+    nothing that the next try does not find.
+
+    Raises:
+        KappaError: the driver ended at once.
+    """
+    from kappa import control
+
+    before = control.driver_status(config, topology, epoch)
+    _keep(context, topology, epoch, before)
+    if not is_wanted(config, topology, epoch):
+        log.info("driver is stopped on request and stays stopped", topology=topology, epoch=epoch)
+        return
+    after = control.ensure_driver(config, topology, epoch)
+    _keep(context, topology, epoch, after)
+    log.info(
+        "attached to the running driver" if before.is_running else "started the driver",
+        topology=topology,
+        epoch=epoch,
+        state=after.state,
+        host=after.host,
+        pid=after.pid,
+    )
+
+
+def _keep(context: Context, topology: str, epoch: int, driver: DriverStatus) -> None:
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(STATE_KEY, {"topology": topology, "epoch": epoch, "host": driver.host, "pid": driver.pid})
+
+
+def actor(context: Context) -> str:
+    """Who made this run happen, for the history."""
+    run = context["dag_run"]
+    user = getattr(run, "triggering_user_name", None)
+    return f"airflow:{user or 'schedule'}"

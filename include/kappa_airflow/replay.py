@@ -1,0 +1,254 @@
+"""The tasks of a replay, in the order of the DAG. Each is safe to clear."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from kappa.replay.stages import Stage
+from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
+from kappa_airflow.drivers import actor, attach, terminal_errors_fail
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.config import Config
+
+#: Tries of a replay's task. Only what can succeed is tried again, so there may be many.
+REPLAY_RETRIES: dict[str, Any] = {
+    "retries": 10,
+    "retry_delay": timedelta(seconds=5),
+    "retry_exponential_backoff": 2,
+    "max_retry_delay": timedelta(minutes=2),
+}
+
+#: Restarts in a row, without one that held, after which a candidate's driver is given up.
+MOST_RESTARTS = 8
+
+_PLAN_KEY = "kappa_plan"
+
+
+class _ReplayTask(BaseOperator):
+    """What the tasks of a replay share: whose replay, on which Spark, tried how often."""
+
+    ui_color = "#d9edf7"
+
+    def __init__(self, *, topology: str, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**{**REPLAY_RETRIES, **kwargs})
+        self.topology = topology
+        self.spark_conn_id = spark_conn_id
+
+    def _config(self) -> Config:
+        return config_with_spark(self.spark_conn_id)
+
+
+class PlanReplay(_ReplayTask):
+    """Makes the plan that the form asks for, logs it, and returns it as JSON. Changes nothing.
+
+    One run has one plan: cleared, the task returns the plan that it made before, so that a replay that was started
+    goes on. A refused plan is not kept; clear the task to plan again once its cause is gone. It does not check that
+    the log still holds what a kept plan reads: the replay itself does.
+    """
+
+    def execute(self, context: Context) -> str:
+        """Return the plan as JSON.
+
+        Raises:
+            AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
+        """
+        from kappa import control
+        from kappa.replay.explain import explain
+        from kappa_airflow.forms import replay_request
+
+        store = context.get("task_state_store")
+        kept = store.get(_PLAN_KEY) if store is not None else None
+        if isinstance(kept, str):
+            self.log.info("This run has its plan already; for a new plan trigger a new run.")
+            return kept
+        with terminal_errors_fail():
+            config = self._config()
+            request = replay_request(
+                self.topology, context["params"], actor=actor(context), slice_records=config.slice_records
+            )
+            plan = control.plan(config, request)
+        for line in explain(plan):
+            self.log.info("%s", line)
+        if plan.is_refused:
+            findings = " ".join(map(str, plan.refusals))
+            raise AirflowFailException(f"The replay of {self.topology} is refused. {findings}")
+        text = plan.to_json()
+        if store is not None:
+            store.set(_PLAN_KEY, text)
+        return text
+
+
+class StartReplay(_ReplayTask):
+    """Records the plan as a candidate epoch, asks for its driver, and returns the epoch. Idempotent for one plan.
+
+    Args:
+        plan: the plan as JSON, as :class:`PlanReplay` returns it.
+    """
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
+    def execute(self, context: Context) -> int:
+        """Return the candidate's epoch.
+
+        Raises:
+            AirflowFailException: the replay is refused, for instance because another one is active.
+        """
+        from kappa import control
+        from kappa.replay.plan import ReplayPlan
+
+        with terminal_errors_fail():
+            plan = ReplayPlan.from_json(self.plan)
+            epoch = control.replay(self._config(), plan, actor=actor(context), reason=context["params"]["reason"])
+        self.log.info("Replay %s of %s builds epoch %s.", plan.id, self.topology, epoch)
+        return epoch
+
+
+class AwaitStage(_ReplayTask):
+    """Waits until the candidate has arrived at a stage; starts its driver again, with growing pauses, when it dies.
+
+    Arrived or past it already, it ends at once. It changes nothing else, and never stops a driver.
+
+    Args:
+        epoch: the candidate's epoch.
+        stage: name of the stage.
+        poll_seconds: time between two looks.
+    """
+
+    template_fields: Sequence[str] = ("epoch",)
+
+    #: Seconds after which the task looks whether something is amiss; ``None`` for never.
+    late_seconds: ClassVar[float | None] = None
+
+    def __init__(self, *, epoch: Any, stage: str, poll_seconds: float = 2.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epoch = epoch
+        self.stage = stage
+        self.poll_seconds = poll_seconds
+
+    def execute(self, context: Context) -> None:
+        """End if the stage is reached, otherwise make sure that a driver works towards it, and defer.
+
+        Raises:
+            AirflowFailException: the epoch will not get there.
+        """
+        self._await(context, self._config(), restarts=0)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> None:
+        """Act on what the trigger saw.
+
+        Raises:
+            AirflowFailException: the epoch will not get there, its driver is stuck, or died too often.
+        """
+        kind, message = event["event"], event["message"]
+        if kind == "dead":
+            restarts = event["restarts"] + 1
+            if restarts > MOST_RESTARTS:
+                raise AirflowFailException(
+                    f"Driver of {self.topology} epoch {self.epoch} died {restarts} times in a row. {message} "
+                    "Its log says why. Clear this task to go on, or abort the epoch."
+                )
+            self.log.warning("Driver of epoch %s is dead, start %s in a row. %s", self.epoch, restarts, message)
+            self._await(context, self._config(), restarts=restarts)
+        else:
+            self._finish(event)
+
+    def _await(self, context: Context, config: Config, *, restarts: int) -> None:
+        from kappa import control
+        from kappa_airflow.stages import arrival
+        from kappa_airflow.triggers import StageTrigger
+
+        epoch = int(self.epoch)
+        with terminal_errors_fail():
+            here = arrival(control.progress(config, self.topology, epoch), Stage(self.stage))
+            if here is not None:
+                self._finish(here)
+                return
+            attach(context, config, self.topology, epoch)
+        trigger = StageTrigger(
+            topology=self.topology,
+            epoch=epoch,
+            stage=self.stage,
+            restarts=restarts,
+            poll_seconds=self.poll_seconds,
+            late_seconds=self.late_seconds,
+        )
+        self.defer(trigger=trigger, method_name="resume")
+
+    def _finish(self, event: dict[str, Any]) -> None:
+        if event["event"] != "arrived":
+            what = f"{self.topology} epoch {self.epoch} does not get to {self.stage}"
+            raise AirflowFailException(f"{what}. {event['message']}")
+        self.log.info("%s", event["message"])
+
+
+class CutOver(AwaitStage):
+    """Moves readers to the candidate and waits until they are there; skipped unless the form says so.
+
+    A live driver that got no answer in time withdraws its handover and goes on; so as long as readers have not been
+    moved, the task asks again every few seconds, which also starts a driver of either epoch that died. Asking again
+    for a move that was made changes nothing. An epoch that was live and was rolled back since is left
+    alone: clearing an old task must not undo somebody's rollback.
+    """
+
+    ui_color = "#fcf8e3"
+    late_seconds = 15.0
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(stage=Stage.CUT_OVER.value, **kwargs)
+
+    def execute(self, context: Context) -> None:
+        """Ask for the move and defer until it is made.
+
+        Raises:
+            AirflowSkipException: the form does not ask for a cutover.
+            AirflowFailException: the move is refused, or the epoch was rolled back.
+        """
+        from kappa import control
+
+        if not context["params"]["cut_over"]:
+            raise AirflowSkipException(
+                f"The form does not ask for it. `kappa cutover {self.topology} --execute` moves readers to "
+                f"epoch {self.epoch}."
+            )
+        config, epoch = self._config(), int(self.epoch)
+        with terminal_errors_fail():
+            stage = control.progress(config, self.topology, epoch).stage
+            if stage is Stage.RETIRED:
+                raise AirflowFailException(
+                    f"Epoch {epoch} of {self.topology} was live and is retired since. Clearing this task does not "
+                    f"bring it back; `kappa rollback {self.topology} --execute` does."
+                )
+        self._ask(context, config, restarts=0)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> None:
+        """Act on what the trigger saw.
+
+        Raises:
+            AirflowFailException: the move is refused, or the epoch will not get there.
+        """
+        if event["event"] == "late":
+            self._ask(context, self._config(), restarts=event["restarts"])
+        else:
+            super().resume(context, event)
+
+    def _ask(self, context: Context, config: Config, *, restarts: int) -> None:
+        from kappa import control
+
+        with terminal_errors_fail():
+            control.cut_over(
+                config, self.topology, int(self.epoch), actor=actor(context), reason=context["params"]["reason"]
+            )
+        self._await(context, config, restarts=restarts)

@@ -1,0 +1,36 @@
+"""What an epoch's progress means to a task that waits for a stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kappa.replay.stages import STAGES, Stage
+
+if TYPE_CHECKING:
+    from kappa.control import Progress
+
+#: Stages in the order in which a replay passes them; a retired epoch has passed them all.
+ORDER = (*STAGES, Stage.RETIRED)
+
+
+def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
+    """Whether the epoch is at the stage or past it, will never be, or is (``None``) still on its way.
+
+    A failed verdict ends the way before the cutover: from ``VERIFIED`` on nobody may wait for it.
+    """
+    current = progress.stage
+    if current not in ORDER:
+        return {"event": "failed", "message": f"Epoch {progress.epoch} is {current}. Trigger a new replay."}
+    if (
+        progress.verdict == "failed"
+        and current not in (Stage.CUT_OVER, Stage.RETIRED)
+        and ORDER.index(stage) >= ORDER.index(Stage.VERIFIED)
+    ):
+        return {
+            "event": "failed",
+            "message": f"Epoch {progress.epoch} failed its checks. `kappa diff {progress.topology}` shows them; "
+            f"`kappa abort {progress.topology}` removes the epoch.",
+        }
+    if ORDER.index(current) >= ORDER.index(stage):
+        return {"event": "arrived", "message": progress.message}
+    return None

@@ -1,0 +1,186 @@
+"""What waits in the triggerer: values, one loop that looks, one event.
+
+They observe and never act: a driver is started by the task that resumes, on a worker. Clearing, failing or pausing a
+task ends its trigger and nothing else, which is why none has an ``on_kill``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import Transient
+from kappa.replay.stages import Stage
+from kappa_airflow.drivers import is_wanted, record
+from kappa_airflow.patience import Patience
+from kappa_airflow.stages import arrival
+
+if TYPE_CHECKING:
+    from kappa.control import DriverStatus, Progress
+
+Event = dict[str, Any]
+
+#: Seconds between two lines about a stage's progress in the task's log.
+SPEAK_SECONDS = 10
+
+
+class _Looking(BaseTrigger):
+    """Looks at one driver until there is something to tell.
+
+    A lake or broker that does not answer is looked at again, however long that takes; any other error ends the
+    trigger, and with it this try of the task.
+    """
+
+    def __init__(self, *, topology: str, epoch: int, restarts: int = 0, poll_seconds: float = 2.0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow's triggers are not typed
+        self.topology = topology
+        self.epoch = epoch
+        self.restarts = restarts
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments; all of them plain values."""
+        arguments = {
+            "topology": self.topology,
+            "epoch": self.epoch,
+            "restarts": self.restarts,
+            "poll_seconds": self.poll_seconds,
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    def look(self, config: Config, patience: Patience) -> tuple[Event | None, Patience]:
+        """Look once; blocking, so called in a thread.
+
+        Raises:
+            Transient: lake or broker do not answer.
+        """
+        raise NotImplementedError
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is an event, tell it, end."""
+        config = Config.from_env()
+        patience = Patience(restarts=self.restarts)
+        unreachable = False
+        while True:
+            event: Event | None = None
+            try:
+                event, patience = await asyncio.to_thread(self.look, config, patience)
+                unreachable = False
+            except Transient as error:
+                patience = patience.after_unknown()
+                if not unreachable:
+                    self.log.warning("%s Looking again every %s s.", error, self.poll_seconds)
+                unreachable = True
+            if event is not None:
+                payload = {**event, "epoch": self.epoch, "restarts": patience.restarts}
+                yield TriggerEvent(payload)  # type: ignore[no-untyped-call]  # Airflow's triggers are not typed
+                return
+            await asyncio.sleep(self.poll_seconds)
+
+    def _driver_event(
+        self, driver: DriverStatus, patience: Patience, *, is_wanted: bool
+    ) -> tuple[Event | None, Patience]:
+        now = clock.now()
+        if driver.state == "running":
+            return None, patience.after_well(now)
+        if driver.state == "stuck":
+            return {"event": "stuck", "message": driver.message}, patience
+        if not is_wanted:
+            return None, patience.after_unknown()
+        patience = patience.after_dead(now)
+        return ({"event": "dead", "message": driver.message} if patience.is_over(now) else None), patience
+
+
+class StreamTrigger(_Looking):
+    """Watches the driver of a topology's live epoch.
+
+    Events, all with ``epoch`` and ``restarts``: ``dead`` (for the whole pause), ``moved`` (another epoch is live
+    now), ``stuck``, ``ended`` (this watch is over).
+
+    Args:
+        until: ISO time at which the watch is over.
+    """
+
+    def __init__(self, *, until: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.until = until
+        self._state = ""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments; all of them plain values."""
+        path, arguments = super().serialize()
+        return path, {**arguments, "until": self.until}
+
+    def look(self, config: Config, patience: Patience) -> tuple[Event | None, Patience]:
+        """Look at the pointer first, then at the driver: an epoch that is no longer live is not started again."""
+        from kappa import control
+
+        if clock.now() >= datetime.fromisoformat(self.until):
+            return {"event": "ended"}, patience
+        known = record(config, self.topology)
+        if known.live is not None and known.live != self.epoch:
+            return {"event": "moved", "live": known.live}, patience
+        driver = control.driver_status(config, self.topology, self.epoch)
+        if driver.state != self._state:
+            self.log.info("Driver of %s epoch %s is %s.", self.topology, self.epoch, driver.state)
+            self._state = driver.state
+        return self._driver_event(driver, patience, is_wanted=known.epoch(self.epoch).is_wanted)
+
+
+class StageTrigger(_Looking):
+    """Watches an epoch until it arrives at a stage.
+
+    Events, all with ``epoch`` and ``restarts``: ``arrived``, ``failed`` (the epoch will not arrive; the message says
+    why), ``dead``, ``stuck``, ``late``.
+
+    Args:
+        stage: name of the stage that is waited for.
+        late_seconds: after how long without any other event to tell ``late``; ``None`` for never.
+    """
+
+    def __init__(self, *, stage: str, late_seconds: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stage = stage
+        self.late_seconds = late_seconds
+        self._late_at = None if late_seconds is None else clock.now() + timedelta(seconds=late_seconds)
+        self._speak: Callable[[str], None] = _Seldom(self.log.info)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Class path and arguments; all of them plain values."""
+        path, arguments = super().serialize()
+        return path, {**arguments, "stage": self.stage, "late_seconds": self.late_seconds}
+
+    def look(self, config: Config, patience: Patience) -> tuple[Event | None, Patience]:
+        """Look at the epoch's stage and its driver."""
+        from kappa import control
+
+        progress: Progress = control.progress(config, self.topology, self.epoch)
+        self._speak(progress.message)
+        arrived = arrival(progress, Stage(self.stage))
+        if arrived is not None:
+            return arrived, patience
+        wanted = is_wanted(config, self.topology, self.epoch)
+        event, patience = self._driver_event(progress.driver, patience, is_wanted=wanted)
+        if event is None and self._late_at is not None and clock.now() >= self._late_at:
+            event = {"event": "late", "message": progress.message}
+        return event, patience
+
+
+class _Seldom:
+    """Says a line when it differs, and no more often than every few seconds."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._last: tuple[str, datetime] | None = None
+
+    def __call__(self, line: str) -> None:
+        now = clock.now()
+        if self._last is None or (line != self._last[0] and (now - self._last[1]).total_seconds() >= SPEAK_SECONDS):
+            self._say(line)
+            self._last = (line, now)

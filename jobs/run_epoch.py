@@ -1,0 +1,41 @@
+"""Runs the driver of one epoch: ``run_epoch.py --topology retail.loyalty --epoch 7``; settings come from KAPPA_*."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+import structlog
+
+from kappa.config import Config
+from kappa.driver import run_epoch
+from kappa.errors import KappaError
+
+
+def main() -> int:
+    """Parse, run, and turn errors into exit codes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--topology", required=True)
+    parser.add_argument("--epoch", required=True, type=int)
+    parser.add_argument("--code", help="content hash of the code that runs; by default that of the epoch's plan")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    )
+    try:
+        run_epoch(Config.from_env(), arguments.topology, arguments.epoch, code=arguments.code)
+    except KappaError as error:
+        structlog.get_logger("kappa.driver").error("ended", error=f"{type(error).__name__}: {error}")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

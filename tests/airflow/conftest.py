@@ -1,0 +1,99 @@
+"""What the tests of Airflow's part share: a control that is a file, and a whole Airflow on top of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kappa
+from kappa.config import Config
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from harness import FAKES, AirflowStack, load, running  # noqa: E402 - a module of this folder, found by the line above
+
+TOPOLOGIES = ("watched", "paused", "short", "replayed", "kept", "refused", "killed", "resumed")
+_TOPOLOGY = """
+from kappa.topology import Append, Source, Topology
+
+counts = Topology(
+    name="demo.{name}",
+    version="1",
+    sources=[Source(topic="events", format="string")],
+    outputs=[Append(name="counts", schema="value STRING")],
+    step=lambda slice: {{"counts": slice["events"]}},
+)
+"""
+
+
+def config_in(folder: Path) -> Config:
+    """A configuration whose lake, home and topologies are below a folder."""
+    topologies = folder / "topologies"
+    topologies.mkdir(parents=True)
+    for name in TOPOLOGIES:
+        (topologies / f"{name}.py").write_text(_TOPOLOGY.format(name=name))
+    return Config(
+        lake=str(folder / "lake"),
+        bootstrap_servers="127.0.0.1:1",
+        topologies=topologies,
+        home=folder / "home",
+        cache=folder / "cache",
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A configuration of this test alone."""
+    return config_in(tmp_path)
+
+
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
+    """``fake_control`` in the place of ``kappa.control``; drivers are this process, until a test says otherwise."""
+    monkeypatch.syspath_prepend(str(FAKES))
+    fake: Any = load("kappa_fake_control", FAKES / "fake_control.py")
+    monkeypatch.setitem(sys.modules, "kappa.control", fake)
+    monkeypatch.setattr(kappa, "control", fake, raising=False)
+    fake._launch = lambda config, topology, epoch: os.getpid()
+    for name, value in config.to_env().items():
+        monkeypatch.setenv(name, value)
+    return fake
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+    """A whole Airflow on fakes. Its drivers end with it."""
+    config = config_in(tmp_path_factory.mktemp("airflow"))
+    bundles = tmp_path_factory.mktemp("bundle")
+    (bundles / "short_watch.py").write_text((HERE / "fakes" / "short_watch.py.txt").read_text())
+    extra = {
+        "FAKE_STEP_SECONDS": "1.5",
+        "FAKE_REPLAY_SECONDS": "4",
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(kappa=HERE.parents[1] / "dags", extra=bundles),
+    }
+    fake: Any = load("kappa_fake_control", FAKES / "fake_control.py")
+    try:
+        with running(AirflowStack(config, extra, with_fakes=True)) as started:
+            yield started
+    finally:
+        for _, _, pid, _ in fake.world(config)["starts"]:
+            if fake._is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _bundles(**folders: Path) -> str:
+    path = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    return json.dumps(
+        [
+            {"name": name, "classpath": path, "kwargs": {"path": str(folder), "refresh_interval": 30}}
+            for name, folder in folders.items()
+        ]
+    )

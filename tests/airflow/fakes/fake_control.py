@@ -1,0 +1,231 @@
+"""``kappa.control`` without Spark, Kafka and Delta: one JSON file in the lake, and drivers that are idle processes.
+
+The functions have the names, arguments and answers of the real module (a test compares them), so that operators,
+triggers and DAGs run on a real Airflow in seconds. What is real here: processes that are started detached, found
+again and killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kappa.config import Config
+from kappa.errors import MoveRefusedError, RefusedError, UnknownEpochError
+from kappa.replay.stages import Stage
+from kappa.runtime.epochs import Event
+
+#: What a driver walks through, a step every ``FAKE_STEP_SECONDS`` seconds.
+WALK = ("PLANNED", "REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP", "VERIFIED")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverStatus:
+    topology: str
+    epoch: int
+    state: str
+    pid: int | None = None
+    host: str | None = None
+    heartbeat_at: datetime | None = None
+    seq: int | None = None
+    role: str | None = None
+    message: str = ""
+
+    @property
+    def is_running(self):
+        return self.state in ("running", "stuck")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    topology: str
+    epoch: int
+    stage: Stage
+    done: int
+    total: int
+    records_per_second: float | None
+    seconds_left: float | None
+    verdict: str | None
+    is_live: bool
+    is_caught_up: bool
+    driver: DriverStatus
+
+    @property
+    def message(self):
+        return f"epoch {self.epoch} {self.stage}"
+
+
+def world(config):
+    with changed(config) as now:
+        return now
+
+
+@contextlib.contextmanager
+def changed(config):
+    path = Path(config.lake) / "fake.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        now = json.loads(file.read() or '{"live": {}, "epochs": {}, "starts": []}')
+        yield now
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(now))
+
+
+def start(config, topology, *, actor, reason="start"):
+    with changed(config) as now:
+        if topology not in now["live"]:
+            now["live"][topology] = 1
+            now["epochs"][f"{topology}/1"] = _epoch("CUT_OVER")
+        epoch = now["live"][topology]
+    ensure_driver(config, topology, epoch)
+    return epoch
+
+
+def ensure_driver(config, topology, epoch):
+    with changed(config) as now:
+        entry = _entry(now, topology, epoch)
+        if not _is_alive(entry["pid"]):
+            entry["pid"] = _launch(config, topology, epoch)
+            now["starts"].append([topology, epoch, entry["pid"], config.spark_master])
+    return driver_status(config, topology, epoch)
+
+
+def driver_status(config, topology, epoch):
+    entry = _entry(world(config), topology, epoch)
+    state = entry.get("state")
+    if state is None:
+        state = "never" if entry["pid"] is None else "running" if _is_alive(entry["pid"]) else "dead"
+    beat = datetime.now(UTC) if state == "running" else None
+    return DriverStatus(
+        topology=topology, epoch=epoch, state=state, pid=entry["pid"], host=socket.gethostname(), heartbeat_at=beat
+    )
+
+
+def plan(config, request):
+    from fake_plan import fake_plan
+
+    return fake_plan(world(config), request)
+
+
+def replay(config, plan, *, actor, reason):
+    with changed(config) as now:
+        numbers = [int(key.rpartition("/")[2]) for key in now["epochs"] if key.startswith(f"{plan.topology}/")]
+        for number in numbers:
+            if now["epochs"][f"{plan.topology}/{number}"]["plan"] == plan.id:
+                break
+        else:
+            if plan.is_refused:
+                raise RefusedError("The plan is refused.", findings=plan.findings)
+            number = max(numbers, default=0) + 1
+            now["epochs"][f"{plan.topology}/{number}"] = _epoch("PLANNED", plan.id)
+            now["planner"] = os.getpid()
+    time.sleep(float(os.environ.get("FAKE_REPLAY_SECONDS", "0")))  # long enough to be killed in
+    ensure_driver(config, plan.topology, number)
+    return number
+
+
+def progress(config, topology, epoch):
+    entry = _entry(world(config), topology, epoch)
+    steps = WALK.index(entry["stage"]) if entry["stage"] in WALK else len(WALK)
+    return Progress(
+        topology=topology,
+        epoch=epoch,
+        stage=Stage[entry["stage"]],
+        done=steps * 1000,
+        total=len(WALK) * 1000,
+        records_per_second=None,
+        seconds_left=None,
+        verdict=entry.get("verdict"),
+        is_live=world(config)["live"].get(topology) == epoch,
+        is_caught_up=entry["stage"] == "VERIFIED",
+        driver=driver_status(config, topology, epoch),
+    )
+
+
+def cut_over(config, topology, epoch, *, actor, reason):
+    with changed(config) as now:
+        entry = _entry(now, topology, epoch)
+        if now["live"].get(topology) == epoch:
+            return
+        if entry["stage"] != "VERIFIED":
+            raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
+        entry["handover"] = True
+
+
+def history(config, topology=None):
+    now, events = world(config), []
+    for key, entry in now["epochs"].items():
+        name, _, epoch = key.rpartition("/")
+        if topology in (None, name):
+            events.append(_event(name, int(epoch), "planned"))
+            events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
+    events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]
+    return sorted(events, key=lambda event: ("planned", "moved", "stop").index(event.event))
+
+
+def _event(topology, epoch, event):
+    return Event(topology=topology, epoch=epoch, event=event, at=datetime.now(UTC), actor="fake")
+
+
+def _launch(config, topology, epoch):
+    return subprocess.Popen(
+        [sys.executable, __file__, topology, str(epoch)], env={**os.environ, **config.to_env()},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ).pid  # fmt: skip
+
+
+def _epoch(stage, plan=None):
+    return {"stage": stage, "pid": None, "plan": plan}
+
+
+def _entry(now, topology, epoch):
+    try:
+        return now["epochs"][f"{topology}/{epoch}"]
+    except KeyError:
+        raise UnknownEpochError(f"{topology} has no epoch {epoch}.") from None
+
+
+def _is_alive(pid):
+    if pid is None:
+        return False
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _drive(topology, epoch):
+    """Be the driver: walk through the stages, hand over when asked, end when another epoch is live."""
+    config = Config.from_env()
+    while Path(config.lake).is_dir():
+        time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "1")))
+        with changed(config) as now:
+            entry = _entry(now, topology, epoch)
+            if entry["stage"] == "RETIRED":
+                return
+            if entry["stage"] in WALK[:-1]:
+                entry["stage"] = WALK[WALK.index(entry["stage"]) + 1]
+            elif entry.pop("handover", False):
+                before = now["live"].get(topology)
+                if before is not None:
+                    now["epochs"][f"{topology}/{before}"]["stage"] = "RETIRED"
+                now["live"][topology] = epoch
+                entry["stage"] = "CUT_OVER"
+
+
+if __name__ == "__main__":
+    _drive(sys.argv[1], int(sys.argv[2]))

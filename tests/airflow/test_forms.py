@@ -1,0 +1,64 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kappa.errors import UsageError
+from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, ToDatetime, ToEarliest
+from kappa_airflow.forms import replay_form, replay_request
+
+
+def request(**filled: Any) -> ReplayRequest:
+    form = {"start": "to_earliest", "value": None, "seed": "default", "allow": [], "reason": "test", **filled}
+    return replay_request("demo.counts", form, actor="ann", slice_records=7)
+
+
+def test_every_field_of_the_form_explains_itself() -> None:
+    for name, param in replay_form().items():
+        assert param.description, name
+        assert param.schema["title"], name
+
+
+def test_the_form_has_no_reason_to_begin_with_so_that_somebody_gives_one() -> None:
+    assert not replay_form()["reason"].has_value
+
+
+@pytest.mark.parametrize(
+    ("filled", "start"),
+    [
+        ({}, ToEarliest()),
+        ({"start": "to_datetime", "value": "2026-03-01T00:00:00Z"}, ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC))),
+        (
+            {"start": "to_datetime", "value": " 2026-03-01T02:00+02:00 "},
+            ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC)),
+        ),
+        ({"start": "from_savepoint", "value": "17"}, FromSavepoint(seq=17)),
+        ({"start": "from_savepoint", "value": "2026-03-01T00:00Z"}, FromSavepoint(at=datetime(2026, 3, 1, tzinfo=UTC))),
+        ({"start": "from_marker"}, FromMarker()),
+        ({"start": "from_marker", "value": "3", "seed": "from-changelog"}, FromMarker(epoch=3)),
+    ],
+)
+def test_a_filled_form_is_a_request(filled: dict[str, Any], start: object) -> None:
+    assert request(**filled).start == start
+
+
+def test_the_seed_may_be_left_to_the_start() -> None:
+    assert request().seed is None
+    assert request(start="from_savepoint", value="1", seed="empty").seed is Seed.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("filled", "said"),
+    [
+        ({"value": "2026-03-01"}, "takes no value"),
+        ({"start": "to_datetime"}, "needs a value"),
+        ({"start": "to_datetime", "value": "yesterday"}, "does not fit"),
+        ({"start": "to_datetime", "value": "2026-03-01T00:00"}, "no zone"),
+        ({"start": "from_savepoint", "value": "-1"}, "does not fit"),
+        ({"start": "from_marker", "value": "x"}, "does not fit"),
+        ({"allow": ["everything"]}, "cannot allow"),
+    ],
+)
+def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        request(**filled)

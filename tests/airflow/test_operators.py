@@ -1,0 +1,300 @@
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+
+from kappa.config import Config
+from kappa.errors import LakeUnreachableError, StuckError
+from kappa.replay.plan import ReplayPlan
+from kappa_airflow import replay as tasks
+from kappa_airflow import stream
+from kappa_airflow.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
+from kappa_airflow.stream import WatchStream
+
+TOPOLOGY = "demo.replayed"
+FORM = {"start": "to_earliest", "value": None, "seed": "default", "cut_over": True, "reason": "new code", "allow": []}
+
+
+class Store(dict[str, Any]):
+    """A task's state store: it outlives the task's tries and its clearing."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+def context(**form: Any) -> Any:
+    return {
+        "task_state_store": Store(),
+        "params": {**FORM, **form},
+        "dag_run": SimpleNamespace(triggering_user_name="ann"),
+        "run_id": "run-1",
+    }
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    for module in (stream, tasks):
+        monkeypatch.setattr(module, "config_with_spark", lambda _: config)
+
+
+@pytest.fixture
+def world(control: Any, config: Config) -> Callable[[], Any]:
+    return lambda: control.world(config)
+
+
+def change(control: Any, config: Config, epoch: int, **values: Any) -> None:
+    with control.changed(config) as now:
+        now["epochs"][f"{TOPOLOGY}/{epoch}"].update(values)
+
+
+def watch(given: Any, **arguments: Any) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as deferred:
+        WatchStream(task_id="watch", topology=TOPOLOGY, **arguments).execute(given)
+    return deferred.value
+
+
+def resume(given: Any, **event: Any) -> TaskDeferred:
+    until = watch(given).kwargs
+    with pytest.raises(TaskDeferred) as deferred:
+        WatchStream(task_id="watch", topology=TOPOLOGY).resume(
+            given, {"epoch": 1, "restarts": 0, "message": "", **event}, **(until or {})
+        )
+    return deferred.value
+
+
+def planned(given: Any) -> str:
+    return PlanReplay(task_id="plan", topology=TOPOLOGY).execute(given)
+
+
+def started(given: Any) -> int:
+    return StartReplay(task_id="start", topology=TOPOLOGY, plan=planned(given)).execute(given)
+
+
+# WatchStream
+
+
+def test_a_topology_without_an_epoch_is_started_and_watched(world: Callable[[], Any]) -> None:
+    deferred = watch(context())
+    assert world()["live"] == {TOPOLOGY: 1}
+    assert (deferred.trigger.epoch, deferred.trigger.restarts) == (1, 0)
+
+
+def test_a_driver_that_runs_is_attached_to(world: Callable[[], Any]) -> None:
+    watch(context())
+    watch(context())
+    assert len(world()["starts"]) == 1
+
+
+def test_which_driver_is_watched_is_kept_before_it_is_started(
+    control: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch(context())
+    change(control, config, 1, state="dead")
+    given = context()
+
+    def ensure_driver(*_: Any) -> Any:
+        assert given["task_state_store"]["kappa_driver"]["epoch"] == 1
+        raise LakeUnreachableError("killed here")
+
+    monkeypatch.setattr(control, "ensure_driver", ensure_driver)
+    with pytest.raises(LakeUnreachableError):
+        WatchStream(task_id="watch", topology=TOPOLOGY).execute(given)
+
+
+def test_a_driver_that_was_stopped_on_request_is_watched_and_not_started(
+    control: Any, config: Config, world: Callable[[], Any]
+) -> None:
+    watch(context())
+    change(control, config, 1, wanted=False, pid=None)
+    watch(context())
+    assert len(world()["starts"]) == 1
+
+
+def test_a_dead_driver_is_started_again_and_the_restart_counted(
+    control: Any, config: Config, world: Callable[[], Any]
+) -> None:
+    watch(context())
+    change(control, config, 1, pid=None)
+    deferred = resume(context(), event="dead", restarts=3)
+    assert deferred.trigger.restarts == 4
+    assert len(world()["starts"]) == 2
+
+
+def test_after_a_move_the_new_live_epoch_is_watched(control: Any, config: Config) -> None:
+    watch(context())
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 2
+        now["epochs"][f"{TOPOLOGY}/2"] = control._epoch("CUT_OVER")
+    deferred = resume(context(), event="moved", live=2, restarts=3)
+    assert (deferred.trigger.epoch, deferred.trigger.restarts) == (2, 0)
+
+
+@pytest.mark.usefixtures("control")
+def test_an_interrupted_watch_ends_when_it_would_have_ended() -> None:
+    before = watch(context(), watch_for=timedelta(hours=1))
+    with pytest.raises(TaskDeferred) as after:
+        WatchStream(task_id="watch", topology=TOPOLOGY).resume(
+            context(), {"event": "dead", "epoch": 1, "restarts": 0, "message": ""}, **(before.kwargs or {})
+        )
+    assert after.value.trigger.until == before.trigger.until
+
+
+@pytest.mark.usefixtures("control")
+def test_a_watch_that_is_over_ends_well_and_a_stuck_driver_fails_a_try() -> None:
+    task = WatchStream(task_id="watch", topology=TOPOLOGY)
+    event = {"epoch": 1, "restarts": 0, "message": "Slice 7 failed three times."}
+    task.resume(context(), {**event, "event": "ended"}, until="2026-01-01T00:00:00+00:00")
+    with pytest.raises(StuckError, match=r"Slice 7 failed three times.*kappa start"):
+        task.resume(context(), {**event, "event": "stuck"}, until="2026-01-01T00:00:00+00:00")
+
+
+def test_a_watch_is_tried_again_with_growing_pauses_whatever_fails() -> None:
+    task = WatchStream(task_id="watch", topology=TOPOLOGY)
+    assert task.retries > 0 and task.retry_exponential_backoff > 1
+    assert not issubclass(StuckError, AirflowFailException)
+
+
+# The tasks of a replay
+
+
+@pytest.mark.usefixtures("control")
+def test_a_plan_is_made_once_a_run(world: Callable[[], Any]) -> None:
+    given = context()
+    first = planned(given)
+    started(given)
+    assert planned(given) == first
+    assert ReplayPlan.from_json(first).request.actor == "airflow:ann"
+    assert list(world()["epochs"]) == [f"{TOPOLOGY}/1"]
+
+
+@pytest.mark.usefixtures("control")
+def test_a_refused_plan_fails_without_a_retry_and_says_why() -> None:
+    given = context(start="to_datetime", value="2031-01-01T00:00:00Z")
+    with pytest.raises(AirflowFailException, match="events"):
+        planned(given)
+    assert not given["task_state_store"]
+
+
+@pytest.mark.usefixtures("control")
+def test_a_wrong_form_fails_without_a_retry() -> None:
+    with pytest.raises(AirflowFailException, match="needs a value"):
+        planned(context(start="to_datetime"))
+
+
+def test_a_lake_that_does_not_answer_is_left_to_the_retries(control: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(*_: Any) -> Any:
+        raise LakeUnreachableError("gone")
+
+    monkeypatch.setattr(control, "plan", plan)
+    with pytest.raises(LakeUnreachableError):
+        planned(context())
+
+
+def test_starting_a_plan_twice_gives_the_same_epoch(world: Callable[[], Any], control: Any) -> None:
+    given = context()
+    assert started(given) == started(given) == 1
+    assert len(world()["epochs"]) == 1
+
+
+def stage_task(stage: str, **arguments: Any) -> AwaitStage:
+    return AwaitStage(task_id=stage.lower(), topology=TOPOLOGY, epoch=1, stage=stage, **arguments)
+
+
+def test_a_stage_that_is_reached_ends_its_task_at_once(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="VERIFIED", pid=None)
+    stage_task("SEEDED").execute(context())
+
+
+def test_a_wait_starts_the_candidates_driver_when_it_has_none(
+    control: Any, config: Config, world: Callable[[], Any]
+) -> None:
+    started(context())
+    change(control, config, 1, pid=None)
+    with pytest.raises(TaskDeferred):
+        stage_task("SEEDED").execute(context())
+    assert len(world()["starts"]) == 2
+
+
+def test_a_driver_that_dies_again_and_again_is_given_up(control: Any) -> None:
+    started(context())
+    event = {"event": "dead", "epoch": 1, "message": "It is out of memory."}
+    with pytest.raises(TaskDeferred):
+        stage_task("SEEDED").resume(context(), {**event, "restarts": MOST_RESTARTS - 1})
+    with pytest.raises(AirflowFailException, match="out of memory"):
+        stage_task("SEEDED").resume(context(), {**event, "restarts": MOST_RESTARTS})
+
+
+@pytest.mark.parametrize("kind", ["failed", "stuck"])
+def test_an_epoch_that_will_not_arrive_fails_its_task_for_good(kind: str) -> None:
+    with pytest.raises(AirflowFailException, match="why"):
+        stage_task("SEEDED").resume(context(), {"event": kind, "epoch": 1, "restarts": 0, "message": "why"})
+
+
+def cut_over(given: Any) -> None:
+    CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).execute(given)
+
+
+def test_without_the_forms_word_there_is_no_cutover(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="VERIFIED")
+    with pytest.raises(AirflowSkipException, match="kappa cutover"):
+        cut_over(context(cut_over=False))
+    assert "handover" not in control._entry(control.world(config), TOPOLOGY, 1)
+
+
+def test_a_cutover_is_asked_for_and_waited_for(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="VERIFIED")
+    with pytest.raises(TaskDeferred) as deferred:
+        cut_over(context())
+    assert control._entry(control.world(config), TOPOLOGY, 1)["handover"]
+    assert deferred.value.trigger.stage == "CUT_OVER"
+
+
+def test_a_cutover_that_takes_long_is_asked_for_again_because_it_may_have_been_withdrawn(
+    control: Any, config: Config
+) -> None:
+    started(context())
+    change(control, config, 1, stage="VERIFIED")
+    with pytest.raises(TaskDeferred) as deferred:
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).resume(
+            context(), {"event": "late", "epoch": 1, "restarts": 2, "message": ""}
+        )
+    assert control._entry(control.world(config), TOPOLOGY, 1)["handover"]
+    assert (deferred.value.trigger.restarts, deferred.value.trigger.late_seconds) == (2, CutOver.late_seconds)
+
+
+def test_a_stage_that_is_reached_while_its_task_resumes_ends_it_well(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="CUT_OVER")
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    for kind in ("dead", "late"):
+        event = {"event": kind, "epoch": 1, "restarts": 0, "message": ""}
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).resume(context(), event)
+
+
+def test_a_cutover_that_was_made_ends_at_once(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="CUT_OVER")
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    cut_over(context())
+
+
+def test_clearing_an_old_cutover_does_not_undo_a_rollback(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="RETIRED")
+    with pytest.raises(AirflowFailException, match="kappa rollback"):
+        cut_over(context())
+
+
+def test_a_refused_cutover_fails_without_a_retry(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="SEEDED")
+    with pytest.raises(AirflowFailException, match="SEEDED"):
+        cut_over(context())

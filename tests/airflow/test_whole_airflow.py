@@ -1,0 +1,169 @@
+"""DAGs, operators and triggers on a real Airflow; lake, broker and drivers are fakes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from harness import FAKES, AirflowStack, load, wait_for
+from kappa.errors import Transient
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
+
+#: Seconds that one step may take on a machine that is busy with other tests.
+PATIENCE = 120
+FORM: dict[str, Any] = {"cut_over": True, "reason": "new code"}
+
+
+def fakes(stack: AirflowStack) -> Any:
+    """What the fake control has on record."""
+    control: Any = load("kappa_fake_control", FAKES / "fake_control.py")
+    return control.world(stack.config)
+
+
+def pids(stack: AirflowStack, topology: str) -> list[int]:
+    """Processes of a topology's drivers, in the order of their start."""
+    return [pid for name, _, pid, _ in fakes(stack)["starts"] if name == topology]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def watched(stack: AirflowStack, dag_id: str) -> str:
+    """Unpause a stream and wait until its first run watches; the run."""
+    stack.unpause(dag_id)
+    run = str(wait_for(lambda: stack.runs(dag_id), PATIENCE, f"{dag_id} has a run")[0]["dag_run_id"])
+    is_deferred(stack, dag_id, run, "watch")
+    return run
+
+
+def is_deferred(stack: AirflowStack, dag_id: str, run: str, task: str, seconds: float = PATIENCE) -> None:
+    wait_for(
+        lambda: stack.task_state(dag_id, run, task) == "deferred", seconds, f"{dag_id} {task} is deferred",
+        lambda: stack.task_log(dag_id, run, task),
+    )  # fmt: skip
+
+
+def test_a_stream_is_started_kept_running_and_never_stopped_by_its_dag(stack: AirflowStack) -> None:
+    dag_id, topology = "stream__demo.watched", "demo.watched"
+    run = watched(stack, dag_id)
+    (first,) = pids(stack, topology)
+    assert stack.task_store(dag_id, run, "watch")["kappa_driver"]["pid"] == first
+
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: len(pids(stack, topology)) == 2, PATIENCE, "the driver was started again")
+    second = pids(stack, topology)[-1]
+    is_deferred(stack, dag_id, run, "watch")
+
+    stack.clear(dag_id, run, "watch")
+    wait_for(
+        lambda: stack.task_log(dag_id, run, "watch").count("attached to the running driver") >= 1, PATIENCE, "attached"
+    )
+    is_deferred(stack, dag_id, run, "watch")
+    stack.unpause(dag_id, paused=True)
+    stack.call("PATCH", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/watch", {"new_state": "failed"})
+    assert stack.finish(dag_id, run) == "failed"
+    assert is_alive(second)
+    assert pids(stack, topology) == [first, second]
+
+
+def test_a_watch_ends_by_itself_and_the_next_one_attaches(stack: AirflowStack) -> None:
+    dag_id = "short_watch"
+    run = watched(stack, dag_id)
+    assert stack.finish(dag_id, run) == "success"
+    wait_for(lambda: len(stack.runs(dag_id)) > 1, PATIENCE, "there is a next run")
+    after = str(stack.runs(dag_id)[1]["dag_run_id"])
+    is_deferred(stack, dag_id, after, "watch")
+    stack.unpause(dag_id, paused=True)
+    assert "attached to the running driver" in stack.task_log(dag_id, after, "watch")
+    assert len(pids(stack, "demo.short")) == 1
+
+
+def test_a_replay_goes_through_its_stages_and_cuts_over_and_every_task_is_safe_to_clear(stack: AirflowStack) -> None:
+    topology, dag_id = "demo.replayed", "replay__demo.replayed"
+    stream = "stream__demo.replayed"
+    watching = watched(stack, stream)
+    run = stack.trigger(dag_id, FORM)
+    assert stack.finish(dag_id, run) == "success"
+    assert fakes(stack)["live"][topology] == 2
+    assert "into epoch 2, beside live epoch 1" in stack.task_log(dag_id, run, "plan")
+    wait_for(
+        lambda: stack.task_store(stream, watching, "watch")["kappa_driver"]["epoch"] == 2, PATIENCE, "the watch follows"
+    )
+    stack.unpause(stream, paused=True)
+    before = fakes(stack)
+
+    stack.clear(dag_id, run, *stack.tasks(dag_id, run))
+    assert stack.finish(dag_id, run) == "success"
+    after = fakes(stack)
+    assert after | {"planner": 0} == before | {"planner": 0}  # the process that asked is another one, nothing else
+
+
+def test_without_the_forms_word_the_candidate_is_built_and_nothing_moves(stack: AirflowStack) -> None:
+    topology, dag_id = "demo.kept", "replay__demo.kept"
+    watched(stack, "stream__demo.kept")
+    stack.unpause("stream__demo.kept", paused=True)
+    run = stack.trigger(dag_id, {**FORM, "cut_over": False})
+    assert stack.finish(dag_id, run) == "success"
+    assert stack.task_state(dag_id, run, "cut_over") == "skipped"
+    assert fakes(stack)["live"][topology] == 1
+    assert fakes(stack)["epochs"][f"{topology}/2"]["stage"] == "VERIFIED"
+
+
+def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:
+    dag_id = "replay__demo.refused"
+    run = stack.trigger(dag_id, {**FORM, "start": "to_datetime", "value": "2031-01-01T00:00:00Z"})
+    assert stack.finish(dag_id, run) == "failed"
+    tasks = stack.tasks(dag_id, run)
+    assert (tasks["plan"]["state"], tasks["plan"]["try_number"]) == ("failed", 1)
+    assert tasks["start"]["state"] == "upstream_failed"
+    assert "2031-01-01" in stack.task_log(dag_id, run, "plan")
+    assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.refused/")]
+
+
+@pytest.mark.parametrize("form", [{"start": "to_latest"}, {"reason": ""}, {"cut_over": "perhaps"}, {"allow": ["all"]}])
+def test_the_form_allows_only_what_there_is(stack: AirflowStack, form: dict[str, Any]) -> None:
+    with pytest.raises(Transient) as refused:
+        stack.trigger("replay__demo.refused", {**FORM, **form})
+    assert refused.value.data["status"] in (400, 422)
+
+
+def test_a_killed_task_and_a_killed_driver_do_not_need_a_human(stack: AirflowStack) -> None:
+    topology, dag_id = "demo.killed", "replay__demo.killed"
+    run = stack.trigger(dag_id, FORM)
+    wait_for(
+        lambda: any(key.startswith(topology) for key in fakes(stack)["epochs"]), PATIENCE, "the replay is on record"
+    )
+    os.kill(fakes(stack)["planner"], signal.SIGKILL)
+    wait_for(lambda: pids(stack, topology), PATIENCE, "a driver")
+    os.kill(pids(stack, topology)[0], signal.SIGKILL)
+    assert stack.finish(dag_id, run) == "success"
+    assert stack.tasks(dag_id, run)["start"]["try_number"] == 2
+    assert [key for key in fakes(stack)["epochs"] if key.startswith(topology)] == [f"{topology}/1"]
+    assert len(pids(stack, topology)) == 2
+
+
+def test_a_killed_triggerer_that_is_started_again_goes_on_waiting(stack: AirflowStack) -> None:
+    topology, dag_id = "demo.resumed", "replay__demo.resumed"
+    run = stack.trigger(dag_id, FORM)
+    wait_for(lambda: pids(stack, topology), PATIENCE, "a driver")
+    (driver,) = pids(stack, topology)
+    os.kill(driver, signal.SIGSTOP)
+    wait_for(
+        lambda: "deferred" in [task["state"] for task in stack.tasks(dag_id, run).values()],
+        PATIENCE,
+        "a stage is waited for",
+    )
+    stack.kill("triggerer")
+    os.kill(driver, signal.SIGCONT)
+    stack.start_component("triggerer")
+    assert stack.finish(dag_id, run) == "success"
+    assert pids(stack, topology) == [driver]

@@ -1,0 +1,80 @@
+"""What several test modules share: one Kafka broker for the whole run, and topics that nobody else uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from kappa.embedded.kafka import KafkaProcess
+    from kappa.runtime.broker import Broker
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningBroker:
+    """A broker that was started elsewhere."""
+
+    bootstrap_servers: str
+
+
+class TopicFactory(Protocol):
+    """Creates a topic of a unique name; settings in Kafka's spelling with ``_`` for ``.``."""
+
+    def __call__(self, partitions: int = 1, **settings: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess | RunningBroker]:
+    """An embedded broker; ``TEST_BOOTSTRAP_SERVERS`` names one that runs already, to start tests sooner while developing."""
+    if address := os.environ.get("TEST_BOOTSTRAP_SERVERS"):
+        yield RunningBroker(bootstrap_servers=address)
+        return
+    from kappa.embedded.kafka import KafkaProcess
+
+    process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def mortal_broker(broker: KafkaProcess | RunningBroker) -> Iterator[KafkaProcess]:
+    """The same broker, for a test that ends it; it runs again afterwards. Skipped when it was started elsewhere."""
+    if isinstance(broker, RunningBroker):
+        pytest.skip("the broker is not ours to end")
+    yield broker
+    if not broker.is_running():
+        broker.restart()
+
+
+@pytest.fixture
+def kafka(broker: KafkaProcess | RunningBroker) -> Iterator[Broker]:
+    """A client of the broker."""
+    from kappa.runtime.broker import Broker
+
+    with Broker(broker.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(kafka: Broker) -> Iterator[TopicFactory]:
+    """Creates topics whose records stay whatever their time is; they are deleted after the test."""
+    created: list[str] = []
+
+    def create(partitions: int = 1, **settings: str) -> str:
+        name = f"test.{os.getpid()}.{next(_numbers)}"
+        config = {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in settings.items()}
+        kafka.create_topic(name, partitions, config, exists_ok=False)
+        created.append(name)
+        return name
+
+    yield create
+    kafka.delete_topics(created)

@@ -1,0 +1,31 @@
+import shutil
+import subprocess
+
+import pytest
+from kappa.embedded.airflow import REPOSITORY
+
+SCRIPT = REPOSITORY / "scripts" / "bootstrap"
+
+
+def test_the_script_is_sound_bash():
+    subprocess.run(["bash", "-n", SCRIPT], check=True)
+
+
+def test_without_python_3_11_it_says_exactly_that(tmp_path):
+    for tool in ("bash", "dirname", "cat"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    run = subprocess.run([SCRIPT], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "Python 3.11 was not found" in run.stderr
+    assert "apt-get install python3.11" in run.stderr
+
+
+def test_a_ready_tree_is_left_alone(tmp_path):
+    """The stamp is the hash of lock, project and place; here everything behind it is already there."""
+    stamp = REPOSITORY / ".venv" / ".bootstrapped"
+    if not stamp.is_file():
+        pytest.skip("this environment was not made by scripts/bootstrap")
+    before = stamp.stat().st_mtime_ns
+    run = subprocess.run([SCRIPT], capture_output=True, text=True, check=True, timeout=30)
+    assert run.stderr.splitlines()[-1].startswith("bootstrap: ready")
+    assert stamp.stat().st_mtime_ns == before

@@ -1,0 +1,112 @@
+"""The rules of docker-compose.yaml. Containers are not run here: the file is read, and checked by the compose tool."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from kappa.config import Config
+from kappa.embedded.airflow import COMPONENTS, REPOSITORY
+
+FILE = REPOSITORY / "docker-compose.yaml"
+TEXT = FILE.read_text()
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+SECRETS = set(re.findall(r"^(\w+)=", (REPOSITORY / "docker" / "env.example").read_text(), re.MULTILINE))
+
+
+def test_the_team_has_every_part():
+    assert {"kafka", "postgres", "spark-master", "spark-worker-1", "spark-worker-2", "drivers"} <= set(SERVICES)
+    assert {f"airflow-{name}" for name in COMPONENTS} <= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"airflow-init"}))
+def test_a_service_that_stays_has_a_health_check(name):
+    assert SERVICES[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_an_image_has_a_version(name):
+    assert re.search(r":\d+\.\d+", SERVICES[name]["image"])
+
+
+def test_the_images_that_are_built_start_from_a_version_and_the_lock():
+    text = (REPOSITORY / "docker" / "Dockerfile").read_text()
+    assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 1
+    assert re.search(r"^FROM python:3\.11\.\d+-", text, re.MULTILINE)
+    assert "--requirement requirements.txt" in text
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_secret_has_no_default(name):
+    for variable, value in SERVICES[name]["environment"].items():
+        if re.search(r"PASSWORD$|SECRET|_KEY$|SQL_ALCHEMY_CONN", variable):
+            assert re.search(r"\$\{\w+:\?", value), variable
+
+
+def test_every_variable_is_required_and_listed_for_whoever_fills_them_in():
+    assert set(re.findall(r"\$\{(\w+)", TEXT)) == set(re.findall(r"\$\{(\w+):\?", TEXT)) == SECRETS
+
+
+def test_the_python_path_is_said_once():
+    assert TEXT.count("PYTHONPATH") == 1
+    assert "PYTHONPATH" not in (REPOSITORY / "docker" / "Dockerfile").read_text()
+    assert SERVICES["drivers"]["environment"]["PYTHONPATH"] == "/opt/kappa/include"
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_port_is_published_on_loopback_only(name):
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+def test_all_who_read_or_write_the_lake_share_one_volume():
+    for name in ("drivers", "spark-worker-1", "spark-worker-2", "airflow-scheduler", "airflow-triggerer"):
+        assert "lake:/lake" in SERVICES[name]["volumes"], name
+        assert SERVICES[name]["environment"]["KAPPA_LAKE"] == "/lake"
+
+
+def test_drivers_have_a_host_of_their_own():
+    assert "airflow" not in SERVICES["drivers"]["command"]
+    assert not any(name.startswith("AIRFLOW") for name in SERVICES["drivers"]["environment"])
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_kappa_knows_each_of_its_settings(name):
+    known = {f"KAPPA_{item.name.upper()}" for item in fields(Config)}
+    assert {key for key in SERVICES[name]["environment"] if key.startswith("KAPPA_")} <= known
+
+
+@pytest.fixture(scope="module")
+def compose() -> list[str]:
+    """Debian's compose tool, installed when that is possible."""
+    if not shutil.which("docker-compose") and shutil.which("apt-get") and os.geteuid() == 0:
+        install = ["apt-get", "install", "--yes", "--no-install-recommends", "docker-compose"]
+        if subprocess.run(install, capture_output=True, check=False).returncode:
+            subprocess.run(["apt-get", "update"], capture_output=True, check=False)
+            subprocess.run(install, capture_output=True, check=False)
+    if shutil.which("docker-compose"):
+        return ["docker-compose", "--file", str(FILE), "config"]
+    pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in SECRETS} | more
+
+
+def test_the_compose_tool_accepts_the_file(compose):
+    run = subprocess.run(
+        compose, env=environment(**dict.fromkeys(SECRETS, "given")), capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert set(yaml.safe_load(run.stdout)["services"]) == set(SERVICES)
+
+
+@pytest.mark.parametrize("missing", sorted(SECRETS))
+def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
+    given = dict.fromkeys(SECRETS - {missing}, "given")
+    run = subprocess.run(compose, env=environment(**given), capture_output=True, text=True, check=False)
+    assert run.returncode != 0
+    assert missing in run.stderr

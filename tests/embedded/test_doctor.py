@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+from kappa.config import Config
+from kappa.embedded import doctor
+from kappa.errors import ConfigError
+
+
+def config(home: Path, **more: str) -> Config:
+    return Config.from_env({"KAPPA_HOME": str(home), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"} | more)
+
+
+def test_without_java_it_says_how_to_get_it_and_what_needs_it(monkeypatch, tmp_path):
+    def none() -> Path:
+        raise ConfigError("Install it: `apt-get install openjdk-17-jre-headless`")
+
+    monkeypatch.setattr(doctor, "find_java", none)
+    monkeypatch.setattr(doctor, "_lake", lambda config: "")
+    monkeypatch.setattr(doctor, "_airflow", lambda config: "")
+    found = {proof.name: proof for proof in doctor.checks(config(tmp_path))}
+    assert next(iter(found)) == "java"
+    assert {name for name, proof in found.items() if not proof.ok} == {"java", "kafka", "spark"}
+    assert "apt-get" in found["java"].remedy
+
+
+def test_a_lake_is_proved_by_writing_and_nothing_stays(tmp_path):
+    lake = tmp_path / "lake"
+    assert "second writer refused" in doctor._lake(config(tmp_path, KAPPA_LAKE=str(lake)))
+    assert not lake.exists()
+
+
+def test_a_lake_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
+    (tmp_path / "file").touch()
+    proof = doctor._proof(
+        "lake", "Check KAPPA_LAKE.", lambda: doctor._lake(config(tmp_path, KAPPA_LAKE=f"{tmp_path}/file"))
+    )
+    assert (proof.ok, proof.remedy) == (False, "Check KAPPA_LAKE.")
+
+
+@pytest.mark.broker
+def test_every_part_is_proved_by_using_it_and_nothing_stays(tmp_path):
+    found = doctor.checks(config(tmp_path / "home"))
+    assert [proof for proof in found if not proof.ok] == []
+    assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
+    assert [path for path in (tmp_path / "home").rglob("*")] == []

@@ -1,0 +1,88 @@
+import socket
+import subprocess
+
+import pytest
+from kappa.embedded import kafka
+from kappa.errors import BrokerUnreachableError, ConfigError
+
+
+@pytest.fixture
+def listener():
+    with socket.socket() as taken:
+        taken.bind((kafka.HOST, kafka.free_port()))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def test_a_port_that_somebody_listens_on_is_not_free(listener):
+    assert not kafka.is_port_free(listener)
+
+
+def test_a_free_port_is_never_one_that_outgoing_connections_get():
+    assert all(20000 <= kafka.free_port() < 32000 for _ in range(50))
+
+
+def test_a_taken_port_is_refused_by_its_number(tmp_path, listener):
+    with pytest.raises(ConfigError, match=str(listener)):
+        kafka.KafkaProcess.start(tmp_path, listener)
+
+
+def test_nobody_answers_where_nobody_listens():
+    assert not kafka.is_answering(f"{kafka.HOST}:{kafka.free_port()}")
+
+
+def test_a_listener_that_is_no_broker_does_not_answer(listener):
+    assert not kafka.is_answering(f"{kafka.HOST}:{listener}", timeout_seconds=0.5)
+
+
+def topics(broker: kafka.KafkaProcess) -> set[str]:
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return {name for name in client.list_topics(timeout=10).topics if not name.startswith("__")}
+
+
+def create(broker: kafka.KafkaProcess, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    client.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+
+
+@pytest.mark.broker
+def test_a_broker_keeps_its_topics_and_its_port_through_a_kill_and_a_stop(tmp_path):
+    with kafka.KafkaProcess.start(tmp_path) as broker:
+        port = broker.port
+        create(broker, "pos")
+        broker.kill()
+        assert not broker.is_running()
+        broker.restart()
+        assert (broker.port, topics(broker)) == (port, {"pos"})
+
+        broker.stop()
+        broker.stop()
+        assert kafka.is_port_free(port)
+    with kafka.KafkaProcess.start(tmp_path) as again:
+        assert (again.port, topics(again)) == (port, {"pos"})
+
+
+@pytest.mark.broker
+def test_kafkas_own_tools_see_the_broker_and_no_topic_is_made_by_asking_for_it(tmp_path):
+    from confluent_kafka.admin import AdminClient
+
+    with kafka.KafkaProcess.start(tmp_path) as broker:
+        create(broker, "pos")
+        client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        client.list_topics("other", timeout=10)
+        command = kafka.tool(
+            "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker.bootstrap_servers, "--list"
+        )
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["pos"]
+
+
+@pytest.mark.broker
+def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(tmp_path):
+    with pytest.raises(BrokerUnreachableError, match="ended with code"):
+        kafka.KafkaProcess.start(tmp_path, heap="1k")

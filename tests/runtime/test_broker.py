@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, TopologyError
+from kappa.replay.offsets import Offsets
+from kappa.runtime import times
+from kappa.runtime.broker import Broker
+from kappa.runtime.sender import Record, Sender
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+pytestmark = pytest.mark.broker
+
+
+def until(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def send(kafka: Broker, topic: str, *values: bytes, times_ms: Iterable[int] | None = None) -> None:
+    """Plain records, no transaction: no markers in between."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value, at in zip(values, times_ms or [0] * len(values), strict=True):
+        producer.produce(topic, value, b"k", partition=0, timestamp=at)
+    assert producer.flush(10) == 0
+
+
+def transact(kafka: Broker, topic: str, *times_ms: int, abort: bool = False) -> None:
+    with Sender(kafka.bootstrap_servers, f"{topic}.writer", f"{topic}.group") as sender:
+        sender.init()
+        sender.begin()
+        sender.extend(Record(topic, b"k", b"%d" % at, timestamp_ms=at) for at in times_ms)
+        if abort:
+            assert sender._producer is not None
+            sender._producer.flush(10)  # an abort drops what is still queued: the log shall hold aborted records
+            sender.abort()
+        else:
+            sender.commit(None)
+        sender.init()  # returns when the markers are written
+
+
+def end_of(kafka: Broker, topic: str) -> int:
+    return kafka.stable_offsets([topic])[topic, 0]
+
+
+def test_an_empty_topic_starts_and_ends_at_zero(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(2)
+    zero = Offsets({name: {0: 0, 1: 0}})
+    assert kafka.low_watermarks([name]) == kafka.high_watermarks([name]) == kafka.stable_offsets([name]) == zero
+    assert kafka.last_record(name, 1) is None
+    assert list(kafka.fold(name)) == []
+    assert kafka.partitions(name) == 2
+
+
+def test_an_open_transaction_holds_the_stable_end_back(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    send(kafka, name, b"a", b"b")
+    with Sender(kafka.bootstrap_servers, name, name) as sender:
+        sender.init()
+        sender.begin()
+        sender.extend([Record(name, b"k", b"open")])
+        until(lambda: kafka.high_watermarks([name])[name, 0] == 3)
+        assert end_of(kafka, name) == 2
+        assert [pair for batch in kafka.fold(name) for pair in batch] == [(b"k", b"a"), (b"k", b"b")]
+        with pytest.raises(
+            DataLossError, match=r"readable up to offset 2, records up to 3 .* a transaction is still open"
+        ):
+            list(kafka.fold(name, Offsets({name: {0: 3}})))
+        sender.commit(None)
+        until(lambda: end_of(kafka, name) == 4)  # the record and the marker
+
+
+def test_records_below_the_low_watermark_are_refused_with_the_numbers(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    send(kafka, name, b"a", b"b", b"c")
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for answer in admin.delete_records([TopicPartition(name, 0, 2)]).values():
+        answer.result()
+    assert kafka.low_watermarks([name]) == Offsets({name: {0: 2}})
+    with pytest.raises(
+        DataLossError, match=r"starts at offset 2, records from 1 on were asked for: 1 offsets"
+    ) as caught:
+        list(kafka.read(Offsets({name: {0: 1}}), Offsets({name: {0: 3}})))
+    assert caught.value.data["low_watermark"] == 2
+    assert kafka.last_record(name, 0) == (b"k", b"c", 2)
+    assert [
+        message.value()
+        for batch in kafka.read(Offsets({name: {0: 2}}), kafka.stable_offsets([name]))
+        for message in batch
+    ] == [b"c"]
+
+
+def test_a_time_is_the_first_record_that_reaches_it(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(2)
+    send(kafka, name, b"a", b"b", b"c", b"d", times_ms=[100, 300, 200, 400])
+    at = (name, 0)
+    assert [kafka.offsets_for_time([name], ms)[at] for ms in (0, 100, 101, 300, 301, 400)] == [0, 0, 1, 1, 3, 3]
+    assert kafka.offsets_for_time([name], 401) == Offsets({name: {0: 4, 1: 0}})
+    assert kafka.first_at_or_after([name], 400) == {at: 3, (name, 1): None}
+    assert kafka.first_at_or_after([name], 401) == {at: None, (name, 1): None}
+
+
+@pytest.mark.parametrize("grain", [1, 3, 1000])
+def test_markers_and_aborted_records_have_no_time(
+    kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
+) -> None:
+    monkeypatch.setattr(times, "_GRAIN", grain)
+    name, draw = topic(), random.Random(grain)
+    for _ in range(6):
+        transact(kafka, name, *(draw.randrange(100, 200) for _ in range(draw.randrange(1, 6))))
+        transact(kafka, name, 10**6, abort=True)
+    log = [
+        (m.offset(), m.timestamp()[1]) for batch in kafka.read(Offsets(), kafka.stable_offsets([name])) for m in batch
+    ]
+    asked = list(range(98, 203))
+    draw.shuffle(asked)
+    for ms in asked:
+        expected = next((offset for offset, at in log if at >= ms), None)
+        assert kafka.first_at_or_after([name], ms)[name, 0] == expected
+        assert kafka.offsets_for_time([name], ms)[name, 0] == (end_of(kafka, name) if expected is None else expected)
+
+
+def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
+    kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "_GRAIN", 1)
+    name = topic()
+    with Sender(kafka.bootstrap_servers, name, name) as sender:
+        sender.init()
+        sender.begin()
+        for aborted, committed in ((100, [60, 250, 300]), (400, [150])):
+            sender.extend([Record(name, b"k", b"", timestamp_ms=aborted)])
+            assert sender._producer is not None
+            sender._producer.flush(10)
+            send(kafka, name, *[b"" for _ in committed], times_ms=committed)
+        sender.abort()
+        sender.init()
+    asked = [kafka.first_at_or_after([name], ms)[name, 0] for ms in (100, 400, 200, 61, 260)]
+    assert asked == [2, None, 2, 2, 3]
+
+
+def test_the_last_record_is_found_behind_markers_and_aborted_records(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    transact(kafka, name, *range(40), abort=True)
+    assert kafka.last_record(name, 0) is None
+    transact(kafka, name, 1, 2)
+    transact(kafka, name, *range(500), abort=True)
+    found = kafka.last_record(name, 0)
+    assert found is not None
+    assert found[:2] == (b"k", b"2")
+
+
+def test_a_compacted_topic_is_read_over_its_holes(kafka: Broker, topic: TopicFactory) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    eager = ConfigEntry("log.cleaner.backoff.ms", "50", incremental_operation=AlterConfigOpType.SET)
+    everywhere = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[eager])
+    for answer in admin.incremental_alter_configs([everywhere]).values():
+        answer.result()
+    name = topic(cleanup_policy="compact", segment_ms="50", min_cleanable_dirty_ratio="0.001", delete_retention_ms="0")
+    sent = 0
+
+    def is_compacted() -> bool:
+        nonlocal sent
+        sent += 1
+        transact(kafka, name, sent)
+        seen = [value for batch in kafka.fold(name) for _, value in batch]
+        assert seen[-1] == b"%d" % sent
+        return len(seen) < sent
+
+    until(is_compacted, 60)
+    assert kafka.cleanup_policies([name]) == {name: "compact"}
+    found = kafka.last_record(name, 0)
+    assert found is not None
+    assert found[:2] == (b"k", b"%d" % sent)
+
+
+def test_a_fold_gives_pairs_in_order_up_to_its_end(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    with Sender(kafka.bootstrap_servers, name, name) as sender:
+        sender.init()
+        sender.send([Record(name, b"a", b"1"), Record(name, b"b", b"2"), Record(name, b"a", None)], None)
+        sender.init()
+        end = kafka.stable_offsets([name])
+        sender.send([Record(name, b"b", None)], None)
+    assert [pair for batch in kafka.fold(name, end) for pair in batch] == [(b"a", b"1"), (b"b", b"2"), (b"a", None)]
+    first = Offsets({name: {0: 1}, "another": {0: 9}})
+    assert [pair for batch in kafka.fold(name, first) for pair in batch] == [(b"a", b"1")]
+
+
+def test_group_offsets_are_set_read_and_deleted(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(2)
+    assert kafka.group_offsets(name) == Offsets()
+    kafka.set_group_offsets(name, Offsets({name: {0: 5, 1: 7}}))
+    kafka.set_group_offsets(name, Offsets({name: {1: 3}}))
+    assert kafka.group_offsets(name) == Offsets({name: {0: 5, 1: 3}})
+    assert kafka.groups(name) == (name,)
+    kafka.delete_group(name)
+    kafka.delete_group(name)
+    assert kafka.group_offsets(name) == Offsets()
+    assert kafka.groups(name) == ()
+
+
+def test_a_group_with_members_is_left_alone(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": name})
+    member.subscribe([name])
+    try:
+        until(lambda: member.poll(0.05) is None and bool(member.assignment()))
+        with pytest.raises(ConflictError, match="has members"):
+            kafka.set_group_offsets(name, Offsets({name: {0: 0}}))
+        with pytest.raises(ConflictError, match="has members"):
+            kafka.delete_group(name)
+    finally:
+        member.close()
+
+
+def test_a_recreated_topic_has_another_id(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    before = kafka.topic_ids([name])
+    kafka.delete_topics([name])
+    assert kafka.create_topic(name, 1)
+    assert kafka.topic_ids([name])[name] != before[name]
+
+
+def test_creating_a_topic_is_idempotent_and_never_changes_one(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(2)
+    assert not kafka.create_topic(name, 2)
+    with pytest.raises(TopologyError, match="exists with 2 partitions; 3 were asked for"):
+        kafka.create_topic(name, 3)
+    with pytest.raises(TopologyError, match="exists"):
+        kafka.create_topic(name, 2, exists_ok=False)
+    with pytest.raises(TopologyError, match="no.such.setting"):
+        kafka.create_topic(name + ".new", 1, {"no.such.setting": "1"})
+    assert kafka.topics(name) == (name,)
+
+
+def test_deleted_topics_are_gone_and_missing_ones_passed_over(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    kafka.delete_topics([name, name + ".never"])
+    assert kafka.topics(name) == ()
+    assert not [found for found in kafka.topics() if found.startswith("__")]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kafka, name: kafka.low_watermarks([name]),
+        lambda kafka, name: kafka.offsets_for_time([name], 5),
+        lambda kafka, name: kafka.partitions(name),
+        lambda kafka, name: kafka.topic_ids([name]),
+        lambda kafka, name: kafka.cleanup_policies([name]),
+        lambda kafka, name: kafka.last_record(name, 0),
+        lambda kafka, name: list(kafka.fold(name)),
+    ],
+)
+def test_an_unknown_topic_is_named_with_those_like_it(
+    kafka: Broker, topic: TopicFactory, ask: Callable[[Broker, str], Any]
+) -> None:
+    name = topic()
+    with pytest.raises(TopologyError, match="does not exist") as caught:
+        ask(kafka, name + "x")
+    assert name in caught.value.data["near"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kafka: kafka.topics(),
+        lambda kafka: kafka.stable_offsets(["pos"]),
+        lambda kafka: kafka.group_offsets("g"),
+        lambda kafka: kafka.set_group_offsets("g", Offsets({"pos": {0: 1}})),
+        lambda kafka: kafka.create_topic("pos", 1),
+        lambda kafka: kafka.delete_topics(["pos"]),
+    ],
+)
+def test_every_question_to_unreachable_brokers_ends_in_its_time(ask: Callable[[Broker], Any]) -> None:
+    with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:1 does not answer .*kappa up"):
+        ask(Broker("127.0.0.1:1", timeout_seconds=0.5))
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda address: Broker(address).stable_offsets(["pos"]), lambda address: Sender(address, "t", "g").init()]
+)
+def test_unreachable_brokers_are_an_error_within_ten_seconds(ask: Callable[[str], Any]) -> None:
+    begun = time.monotonic()
+    with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:1 does not answer .*kappa up"):
+        ask("127.0.0.1:1")
+    assert time.monotonic() - begun < 10

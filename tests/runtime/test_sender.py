@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa.errors import BrokerUnreachableError, StaleWriterError, TopologyError
+from kappa.replay.offsets import Offsets
+from kappa.runtime.broker import Broker
+from kappa.runtime.connection import producer_settings
+from kappa.runtime.sender import Record, Sender
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+    from kappa.embedded.kafka import KafkaProcess
+
+pytestmark = pytest.mark.broker
+
+INPUT = Offsets({"pos": {0: 5, 1: 7}})
+
+
+def values(kafka: Broker, topic: str) -> list[bytes | None]:
+    """What read_committed shows, after everything that was committed is settled."""
+    with Sender(kafka.bootstrap_servers, f"{topic}.id", f"{topic}.group") as sender:
+        sender.init()
+    return [value for batch in kafka.fold(topic) for _, value in batch]
+
+
+@pytest.fixture
+def out(topic: TopicFactory) -> str:
+    return topic()
+
+
+@pytest.fixture
+def sender(kafka: Broker, out: str) -> Iterator[Sender]:
+    with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as found:
+        found.init()
+        yield found
+
+
+def test_records_and_group_offsets_appear_together(
+    kafka: Broker, sender: Sender, out: str, topic: TopicFactory
+) -> None:
+    source = topic(2)
+    read = Offsets({source: {0: 5, 1: 7}})
+    sender.begin()
+    assert sender.extend([Record(out, b"a", b"1")]) == 1
+    assert sender.extend([Record(out, b"b", None), Record(out, None, b"3")]) == 2
+    assert kafka.group_offsets(sender.group) == Offsets()
+    sender.commit(read)
+    sender.init()
+    assert [pair for batch in kafka.fold(out) for pair in batch] == [(b"a", b"1"), (b"b", None), (b"", b"3")]
+    assert kafka.group_offsets(sender.group) == read
+
+
+def test_a_sender_sends_one_transaction_after_the_other(kafka: Broker, sender: Sender, out: str) -> None:
+    for n in range(3):
+        assert sender.send([Record(out, b"k", b"%d" % n)], None) == 1
+    assert sender.send([], None) == 0
+    assert values(kafka, out) == [b"0", b"1", b"2"]
+
+
+def test_headers_and_times_are_kept(kafka: Broker, sender: Sender, out: str) -> None:
+    sender.send([Record(out, b"k", b"v", [("seq", b"7")], 1234)], None)
+    sender.init()
+    [[message]] = kafka.read(Offsets(), kafka.stable_offsets([out]))
+    assert message.headers() == [("seq", b"7")]
+    assert message.timestamp()[1] == 1234
+
+
+def murmur2(key: bytes) -> int:
+    """Source: org.apache.kafka.common.utils.Utils.murmur2."""
+    size, mask, mixer = len(key), 0xFFFFFFFF, 0x5BD1E995
+    found = 0x9747B28C ^ size
+    for at in range(0, size - size % 4, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * mixer & mask
+        found = (found * mixer & mask) ^ ((word ^ word >> 24) * mixer & mask)
+    if rest := key[size - size % 4 :]:
+        found = (found ^ int.from_bytes(rest, "little")) * mixer & mask
+    found = (found ^ found >> 13) * mixer & mask
+    return found ^ found >> 15
+
+
+def test_a_key_is_where_kafkas_java_clients_put_it(kafka: Broker, sender: Sender, topic: TopicFactory) -> None:
+    assert murmur2(b"foobar") - 2**32 == -790332482  # from Kafka's own UtilsTest
+    name = topic(5)
+    keys = [b"STR%d" % n for n in range(50)]
+    sender.send([Record(name, key, b"") for key in keys], None)
+    sender.init()
+    for batch in kafka.read(Offsets(), kafka.stable_offsets([name])):
+        for message in batch:
+            key = message.key()
+            assert isinstance(key, bytes)
+            assert message.partition() == (murmur2(key) & 0x7FFFFFFF) % 5
+
+
+def test_law_4_a_paused_writer_that_wakes_up_is_fenced(kafka: Broker, sender: Sender, out: str) -> None:
+    sender.begin()
+    sender.extend([Record(out, b"k", b"zombie")])
+    with Sender(kafka.bootstrap_servers, sender.transactional_id, sender.group) as successor:
+        successor.init()
+        successor.send([Record(out, b"k", b"successor")], INPUT.only([]))
+        with pytest.raises(StaleWriterError, match="another writer initialised the same id"):
+            sender.commit(None)
+        successor.send([Record(out, b"k", b"again")], None)
+    assert values(kafka, out) == [b"successor", b"again"]
+
+
+def test_a_fenced_writer_cannot_begin(kafka: Broker, sender: Sender, out: str) -> None:
+    with Sender(kafka.bootstrap_servers, sender.transactional_id, sender.group) as successor:
+        successor.init()
+        with pytest.raises(StaleWriterError):
+            sender.send([Record(out, b"k", b"zombie")], None)
+    assert values(kafka, out) == []
+
+
+def test_a_record_too_large_aborts_the_whole_transaction(
+    kafka: Broker, topic: TopicFactory, sender: Sender, out: str
+) -> None:
+    small = topic(max_message_bytes="1000")
+    kafka.set_group_offsets(sender.group, Offsets({out: {0: 1}}))
+    records = [
+        Record(out, b"k", b"first"),
+        Record(small, b"k", random.Random(1).randbytes(5000)),
+        Record(out, b"k", b"last"),
+    ]
+    with pytest.raises(
+        TopologyError, match=r"nothing was sent.*5001 bytes for topic '" + small + r"'.*max\.message\.bytes"
+    ):
+        sender.send(records, Offsets({out: {0: 2}}))
+    assert kafka.group_offsets(sender.group) == Offsets({out: {0: 1}})
+    assert values(kafka, out) == []
+    sender.init()
+    assert sender.send([records[0], records[2]], Offsets({out: {0: 2}})) == 2
+    assert values(kafka, out) == [b"first", b"last"]
+    assert kafka.group_offsets(sender.group) == Offsets({out: {0: 2}})
+
+
+def test_a_missing_topic_is_named_at_once_and_nothing_is_sent(kafka: Broker, sender: Sender, out: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(TopologyError, match=f"'{out}.missing' does not exist"):
+        sender.send([Record(out, b"k", b"first"), Record(f"{out}.missing", b"k", b"second")], None)
+    assert time.monotonic() - begun < 10
+    assert values(kafka, out) == []
+
+
+def test_an_error_while_records_are_made_aborts(kafka: Broker, sender: Sender, out: str) -> None:
+    def broken() -> Iterator[Record]:
+        yield Record(out, b"k", b"first")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sender.send(broken(), None)
+    with pytest.raises(RuntimeError, match="Call init"):
+        sender.begin()
+    sender.init()
+    sender.send([Record(out, b"k", b"second")], None)
+    assert values(kafka, out) == [b"second"]
+
+
+def test_more_records_than_the_queue_holds_are_one_transaction(
+    kafka: Broker, sender: Sender, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"queue.buffering.max.messages": 100}
+    monkeypatch.setattr("kappa.runtime.sender.producer_settings", lambda servers: producer_settings(servers) | small)
+    sender.init()
+    name, count = topic(3), 5_000
+    assert sender.send((Record(name, b"%d" % n, None) for n in range(count)), None) == count
+    sender.init()
+    assert sorted(int(key) for batch in kafka.fold(name) for key, _ in batch) == list(range(count))
+
+
+def test_law_4_a_writer_killed_in_its_transaction_leaves_nothing(kafka: Broker, sender: Sender, out: str) -> None:
+    sender.close()
+    script = textwrap.dedent(f"""
+        from kappa.runtime.sender import Record, Sender
+        sender = Sender({kafka.bootstrap_servers!r}, {sender.transactional_id!r}, {sender.group!r})
+        sender.init()
+        sender.begin()
+        sender.extend(Record({out!r}, b"k", b"%d" % n) for n in range(1000))
+        sender._producer.flush(10)
+        print("written", flush=True)
+        input()
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        writer.kill()
+    assert kafka.high_watermarks([out]) == Offsets({out: {0: 1000}})
+    assert kafka.stable_offsets([out]) == Offsets({out: {0: 0}})
+    sender.init()
+    sender.send((Record(out, b"k", b"%d" % n) for n in range(1000)), None)
+    assert values(kafka, out) == [b"%d" % n for n in range(1000)]
+
+
+def test_a_transaction_survives_a_broker_killed_and_started_again(
+    mortal_broker: KafkaProcess, kafka: Broker, sender: Sender, out: str
+) -> None:
+    sender.send([Record(out, b"k", b"before")], None)
+    sender.begin()
+    sender.extend(Record(out, b"k", b"%d" % n) for n in range(100))
+    mortal_broker.kill()
+    sender.extend(Record(out, b"k", b"%d" % n) for n in range(100, 200))
+    mortal_broker.restart()
+    try:
+        sender.commit(None)
+    except BrokerUnreachableError:  # allowed; then it is known to be aborted, and sent again
+        sender.init()
+        assert [value for batch in kafka.fold(out) for _, value in batch] == [b"before"]
+        sender.send((Record(out, b"k", b"%d" % n) for n in range(200)), None)
+    assert values(kafka, out) == [b"before", *(b"%d" % n for n in range(200))]

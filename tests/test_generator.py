@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.config import Config
+from kappa.errors import TopologyError, UsageError
+from kappa.generator import produce
+from kappa.invoices import DEFAULT_START, Invoices
+from kappa.replay.offsets import Offsets
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+    from kappa.embedded.kafka import KafkaProcess
+    from kappa.runtime.broker import Broker
+
+START_MS = int(DEFAULT_START.timestamp() * 1000)
+SPOILED = Invoices(bad_share=0.2, out_of_order=0.3, rogue_future=True)
+
+
+def is_good(value: bytes) -> bool:
+    try:
+        return "InvoiceNumber" in json.loads(value)
+    except ValueError:
+        return False
+
+
+@given(start=st.integers(0, 20_000), before=st.integers(0, 5_000), count=st.integers(0, 30))
+def test_an_index_gives_the_same_record_whatever_was_asked_before(start: int, before: int, count: int) -> None:
+    whole = list(SPOILED.records(max(0, start - before), start + count))
+    assert list(SPOILED.records(start, start + count)) == whole[len(whole) - count :]
+
+
+def test_another_seed_gives_other_invoices() -> None:
+    assert list(Invoices(seed=1).records(0, 50)) != list(Invoices(seed=2).records(0, 50))
+
+
+def test_the_first_invoice_stays_what_it_is() -> None:
+    [(key, value, time_ms)] = Invoices().records(0, 1)
+    assert (key, time_ms) == (b"STR1004", START_MS)
+    assert json.loads(value)["CustomerCardNo"] == "2000000014"
+
+
+def test_an_invoice_has_every_field_and_adds_up() -> None:
+    index = -1
+    for index, (key, value, time_ms) in enumerate(Invoices().records(0, 2_000)):
+        invoice: dict[str, Any] = json.loads(value)
+        cents = [round(line["TotalValue"] * 100) for line in invoice["InvoiceLineItems"]]
+        assert [round(line["ItemPrice"] * 100) * line["ItemQty"] for line in invoice["InvoiceLineItems"]] == cents
+        assert round(invoice["TotalAmount"] * 100) == sum(cents)
+        assert invoice["NumberOfItems"] == len(cents)
+        assert invoice["InvoiceNumber"] == str(100_000_000 + index)
+        assert invoice["StoreID"].encode() == key
+        assert invoice["CreatedTime"] == time_ms == START_MS + 100 * index
+        assert invoice["CustomerType"] in ("PRIME", "NONPRIME")
+        assert ("DeliveryAddress" in invoice) == (invoice["DeliveryType"].upper() == "HOME-DELIVERY")
+        assert {"PosID", "CashierID", "PaymentMethod", "TaxableAmount", "CGST", "SGST", "CESS"} <= set(invoice)
+    assert index == 1_999
+
+
+@pytest.mark.parametrize("count", [200, 5_000])
+def test_customers_come_again_and_buy_in_several_stores(count: int) -> None:
+    stores: dict[str, set[bytes]] = defaultdict(set)
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for key, value, _ in Invoices().records(0, count):
+        invoice = json.loads(value)
+        stores[invoice["CustomerCardNo"]].add(key)
+        kinds[invoice["CustomerCardNo"]].add(invoice["CustomerType"])
+    assert len(stores) <= count / 8
+    assert sum(len(seen) > 1 for seen in stores.values()) > len(stores) / 2
+    assert all(len(kind) == 1 for kind in kinds.values())
+
+
+def test_numbers_of_stores_and_customers_are_what_was_asked_for() -> None:
+    made = [(key, json.loads(value)) for key, value, _ in Invoices(stores=3, customers=7).records(0, 500)]
+    assert {key for key, _ in made} == {b"STR1000", b"STR1001", b"STR1002"}
+    assert len({invoice["CustomerCardNo"] for _, invoice in made}) == 7
+
+
+def test_bad_records_are_as_many_as_it_says_and_about_the_share() -> None:
+    bad = sum(not is_good(value) for _, value, _ in SPOILED.records(100, 10_100))
+    assert bad == SPOILED.bad(100, 10_100)
+    assert 1_800 < bad < 2_200
+    assert Invoices().bad(0, 10_000) == 0
+    assert Invoices(bad_share=1).bad(0, 10_000) == 10_000
+
+
+def test_times_out_of_order_lie_in_the_past_unless_the_future_is_asked_for() -> None:
+    def shifts(made: Invoices) -> list[int]:
+        times = [time_ms - START_MS - 100 * index for index, (_, _, time_ms) in enumerate(made.records(0, 10_000))]
+        return [shift for shift in times if shift]
+
+    past, both = shifts(Invoices(out_of_order=0.3)), shifts(SPOILED)
+    assert 2_800 < len(past) < 3_200
+    assert max(past) < 0
+    year, lateness = 365 * 86_400_000, 600_000
+    assert all(-lateness <= shift or shift <= -year for shift in past)
+    assert 20 < sum(shift <= -year for shift in past) < 120
+    assert 10 < sum(shift >= year for shift in both) < 60
+
+
+def test_times_never_lead_before_1970() -> None:
+    made = Invoices(out_of_order=1, start_time=datetime(1970, 1, 1, tzinfo=UTC), time_step=timedelta(0))
+    assert {time_ms for _, _, time_ms in made.records(0, 1_000)} == {0}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bad_share": 1.1},
+        {"out_of_order": -0.1},
+        {"stores": 0},
+        {"customers": 0},
+        {"start_time": datetime.fromisoformat("2025-01-01")},
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        Invoices(**wrong)
+
+
+def test_an_unknown_scenario_names_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean 'retail'"):
+        produce(config_of("127.0.0.1:1", tmp_path), "retial", records=1)
+
+
+def config_of(bootstrap_servers: str, home: Path) -> Config:
+    return Config.from_env({"KAPPA_HOME": str(home), "KAPPA_BOOTSTRAP_SERVERS": bootstrap_servers})
+
+
+def contents(kafka: Broker, topic: str) -> list[tuple[bytes, bytes]]:
+    end = kafka.stable_offsets([topic])
+    read = [message for batch in kafka.read(Offsets(), end) for message in batch]
+    return sorted((message.key() or b"", message.value() or b"") for message in read)
+
+
+@pytest.mark.broker
+def test_two_runs_give_what_one_would(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    config, name, seen = config_of(kafka.bootstrap_servers, tmp_path), topic(3), list[tuple[int, int]]()
+    first = produce(config, "retail", records=300, topic=name, bad_share=0.2, out_of_order=0.1)
+    second = produce(
+        config, "retail", records=200, topic=name, bad_share=0.2, out_of_order=0.1, progress=lambda *at: seen.append(at)
+    )
+    made = Invoices(bad_share=0.2, out_of_order=0.1)
+    assert (first.records, first.next_index, second.first, second.records) == (300, 300, 300, 200)
+    assert first.bad + second.bad == made.bad(0, 500)
+    assert contents(kafka, name) == sorted((key, value) for key, value, _ in made.records(0, 500))
+    assert seen[-1] == (200, 200)
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_created_keeps_records_of_any_time(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    config, name = config_of(kafka.bootstrap_servers, tmp_path), topic()
+    kafka.delete_topics([name])
+    produce(config, "retail", records=2_000, topic=name, out_of_order=0.5, rogue_future=True, partitions=2)
+    assert kafka.partitions(name) == 2
+    assert kafka.topic_configs([name])[name]["retention.ms"] == "-1"
+    assert len(contents(kafka, name)) == 2_000
+    with pytest.raises(TopologyError, match="exists with 2 partitions; 3"):
+        produce(config, "retail", records=1, topic=name)
+
+
+@pytest.mark.broker
+def test_a_rate_is_kept(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    done = produce(config_of(kafka.bootstrap_servers, tmp_path), "retail", records=200, rate=400, topic=topic(3))
+    assert 0.45 < done.seconds < 5
+
+
+@pytest.mark.broker
+def test_nothing_is_lost_or_repeated_when_the_broker_is_killed_and_comes_back(
+    mortal_broker: KafkaProcess, kafka: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    config, name, count, seen = config_of(kafka.bootstrap_servers, tmp_path), topic(3), 20_000, list[int]()
+    run = threading.Thread(
+        target=lambda: produce(
+            config, "retail", records=count, rate=5_000, topic=name, progress=lambda at, _: seen.append(at)
+        )
+    )
+    run.start()
+    deadline = time.monotonic() + 30
+    while not seen and time.monotonic() < deadline:
+        time.sleep(0.01)
+    mortal_broker.kill()
+    mortal_broker.restart()
+    run.join(120)
+    assert seen[-1] == count
+    assert contents(kafka, name) == sorted((key, value) for key, value, _ in Invoices().records(0, count))
