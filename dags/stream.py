@@ -5,18 +5,25 @@ Unpausing it starts the stream if it has never run. Pausing it, or clearing or f
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from airflow.sdk import DAG
 
 from kappa.config import Config
 from kappa.registry import declared
 from kappa_airflow.stream import WatchStream
 
+# Without a start date the first run covers no time, the second gets the first one's logical date, and Airflow (3.3.2)
+# takes it for a run that exists already: there would never be a second one.
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
 for topology in declared(Config.from_env().topologies):
     with DAG(
         dag_id=f"stream__{topology.name}",
         schedule="@continuous",
-        max_active_runs=1,
+        start_date=START,
         catchup=False,
+        max_active_runs=1,
         description=f"Keeps the live epoch of {topology.name} running.",
         doc_md=__doc__,
         tags=["kappa", "stream", topology.name],

@@ -20,6 +20,7 @@ from kappa.replay.offsets import Offsets
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
+
     from kappa.embedded.kafka import KafkaProcess
     from kappa.runtime.broker import Broker
 

@@ -36,6 +36,7 @@ class Config:
         handover_seconds: how long an old driver waits for a new one before it goes on by itself.
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         attempts: how often a slice is tried before the epoch is stuck.
+        launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
     lake: str
@@ -52,6 +53,7 @@ class Config:
     handover_seconds: float = 120.0
     arrow_rows: int = 500_000
     attempts: int = 3
+    launcher: str = "here"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:

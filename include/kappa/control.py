@@ -175,13 +175,14 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
     """Start an epoch's driver unless one has a fresh heartbeat; return when it beats.
 
     Idempotent; when two do it at once, one of the two drivers finds the claim taken and ends without having done anything.
+    With ``config.launcher`` ``elsewhere`` nothing is started here: a ``kappa drivers`` on another host does.
 
     Raises:
         UnknownEpochError: there is no such epoch.
         KappaError: the driver ended before its first heartbeat; the message names its log.
     """
     status = driver_status(config, topology, epoch)
-    if status.is_running:
+    if status.is_running or config.launcher == "elsewhere":
         return status
     record = Epochs(config.lake).record(topology).epoch(epoch)
     # A driver left the mark of the code that it ran; an epoch that never ran has its plan's.
@@ -201,6 +202,18 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
             raise KappaError(f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.", topology=topology, epoch=epoch)
         time.sleep(0.1)
     return driver_status(config, topology, epoch)
+
+
+def wanted_drivers(config: Config) -> list[tuple[str, int]]:
+    """Topologies and epochs whose drivers should be running: live ones, and those being built or brought back."""
+    epochs = Epochs(config.lake)
+    return [
+        (name, epoch.epoch)
+        for name in epochs.topologies()
+        for record in [epochs.record(name)]
+        for epoch in record.epochs.values()
+        if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building)
+    ]
 
 
 def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:

@@ -47,7 +47,7 @@ from kappa.slices import EpochRun, abandon_slice, check_topics, finish_slice, ru
 from kappa.streaming import LiveQuery
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Pause between two looks at the record while there is nothing to do.
 IDLE_SECONDS = 0.2
@@ -84,9 +84,17 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
 
 
 class Driver:
-    """An epoch's life; see :func:`run_epoch`."""
+    """An epoch's life; see :func:`run_epoch`.
 
-    def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None) -> None:
+    Args:
+        config: where everything is.
+        topology: name of the topology.
+        epoch: number of the epoch.
+        code: content hash of the code that runs; None for that of the epoch's plan.
+        session: Spark; None starts one when it is needed, and stops it at the end.
+    """
+
+    def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None) -> None:
         self.config = config
         self.topology = registry.load(config.topologies, topology)
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
@@ -95,6 +103,7 @@ class Driver:
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
         self.code = code or self.plan.code
+        self._given_session = session
         self._stop_reason: str | None = None
         self._slice_records = config.slice_records
         self._failures = 0
@@ -105,7 +114,11 @@ class Driver:
 
     def on_signal(self, number: int, _: object) -> None:
         """Stop at the next slice boundary."""
-        self._stop_reason = f"signal {signal.Signals(number).name}"
+        self.stop(f"signal {signal.Signals(number).name}")
+
+    def stop(self, reason: str) -> None:
+        """Stop at the next slice boundary."""
+        self._stop_reason = reason
 
     def run(self) -> str:
         """Claim the epoch, then do what comes next until nothing does."""
@@ -500,6 +513,8 @@ class Driver:
     @cached_property
     def session(self) -> Any:
         """Spark, started when it is first needed."""
+        if self._given_session is not None:
+            return self._given_session
         from kappa.runtime.session import build_session
 
         self._say("starting Spark")
@@ -532,7 +547,7 @@ class Driver:
 
     def _close(self) -> None:
         self._spend_sender()
-        if "session" in self.__dict__:
+        if "session" in self.__dict__ and self._given_session is None:
             self.session.stop()
         if "broker" in self.__dict__:
             self.broker.close()

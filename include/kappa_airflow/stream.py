@@ -29,10 +29,11 @@ WATCH_RETRIES: dict[str, Any] = {
 class WatchStream(BaseOperator):
     """Makes sure that the driver of a topology's live epoch runs, and watches it from a trigger for some hours.
 
-    A topology without an epoch is started at the beginning of its sources. A driver that runs already is attached to,
-    whoever started it. One that died is started again, each time after a longer pause. One that somebody stopped
-    (``kappa stop``) stays stopped until somebody starts it. After a cutover or rollback the watch moves on to the
-    epoch that is live then. The watch ends by itself, and the next run of a ``@continuous`` DAG attaches again.
+    A topology that never ran is started at the beginning of its sources; one whose lake was lost is not. A driver
+    that runs already is attached to, whoever started it. One that died is started again, each time after a longer
+    pause. One that somebody stopped (``kappa stop``) stays stopped until somebody starts it. After a cutover or
+    rollback the watch moves on to the epoch that is live then. The watch ends by itself, and the next run of a
+    ``@continuous`` DAG attaches again.
 
     It never stops a driver: pausing the DAG, clearing or failing the task and losing the worker or the triggerer
     leave the stream as it is.
@@ -69,7 +70,8 @@ class WatchStream(BaseOperator):
         """Attach to the live epoch's driver, starting what is missing, and defer.
 
         Raises:
-            KappaError: the driver cannot be started now; retried.
+            LedgerError: the lake was lost.
+            KappaError: the driver cannot be started now.
         """
         until = clock.now() + self.watch_for
         self._watch(context, config_with_spark(self.spark_conn_id), restarts=0, until=until)
@@ -123,6 +125,18 @@ class WatchStream(BaseOperator):
 
     def _start(self, context: Context, config: Config) -> int:
         from kappa import control
+        from kappa.errors import LedgerError, UnknownEpochError
 
-        self.log.info("%s has no epoch yet: starting it at the beginning of its sources.", self.topology)
-        return control.start(config, self.topology, actor=actor(context), reason=f"first run, {context['run_id']}")
+        who, why = actor(context), f"first run, {context['run_id']}"
+        try:
+            lost = control.rebuild_request(config, self.topology, actor=who, reason=why)
+        except UnknownEpochError:
+            self.log.info("%s has no epoch yet: starting it at the beginning of its sources.", self.topology)
+            return control.start(config, self.topology, actor=who, reason=why)
+        # A new first epoch would send everything a second time.
+        raise LedgerError(
+            f"The lake has no record of {self.topology}, but Kafka has the marker of an epoch that sent: the lake was "
+            f"lost, or is another one. `kappa rebuild {self.topology} --from-changelog --execute` brings it back.",
+            topology=self.topology,
+            start=lost.start,
+        )

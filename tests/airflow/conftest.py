@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 
 from harness import FAKES, AirflowStack, load, running  # noqa: E402 - a module of this folder, found by the line above
 
-TOPOLOGIES = ("watched", "paused", "short", "replayed", "kept", "refused", "killed", "resumed")
+TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed")
 _TOPOLOGY = """
 from kappa.topology import Append, Source, Topology
 
@@ -72,12 +72,10 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
     """A whole Airflow on fakes. Its drivers end with it."""
     config = config_in(tmp_path_factory.mktemp("airflow"))
-    bundles = tmp_path_factory.mktemp("bundle")
-    (bundles / "short_watch.py").write_text((HERE / "fakes" / "short_watch.py.txt").read_text())
     extra = {
         "FAKE_STEP_SECONDS": "1.5",
         "FAKE_REPLAY_SECONDS": "4",
-        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(kappa=HERE.parents[1] / "dags", extra=bundles),
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(kappa=HERE.parents[1] / "dags", tests=HERE / "dags"),
     }
     fake: Any = load("kappa_fake_control", FAKES / "fake_control.py")
     try:

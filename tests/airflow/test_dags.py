@@ -56,7 +56,17 @@ def test_the_fake_control_has_the_functions_and_values_of_the_real_one() -> None
     from kappa import control
 
     fake: Any = load("kappa_fake_control", FAKES / "fake_control.py")
-    for name in ("start", "ensure_driver", "driver_status", "plan", "replay", "progress", "cut_over", "history"):
+    for name in (
+        "start",
+        "ensure_driver",
+        "driver_status",
+        "plan",
+        "replay",
+        "progress",
+        "cut_over",
+        "history",
+        "rebuild_request",
+    ):
         known, faked = (list(signature(getattr(module, name)).parameters) for module in (control, fake))
         assert faked == known, name
     for name in ("DriverStatus", "Progress"):

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from kappa.config import Config
-from kappa.errors import LakeUnreachableError, StuckError
+from kappa.errors import LakeUnreachableError, LedgerError, StuckError
 from kappa.replay.plan import ReplayPlan
 from kappa_airflow import replay as tasks
 from kappa_airflow import stream
@@ -80,6 +80,16 @@ def test_a_topology_without_an_epoch_is_started_and_watched(world: Callable[[], 
     deferred = watch(context())
     assert world()["live"] == {TOPOLOGY: 1}
     assert (deferred.trigger.epoch, deferred.trigger.restarts) == (1, 0)
+
+
+def test_a_topology_whose_lake_was_lost_is_not_started_anew(
+    control: Any, config: Config, world: Callable[[], Any]
+) -> None:
+    with control.changed(config) as now:
+        now["markers"] = [TOPOLOGY]
+    with pytest.raises(LedgerError, match="kappa rebuild"):
+        WatchStream(task_id="watch", topology=TOPOLOGY).execute(context())
+    assert world()["live"] == {}
 
 
 def test_a_driver_that_runs_is_attached_to(world: Callable[[], Any]) -> None:

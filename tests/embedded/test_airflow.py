@@ -3,6 +3,7 @@ import json
 import stat
 
 import pytest
+
 from kappa.config import Config
 from kappa.embedded import airflow
 

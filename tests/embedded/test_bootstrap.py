@@ -2,6 +2,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from kappa.embedded.airflow import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "bootstrap"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kappa.config import Config
 from kappa.embedded.airflow import COMPONENTS, REPOSITORY
 

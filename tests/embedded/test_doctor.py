@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+
 from kappa.config import Config
 from kappa.embedded import doctor
 from kappa.errors import ConfigError
@@ -42,4 +43,4 @@ def test_every_part_is_proved_by_using_it_and_nothing_stays(tmp_path):
     found = doctor.checks(config(tmp_path / "home"))
     assert [proof for proof in found if not proof.ok] == []
     assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
-    assert [path for path in (tmp_path / "home").rglob("*")] == []
+    assert list((tmp_path / "home").rglob("*")) == []

@@ -2,6 +2,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kappa.embedded import jars
 from kappa.errors import ConfigError
 

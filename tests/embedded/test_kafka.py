@@ -2,6 +2,7 @@ import socket
 import subprocess
 
 import pytest
+
 from kappa.embedded import kafka
 from kappa.errors import BrokerUnreachableError, ConfigError
 

@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+
 from kappa.embedded.processes import Identity, end, identify, is_alive
 
 MARK = ("KAPPA_HOME", "/tests/processes")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+
 from kappa.config import Config
 from kappa.embedded import airflow, kafka, supervision, supervisor
 from kappa.embedded.processes import is_alive

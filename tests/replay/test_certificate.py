@@ -83,7 +83,8 @@ def test_an_epoch_begins_where_its_plan_does() -> None:
 def test_a_partition_that_appears_later_begins_at_zero() -> None:
     move = (MoveFacts(epoch=1, from_epoch=None, at=at(0)),)
     assert certify("t", move, {1: (slice_(1, 0, 5), slice_(2, 0, 3, partition=1))}).complete
-    assert not certify("t", move, {1: (slice_(1, 0, 5), slice_(2, 1, 3, partition=1))}).complete
+    late = certify("t", move, {1: (slice_(1, 0, 5), slice_(2, 1, 3, partition=1))})
+    assert late.problems[0] == "Epoch 1, slice 2: pos[1] 1..3 does not start at 0, the end before it."
 
 
 def test_a_slice_that_was_committed_twice_is_named() -> None:
@@ -160,10 +161,10 @@ def test_versions_may_read_other_topics() -> None:
         return OffsetRange(topic=topic, partition=0, start=start, end=end)
 
     moves = (
-        MoveFacts(epoch=1, from_epoch=None, at=Offsets({"old": {0: 0}, "pos": {0: 0}})),
+        MoveFacts(epoch=1, from_epoch=None, at=Offsets({"old": {0: 2}, "pos": {0: 0}})),
         MoveFacts(epoch=2, from_epoch=1, at=Offsets({"new": {0: 7}, "pos": {0: 5}})),
     )
-    first = replace(slice_(1, 0, 5), ranges=(read("old", 0, 4), read("pos", 0, 5)))
+    first = replace(slice_(1, 0, 5), ranges=(read("old", 2, 7), read("pos", 0, 5)))
     held = replace(slice_(1, 0, 5, "held"), ranges=(read("new", 0, 7), read("pos", 0, 5)))
     second = replace(slice_(2, 5, 9), ranges=(read("new", 7, 8), read("pos", 5, 9)))
     assert certify("t", moves, {1: (first,), 2: (held, second)}).problems == ()

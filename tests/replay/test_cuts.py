@@ -148,6 +148,19 @@ def test_a_rogue_timestamp_that_retention_removed_still_orders_what_follows() ->
     assert cut == Offsets({"pos": {0: 5, 1: 2}}), "partition 0 comes last, as its running maximum says"
 
 
+def test_a_maximum_that_retention_removed_ties_with_other_partitions() -> None:
+    log = Log({("pos", 0): [(0, YEAR_2099_MS)], ("pos", 1): [(5, 1_000), (6, 1_001)]})
+    position, end = Offsets({"pos": {0: 0, 1: 5}}), Offsets({"pos": {0: 1, 1: 7}})
+    cut = next_cut(log.index, position, end, max_records=2, reached_ms={("pos", 1): YEAR_2099_MS})
+    assert cut == Offsets({"pos": {0: 1, 1: 6}}), "all three are of one millisecond, partition 0 comes first"
+
+
+def test_a_rogue_timestamp_before_the_start_moves_nothing_back() -> None:
+    log = Log({("pos", 0): [(0, YEAR_2099_MS), (1, 1_000)], ("pos", 1): [(0, 1_000), (1, 1_001)]})
+    cut = next_cut(log.index, Offsets({"pos": {0: 1, 1: 0}}), Offsets({"pos": {0: 2, 1: 2}}), max_records=2)
+    assert cut == Offsets({"pos": {0: 1, 1: 2}})
+
+
 def test_without_work_the_cut_is_the_end_and_costs_no_look_up() -> None:
     log = Log({("pos", 0): [(0, 1)]})
     assert next_cut(log.index, log.end, log.end, max_records=1) == log.end

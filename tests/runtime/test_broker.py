@@ -240,7 +240,7 @@ def test_creating_a_topic_is_idempotent_and_never_changes_one(kafka: Broker, top
         kafka.create_topic(name, 3)
     with pytest.raises(TopologyError, match="exists"):
         kafka.create_topic(name, 2, exists_ok=False)
-    with pytest.raises(TopologyError, match="no.such.setting"):
+    with pytest.raises(TopologyError, match=r"no\.such\.setting"):
         kafka.create_topic(name + ".new", 1, {"no.such.setting": "1"})
     assert kafka.topics(name) == (name,)
 

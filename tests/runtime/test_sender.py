@@ -18,6 +18,7 @@ from kappa.runtime.sender import Record, Sender
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
+
     from kappa.embedded.kafka import KafkaProcess
 
 pytestmark = pytest.mark.broker

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
+import threading
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from kappa import drivers as drivers_module
 from kappa import generator
 from kappa.cli.options import Json, config, say, say_json
 from kappa.embedded import doctor as doctor_module
@@ -17,7 +21,7 @@ from kappa.errors import BrokerUnreachableError
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (up, down, doctor, generate):
+    for command in (up, down, doctor, drivers, generate):
         app.command()(command)
 
 
@@ -28,13 +32,32 @@ def up(
     api_port: Annotated[int | None, typer.Option(help="Port of Airflow's page; the one of last time by default.")] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
-    supervisor.up(config(), with_airflow=airflow, foreground=foreground, kafka_port=kafka_port, api_port=api_port, say=typer.echo)
+    supervisor.up(
+        config(), with_airflow=airflow, foreground=foreground, kafka_port=kafka_port, api_port=api_port, say=typer.echo, on_ready=_show
+    )  # fmt: skip
 
 
 def down() -> None:
-    """Stop the embedded stack and every driver on this host that belongs to it. Safe to call twice."""
-    ended = supervisor.down(config())
-    say(f"Ended {len(ended)} processes." if ended else "Nothing was running.")
+    """Stop the embedded stack and the drivers of its lake on this host. Safe to call twice; nothing is lost."""
+    chosen = config()
+    ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
+    say(f"Ended {ended} processes." if ended else "Nothing was running.")
+
+
+def drivers() -> None:
+    """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    drivers_module.host(dataclasses.replace(config(), launcher="here"), stopping)
+
+
+def _show(stack: supervisor.Stack) -> None:
+    say(f"Kafka    {stack.bootstrap_servers}")
+    if stack.url:
+        say([f"Airflow  {stack.url}", f"user     {stack.user}"])
+        say(f"password {stack.password} (shown this once; kept in {stack.password_file})" if stack.password else f"password see {stack.password_file}")
+    say(f"logs     {stack.logs}")
 
 
 def doctor(json: Json = False) -> None:

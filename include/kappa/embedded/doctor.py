@@ -83,7 +83,7 @@ def _proof(name: str, remedy: str, use: Callable[[], str]) -> Proof:
         return Proof(name, True, use())
     except KappaError as error:
         return Proof(name, False, str(error), remedy or str(error))
-    except Exception as error:  # noqa: BLE001  a doctor reports what it finds, whatever it is
+    except Exception as error:  # a doctor reports what it finds, whatever it is
         return Proof(name, False, f"{type(error).__name__}: {error}", remedy)
 
 
@@ -141,7 +141,7 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
             with _broker(config, Path(folder)) as (servers, where), _topic(servers) as topic:
                 yield Proof("kafka", True, f"{where}: a transaction was written to {servers} and read back")
                 yield _proof("spark", _BOOTSTRAP, lambda: _spark(config, servers, topic, Path(folder)))
-        except Exception as error:  # noqa: BLE001  as in _proof
+        except Exception as error:  # as in _proof
             yield Proof("kafka", False, f"{type(error).__name__}: {error}", _UP)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -72,7 +72,7 @@ def free_port() -> int:
     It lies below the ports that systems give to outgoing connections: while a broker is down its clients keep
     connecting, and one that got the broker's own port as its source would connect to itself and hold the port.
     """
-    return next(port for port in iter(lambda: random.randrange(20000, 32000), None) if is_port_free(port))
+    return next(port for port in iter(lambda: 20000 + secrets.randbelow(12000), None) if is_port_free(port))
 
 
 def is_port_free(port: int, host: str = HOST) -> bool:
@@ -144,7 +144,7 @@ def is_answering(bootstrap_servers: str, timeout_seconds: float = 2.0) -> bool:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
+    host, _, port = bootstrap_servers.split(",", maxsplit=1)[0].rpartition(":")
     # The client logs each refused connection; asking the socket first keeps a start quiet.
     try:
         socket.create_connection((host, int(port)), timeout=timeout_seconds).close()

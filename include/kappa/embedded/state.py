@@ -19,6 +19,7 @@ class Running:
 
     supervisor: Identity | None = None
     children: Mapping[str, Identity] = field(default_factory=dict)
+    bootstrap_servers: str | None = None
     api_port: int | None = None
     with_airflow: bool = False
 
@@ -32,6 +33,7 @@ def running(config: Config) -> Running:
     return Running(
         supervisor=Identity(**written["supervisor"]) if written.get("supervisor") else None,
         children={name: Identity(**child) for name, child in written.get("children", {}).items()},
+        bootstrap_servers=written.get("bootstrap_servers"),
         api_port=written.get("api_port"),
         with_airflow=written.get("with_airflow", False),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import signal
 import subprocess
@@ -123,18 +124,19 @@ class Supervision:
         # Airflow first: a task that is being ended may still want to tell the broker something.
         end(identities.values(), environment=mark(self.config))
         end([broker] if broker else [], environment=mark(self.config))
-        write_running(self.config, Running(api_port=self.api_port, with_airflow=self.with_airflow))
+        write_running(self.config, dataclasses.replace(self._running(), supervisor=None, children={}))
         log.info("stack_ended")
 
     def _write(self) -> None:
-        write_running(
-            self.config,
-            Running(
-                supervisor=identify(os.getpid()),
-                children={child.name: child.identity for child in self.children if child.identity},
-                api_port=self.api_port,
-                with_airflow=self.with_airflow,
-            ),
+        write_running(self.config, self._running())
+
+    def _running(self) -> Running:
+        return Running(
+            supervisor=identify(os.getpid()),
+            children={child.name: child.identity for child in self.children if child.identity},
+            bootstrap_servers=self.config.bootstrap_servers,
+            api_port=self.api_port,
+            with_airflow=self.with_airflow,
         )
 
 

@@ -105,6 +105,7 @@ def up(
         if before.supervisor and is_alive(before.supervisor):
             if with_airflow and not before.with_airflow:
                 raise ConfigError("The stack runs without Airflow. Run `kappa down` first, then `kappa up`.")
+            config = dataclasses.replace(config, bootstrap_servers=before.bootstrap_servers or config.bootstrap_servers)
             stack = dataclasses.replace(_stack(config, before.with_airflow, before.api_port), was_running=True)
             _wait(config, stack, timeout_seconds, before.supervisor)
             on_ready(stack)
@@ -240,7 +241,7 @@ def _check_ports(config: Config, api_port: int | None) -> None:
 def _end_recorded(config: Config, recorded: Running) -> list[int]:
     ended = end(recorded.children.values(), environment=mark(config))
     if processes_file(config).is_file():
-        write_running(config, Running(api_port=recorded.api_port, with_airflow=recorded.with_airflow))
+        write_running(config, dataclasses.replace(recorded, supervisor=None, children={}))
     return ended
 
 

@@ -87,6 +87,11 @@ class EpochRecord:
         """Content hash of the code that the epoch was planned with."""
         return str(self.planned.detail["code"])
 
+    @property
+    def is_building(self) -> bool:
+        """Whether it was planned and has neither gone live nor ended."""
+        return self.stage in _BUILDING
+
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyRecord:
@@ -124,7 +129,7 @@ class TopologyRecord:
     @property
     def candidate(self) -> EpochRecord | None:
         """The epoch that is being built or brought back, if any."""
-        active = [e for e in self.epochs.values() if e.epoch != self.live and (e.is_recalled or e.stage in _BUILDING)]
+        active = [e for e in self.epochs.values() if e.epoch != self.live and (e.is_recalled or e.is_building)]
         return active[-1] if active else None
 
 

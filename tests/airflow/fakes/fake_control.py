@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, RefusedError, UnknownEpochError
+from kappa.replay.request import FromMarker, ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import Event
 
@@ -134,6 +135,12 @@ def replay(config, plan, *, actor, reason):
     time.sleep(float(os.environ.get("FAKE_REPLAY_SECONDS", "0")))  # long enough to be killed in
     ensure_driver(config, plan.topology, number)
     return number
+
+
+def rebuild_request(config, topology, *, actor, reason):
+    if topology not in world(config).get("markers", ()):
+        raise UnknownEpochError(f"No epoch of {topology!r} left a marker.")
+    return ReplayRequest(topology=topology, start=FromMarker(epoch=1), reason=reason, actor=actor)
 
 
 def progress(config, topology, epoch):

@@ -1,0 +1,36 @@
+# Two commands matter: `make demo` shows the product, `make test` passes all tests. Both prepare what they need.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+export PYTHONPATH := $(CURDIR)/include
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+bootstrap:
+	@scripts/bootstrap
+
+demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EXIT=1 stops by itself
+	@$(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
+
+test: bootstrap ## all tests: real Kafka, Spark, Delta and Airflow
+	@$(BIN)/python -m pytest -m "not soak"
+
+check: bootstrap ## lint, format, types, import rules and the fast tests
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -m "not spark and not broker and not airflow and not e2e and not browser and not soak"
+
+bench: bootstrap ## ratios on 3,000,000 invoices; about half an hour
+	@$(BIN)/python -m benchmarks
+
+soak: bootstrap ## every crash window, killed for real; hours
+	@$(BIN)/python -m pytest -m soak -s
+
+up: bootstrap ## start the embedded stack: Kafka and Airflow
+	@$(BIN)/kappa up
+
+down: ## stop it
+	@$(BIN)/kappa down
+
+.PHONY: help bootstrap demo test check bench soak up down

@@ -1,0 +1,312 @@
+"""The demonstration: the code of a running stream changes from v1 to v2, through Airflow, on real engines.
+
+``make demo`` leaves everything running until Ctrl-C; ``make demo EXIT=1`` stops by itself. Exit code 0 means that every
+proof at the end held; each is computed from outside, by means that share nothing with what they check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, TopicPartition
+
+from kappa import control, drivers, generator, serving
+from kappa.config import Config
+from kappa.embedded import airflow, kafka, supervisor
+from kappa.errors import KappaError
+from kappa.lake import EpochPaths
+from kappa.replay.explain import explain
+from kappa.replay.plan import ReplayPlan
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs
+
+TOPOLOGY = "retail.loyalty"
+SOURCE, OUTPUT = "pos", "loyalty"
+ROOT = Path(__file__).resolve().parents[1]
+BAD_SHARE = 0.002
+DEADLINE_SECONDS = 900.0
+
+
+def main() -> int:
+    """Run the demonstration; 0 when all proofs held."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exit", action="store_true", help="stop everything at the end")
+    parser.add_argument("--records", type=int, default=200_000, help="invoices before the stream starts")
+    parser.add_argument("--rate", type=float, default=200.0, help="invoices a second while it runs")
+    arguments = parser.parse_args()
+    home = Path(os.environ.get("KAPPA_HOME", ROOT / ".kappa" / "demo")).absolute()
+    clear(home)
+    (home / "topologies").mkdir(parents=True)
+    environ = {"KAPPA_HOME": str(home), "KAPPA_TOPOLOGIES": str(home / "topologies"), "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka.free_port()}"}
+    os.environ.update(environ)
+    config = Config.from_env()
+    try:
+        passed = show(config, arguments)
+        if not arguments.exit:
+            print("\nEverything stays up. Look around, for example:\n"
+                  f"  export KAPPA_HOME={home} KAPPA_TOPOLOGIES={home / 'topologies'}\n"
+                  f"  .venv/bin/kappa status\n  .venv/bin/kappa query {TOPOLOGY} rewards --limit 5\nCtrl-C ends it.")  # fmt: skip
+            while True:
+                time.sleep(1)
+    except KeyboardInterrupt:
+        passed = True
+    finally:
+        headline("Stopping")
+        drivers.end_local(config)
+        supervisor.down(config)
+    return 0 if passed else 1
+
+
+def show(config: Config, arguments: argparse.Namespace) -> bool:
+    """Everything up to the proofs; whether all of them held."""
+    deploy(config, "versions/retail_loyalty_v1.py")
+    headline("1  Kafka and Airflow, on this machine")
+    stack = supervisor.up(config, api_port=kafka.free_port(), say=print)
+    config = Config.from_env()
+    print(f"Kafka {stack.bootstrap_servers} · Airflow {stack.url} (user {stack.user}, password {stack.password or stack.password_file})")
+    call = api(config, stack.api_port or 0)
+
+    headline(f"2  {arguments.records:,} invoices, and the live stream, version 1")
+    made = generator.produce(config, "retail", records=arguments.records, bad_share=BAD_SHARE, out_of_order=0.02)
+    print(f"{made.records:,} delivered in {made.seconds:.1f} s, {made.bad} of them bad on purpose")
+    until("Airflow lists the DAGs", lambda: call("GET", f"/dags/stream__{TOPOLOGY}"))
+    call("PATCH", f"/dags/stream__{TOPOLOGY}", {"is_paused": False})
+    first = until("epoch 1 is live", lambda: Epochs(config.lake).record(TOPOLOGY).live)
+    await_caught_up(config, first)
+    stopping = Event()
+    threads = [Thread(target=arrive, args=(config, arguments.rate, stopping)), Thread(target=(reader := Reader(config)).run, args=(stopping,))]
+    for thread in threads:
+        thread.start()
+    try:
+        headline("3  New code: version 2 adds every customer's balance. The replay, through Airflow")
+        deploy(config, "retail_loyalty.py")
+        second = replay(config, call)
+        headline("4  Rolled back, and forward again")
+        for target in (first, second):
+            chosen = control.rollback(config, TOPOLOGY, actor="demo", reason="to show the way back")
+            assert chosen == target, (chosen, target)
+            follow(config, chosen, lambda p: p.is_live or p.is_caught_up)
+            control.cut_over(config, TOPOLOGY, chosen, actor="demo", reason="to show the way back")
+            follow(config, chosen, lambda p: p.is_live)
+            print(f"epoch {chosen} is live")
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+    await_caught_up(config, second)
+    headline("5  What happened")
+    for event in control.history(config, TOPOLOGY):
+        print(f"{event.at:%H:%M:%S}  epoch {event.epoch}  {event.event:<10} {event.actor}: {event.reason}")
+    return proofs(config, reader)
+
+
+def replay(config: Config, call: Callable[..., Any]) -> int:
+    """Trigger the replay's DAG and show each stage as it happens; the new epoch."""
+    run = call("POST", f"/dags/replay__{TOPOLOGY}/dagRuns", {"logical_date": None, "conf": {"cut_over": True, "reason": "version 2: balances"}})
+    print(f"DAG replay__{TOPOLOGY}, run {run['dag_run_id']}")
+    candidate = until("the plan is on record", lambda: Epochs(config.lake).record(TOPOLOGY).candidate)
+    print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
+    follow(config, candidate.epoch, lambda p: p.is_live)
+    print("\n".join(control.diff(config, TOPOLOGY, candidate.epoch).render()))
+    print("\n".join(control.certify(config, TOPOLOGY).render()))
+    path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
+    state = until("the DAG run ends", lambda: (found := call("GET", path)["state"]) in ("success", "failed") and found)
+    tasks = call("GET", f"{path}/taskInstances")["task_instances"]
+    print("DAG run: " + state + " (" + ", ".join(f"{task['task_id']} {task['state']}" for task in tasks) + ")")
+    if state != "success":
+        raise KappaError("The replay's DAG run did not succeed.")
+    return int(candidate.epoch)
+
+
+class Reader:
+    """A reader that polls the served tables throughout and holds every snapshot against what a snapshot promises."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.polls = 0
+        self.epochs: Counter[int] = Counter()
+        self.complaints: list[str] = []
+
+    def run(self, stopping: Event) -> None:
+        """Poll until told to stop."""
+        position = None
+        while not stopping.wait(0.2):
+            snapshot = serving.snapshot(self._config, TOPOLOGY)
+            self.polls += 1
+            self.epochs[snapshot.epoch] += 1
+            if position is not None and not snapshot.position.dominates(position):
+                self.complaints.append(f"older: {snapshot.position} after {position}")
+            position = snapshot.position
+            if "tables/rewards" not in snapshot.versions:
+                if not snapshot.rows("notifications", select="COUNT(*) AS n").to_pylist()[0]["n"]:
+                    self.complaints.append(f"missing: epoch {snapshot.epoch} slice {snapshot.seq} serves no notification")
+                continue
+            # Half a slice would show here: what customers earned by their notifications is what their balances add up to.
+            earned = snapshot.rows("notifications", select="SUM(EarnedLoyaltyPoints) AS s").to_pylist()[0]["s"]
+            kept = snapshot.rows("rewards", select="SUM(TotalLoyaltyPoints) AS s").to_pylist()[0]["s"]
+            if earned != kept:
+                self.complaints.append(f"mixed: epoch {snapshot.epoch} slice {snapshot.seq} earned {earned}, balances {kept}")
+
+
+def proofs(config: Config, reader: Reader) -> bool:
+    """Print each proof; whether all held."""
+    headline("6  Proofs")
+    balances, numbers, bad = recomputed(config)
+    served = {row["CustomerCardNo"]: row["TotalLoyaltyPoints"] for row in serving.snapshot(config, TOPOLOGY).rows("rewards").to_pylist()}
+    sent = Counter(orjson.loads(value)["InvoiceNumber"] for value in read(config, OUTPUT))
+    certificate = control.certify(config, TOPOLOGY)
+    live = Epochs(config.lake).record(TOPOLOGY).live or 0
+    group = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=live).name
+    witness = group_lag(config, group)
+    wrong = sum(1 for customer, balance in balances.items() if served.get(customer) != balance) + len(served.keys() - balances.keys())
+    results = [
+        (wrong == 0, f"balances recomputed in plain Python from topic {SOURCE!r} equal the served table: {len(balances):,} customers, {wrong} differ; {bad:,} bad records left aside"),
+        (sent == numbers, f"topic {OUTPUT!r} under read_committed holds each notification exactly once: {sum(sent.values()):,} records, {len(sent):,} invoices, {len(numbers):,} expected"),
+        (not reader.complaints, f"a reader that polled {reader.polls:,} times ({', '.join(f'epoch {e}: {n}' for e, n in sorted(reader.epochs.items()))}) met no mixed, missing or older state"),
+        (certificate.complete, f"the certificate is complete: {certificate.rows_read:,} records read = {certificate.rows_parsed:,} parsed + {certificate.rows_dead:,} dead letters"),
+        (witness == 0, f"Kafka's own kafka-consumer-groups sees group {group} with a lag of {witness}"),
+    ]
+    for held, text in results:
+        print(f"{'PROVED ' if held else 'FAILED '} {text}")
+    for complaint in reader.complaints[:5]:
+        print(f"        {complaint}")
+    return all(held for held, _ in results)
+
+
+def recomputed(config: Config) -> tuple[dict[str, Decimal], Counter[str], int]:
+    """Balances and notified invoices, from the raw topic, with the standard library and a JSON parser."""
+    import json
+
+    balances: dict[str, Decimal] = {}
+    numbers: Counter[str] = Counter()
+    bad = 0
+    for value in read(config, SOURCE):
+        try:
+            invoice = json.loads(value, parse_float=Decimal)
+            number, kind, amount = invoice["InvoiceNumber"], invoice["CustomerType"], Decimal(invoice["TotalAmount"])
+        except (ValueError, KeyError, TypeError):
+            bad += 1
+            continue
+        card = invoice.get("CustomerCardNo")
+        if kind == "PRIME" and card is not None:
+            numbers[number] += 1
+            balances[card] = balances.get(card, Decimal(0)) + amount * Decimal("0.02")
+    return balances, numbers, bad
+
+
+def read(config: Config, topic: str) -> Iterator[bytes]:
+    """Values of the committed records of a topic, by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False})
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    left = set(partitions)
+    while left:
+        for message in consumer.consume(10_000, 1.0):
+            if message.error():
+                left.discard(message.partition())
+            else:
+                yield message.value() or b""
+    consumer.close()
+
+
+def group_lag(config: Config, group: str) -> int:
+    """Lag of a consumer group as Kafka's own tool prints it."""
+    command = kafka.tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", config.bootstrap_servers, "--describe", "--group", group, cache=config.cache)
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in found.splitlines() if line.startswith(group)]
+    print("\n".join(line for line in found.splitlines() if line.strip()))
+    # The last marker of a transaction takes an offset of its own, after the last record: not read, not lag.
+    with Broker(config.bootstrap_servers) as broker:
+        end, committed = broker.stable_offsets([SOURCE]), broker.group_offsets(group)
+    return sum(int(row[5]) for row in rows) if rows else committed.count_to(end) or -1
+
+
+def arrive(config: Config, rate: float, stopping: Event) -> None:
+    """New invoices, all the while."""
+    while not stopping.is_set():
+        generator.produce(config, "retail", records=int(rate), rate=rate, bad_share=BAD_SHARE, out_of_order=0.02)
+
+
+def await_caught_up(config: Config, epoch: int) -> None:
+    """Wait until an epoch has committed all that is in the topic now."""
+    with Broker(config.bootstrap_servers) as broker:
+        end = broker.stable_offsets([SOURCE])
+
+    def is_there() -> bool:
+        try:
+            return serving.snapshot(config, TOPOLOGY, epoch=epoch).position.dominates(end)
+        except KappaError:
+            return False
+
+    follow(config, epoch, lambda p: p.is_live and is_there())
+
+
+def follow(config: Config, epoch: int, condition: Callable[[control.Progress], bool]) -> None:
+    """Print an epoch's progress, as it changes, until a condition holds."""
+    shown, deadline = "", time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        found = control.progress(config, TOPOLOGY, epoch)
+        line = f"epoch {epoch}  {found.stage:<10} {found.driver.message}"
+        if line != shown:
+            shown = line
+            rate = f"  {found.records_per_second:,.0f} records/s" if found.records_per_second else ""
+            print(f"  {time.strftime('%H:%M:%S')}  {line}{rate}", flush=True)
+        if condition(found):
+            return
+        time.sleep(0.3)
+    raise KappaError(f"Epoch {epoch} did not get there within {DEADLINE_SECONDS:.0f} s; its log is in {config.home / 'logs'}.")
+
+
+def until(what: str, look: Callable[[], Any]) -> Any:
+    """The first truthy answer of ``look``; errors on the way count as not yet."""
+    deadline, last = time.monotonic() + DEADLINE_SECONDS, None
+    while time.monotonic() < deadline:
+        try:
+            if found := look():
+                return found
+        except KappaError as error:
+            last = error
+        time.sleep(0.5)
+    raise KappaError(f"{what}: not within {DEADLINE_SECONDS:.0f} s. {last or ''}")
+
+
+def api(config: Config, port: int) -> Callable[..., Any]:
+    """Airflow's REST API."""
+    return lambda method, path, body=None: airflow.call(config, port, method, path, body)
+
+
+def deploy(config: Config, file: str) -> None:
+    """Change the file in the topologies folder, as a user does."""
+    source = ROOT / "include" / "topologies" / file
+    shutil.copy(source, config.topologies / "retail_loyalty.py")
+    print(f"deployed {source.relative_to(ROOT)}")
+
+
+def clear(home: Path) -> None:
+    """Remove what an earlier demonstration left; one that still runs is ended first."""
+    if home.exists():
+        config = Config.from_env({"KAPPA_HOME": str(home)})
+        drivers.end_local(config)
+        supervisor.down(config)
+        shutil.rmtree(home)
+
+
+def headline(text: str) -> None:
+    """Print a headline."""
+    print(f"\n── {text} " + "─" * max(0, 100 - len(text)), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""A small topology on a real broker, real Spark and real Delta, driven from within the test's own process."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kappa import control
+from kappa.config import Config
+from kappa.driver import Driver
+from kappa.lake import EpochPaths
+from kappa.replay.request import ReplayRequest, Start, ToEarliest
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs
+from kappa.runtime.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEADLINE_SECONDS = 180.0
+
+TOPOLOGY = '''
+"""Running balances, version {version}: each amount counts {factor} times."""
+
+from kappa.operators import newest, running_total
+from kappa.topology import Append, Check, Source, Table, Topic, Topology
+
+
+def step(slice):
+    """Moves with their running totals, and the balance of each account."""
+    counted = slice["{topic}"].selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted")
+    moves = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
+    return {{"moves": moves, "balances": newest(moves, key="id")}}
+
+
+balances = Topology(
+    name="{name}",
+    version="{version}",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    tables=[Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+    outputs=[
+        Append(name="moves", schema="id STRING NOT NULL, counted BIGINT, total BIGINT"),
+        Topic(name="{topic}.moves", of="moves", key="id"),
+    ],
+    checks=[Check(name="no balance is lost", sql="SELECT id FROM moves EXCEPT SELECT id FROM balances")],
+    step=step,
+)
+'''
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """One topology, its topic and its lake."""
+
+    config: Config
+    kafka: Broker
+    topic: str
+    name: str
+    session: SparkSession
+    running: dict[int, tuple[Driver, threading.Thread, list[BaseException]]] = field(default_factory=dict)
+
+    def deploy(self, version: int, factor: int | None = None) -> None:
+        """Change the file in the topologies folder, as a user does."""
+        text = TOPOLOGY.format(version=version, factor=factor or version, topic=self.topic, name=self.name)
+        (self.config.topologies / "balances.py").write_text(text)
+
+    def produce(self, rows: Sequence[tuple[str, int] | bytes], *, partition: int | None = None, start_ms: int = 1_700_000_000_000) -> None:
+        """Records with growing times; bytes are sent as they are."""
+        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "partitioner": "murmur2_random"})
+        for index, row in enumerate(rows):
+            value = row if isinstance(row, bytes) else orjson.dumps({"id": row[0], "amount": row[1]})
+            key = b"bad" if isinstance(row, bytes) else row[0].encode()
+            place = {} if partition is None else {"partition": partition}
+            producer.produce(self.topic, key=key, value=value, timestamp=start_ms + index, **place)
+        assert producer.flush(30) == 0
+
+    def start(self) -> int:
+        """Plan the first epoch and run its driver until it is live."""
+        epoch = control.start(self.config, self.name, actor="test", reason="start")
+        self.run(epoch)
+        return epoch
+
+    def plan_replay(self, start: Start | None = None, **request: Any) -> int:
+        """Plan and record a replay; its driver is not run yet."""
+        wanted = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)
+        return control.replay(self.config, control.plan(self.config, wanted), actor="test", reason="test")
+
+    def run(self, epoch: int) -> Driver:
+        """Run an epoch's driver in a thread."""
+        driver = Driver(self.config, self.name, epoch, session=self.session)
+        errors: list[BaseException] = []
+
+        def life() -> None:
+            try:
+                driver.run()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=life, name=f"driver-{epoch}", daemon=True)
+        thread.start()
+        self.running[epoch] = (driver, thread, errors)
+        return driver
+
+    def stop(self, epoch: int) -> list[BaseException]:
+        """Stop a driver at its slice boundary; what it raised."""
+        driver, thread, errors = self.running.pop(epoch)
+        driver.stop("test")
+        thread.join(DEADLINE_SECONDS)
+        assert not thread.is_alive()
+        return errors
+
+    def close(self) -> None:
+        """Stop all drivers."""
+        for epoch in list(self.running):
+            self.stop(epoch)
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait until a condition holds; a driver that raised fails the test."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            found = condition()
+            if found:
+                return found
+            for epoch, (_, _, errors) in self.running.items():
+                assert not errors, f"driver of epoch {epoch} raised {errors[0]!r}"
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not happen within {DEADLINE_SECONDS} s")
+
+    def settle(self, epoch: int) -> None:
+        """Wait until an epoch has committed everything that is in the topic."""
+
+        def is_done() -> bool:
+            state = self.ledger(epoch).state()
+            return bool(state.commits) and state.position == state.position.merge(self.kafka.stable_offsets([self.topic]))
+
+        self.wait(is_done, f"epoch {epoch} reads everything")
+
+    def await_stage(self, epoch: int, stage: str) -> None:
+        """Wait until an epoch reached a stage."""
+        self.wait(lambda: self.record().epoch(epoch).stage == stage, f"epoch {epoch} is {stage}")
+
+    def await_live(self, epoch: int) -> None:
+        """Wait until an epoch is live and sends."""
+        self.wait(lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live")
+
+    def record(self) -> Any:
+        """What is on record of the topology."""
+        return Epochs(self.config.lake).record(self.name)
+
+    def ledger(self, epoch: int) -> Ledger:
+        """An epoch's ledger."""
+        return Ledger(self.paths(epoch).ledger)
+
+    def paths(self, epoch: int) -> EpochPaths:
+        """Where an epoch is."""
+        return EpochPaths(lake=self.config.lake, topology=self.name, epoch=epoch)
+
+    def sent(self) -> list[tuple[str, int]]:
+        """What an independent consumer reads of the output topic, committed records only."""
+        return [(row["id"], row["counted"]) for row in map(orjson.loads, read_all(self.config.bootstrap_servers, f"{self.topic}.moves"))]
+
+    def balances(self, epoch: int | None = None) -> dict[str, int]:
+        """The served table."""
+        from kappa import serving
+
+        return {row["id"]: row["total"] for row in serving.snapshot(self.config, self.name, epoch=epoch).rows("balances").to_pylist()}
+
+
+def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
+    """Values of all committed records of a topic, by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False})
+    found = consumer.list_topics(topic, timeout=10).topics[topic]
+    if found.error is not None:
+        consumer.close()
+        return
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in found.partitions])
+    left = set(found.partitions)
+    while left:
+        message = consumer.poll(10)
+        assert message is not None, f"{topic} did not end"
+        if message.error():
+            left.discard(message.partition())
+        elif message.value() is not None:
+            yield message.value()
+    consumer.close()
+
+
+@contextmanager
+def lab(base: Path, kafka: Broker, session: SparkSession, topic: str, **settings: Any) -> Iterator[Lab]:
+    """A lab that is closed at the end."""
+    topologies = base / "topologies"
+    topologies.mkdir(parents=True)
+    config = Config(
+        lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
+        launcher="elsewhere", trigger_seconds=0.2, **settings,
+    )  # fmt: skip
+    made = Lab(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
+    try:
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(base, ignore_errors=True)

@@ -1,0 +1,468 @@
+"""The laws of the design, one test or more for each, on a real broker, real Spark and real Delta."""
+
+from __future__ import annotations
+
+import ast
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import kappa
+from kappa import changelog, control, serving, slices
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, StaleWriterError
+from kappa.driver import Driver
+from kappa.replay.offsets import joins, ranges_end
+from kappa.runtime import tables
+from kappa.runtime.epochs import Epochs, Event
+from lab import Lab, read_all
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
+
+
+def claimed(stream: Lab, epoch: int) -> Driver:
+    """A driver that has the epoch, to be led by hand."""
+    driver = Driver(stream.config, stream.name, epoch, session=stream.session)
+    driver._claim()
+    driver.beat = type("Quiet", (), {"say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
+    return driver
+
+
+def live_epoch(stream: Lab) -> int:
+    """A first epoch that went live, read everything and was stopped."""
+    epoch = stream.start()
+    stream.await_live(epoch)
+    stream.settle(epoch)
+    assert stream.stop(epoch) == []
+    return epoch
+
+
+def next_ranges(stream: Lab, driver: Driver) -> Any:
+    position = driver.ledger.state().position
+    return position.span_to(position.merge(stream.kafka.stable_offsets([stream.topic])))
+
+
+class TestLaw1OneCodePath:
+    def test_the_step_is_called_in_one_place(self) -> None:
+        callers = []
+        for file in Path(kappa.__file__).parent.rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+                    callers.append(file.name)
+        assert callers == ["slices.py"]
+
+    def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        stream.produce([("a", 5), ("d", 6)], start_ms=1_700_000_100_000)
+        stream.settle(first)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "VERIFIED")
+        report = control.diff(stream.config, stream.name, second)
+        assert report.verdict == "same"
+        assert stream.balances(second) == {"a": 9, "b": 2, "c": 4, "d": 6}
+
+
+class TestLaw2NoGapNoOverlap:
+    def test_ranges_join_over_aborted_records_and_markers(self, stream: Lab) -> None:
+        producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers, "transactional.id": stream.topic})
+        producer.init_transactions(10)
+        for ends, amount in ((True, 1), (False, 100), (True, 2), (False, 100)):
+            producer.begin_transaction()
+            producer.produce(stream.topic, key=b"a", value=b'{"id": "a", "amount": %d}' % amount)
+            producer.flush(10)
+            producer.commit_transaction(10) if ends else producer.abort_transaction(10)
+        epoch = live_epoch(stream)
+        commits = stream.ledger(epoch).state().commits
+        assert all(joins(a.ranges, b.ranges) for a, b in zip(commits, commits[1:], strict=False))
+        assert sum(row.rows_read for row in commits) == 2
+        assert sum(r.count for row in commits for r in row.ranges) > 2
+        assert stream.balances() == {"a": 3}
+        assert control.certify(stream.config, stream.name).complete
+
+
+class TestLaw3ExactlyOnceInDelta:
+    def test_a_slice_that_is_finished_again_from_every_point_changes_nothing(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("a", 10)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        driver._open_sender()
+        state = run.ledger.state()
+        plan = slices.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
+        first = slices.write_effects(run, plan, run.ledger.state(), None)
+        versions = dict(first.delta_versions)
+        run.written = {}
+        again = slices.write_effects(run, plan, run.ledger.state(), None)
+        assert dict(again.delta_versions) == versions
+        for _ in range(2):
+            run.written = {}
+            slices.send_effects(run, plan, first)
+            slices.apply_changes(run, plan, first)
+        slices.commit_slice(run, plan, first)
+        assert stream.balances() == {"a": 14, "b": 2, "c": 4}
+        assert sorted(stream.sent()) == sorted([*ROWS, ("a", 10)])
+
+    def test_effects_that_are_written_are_never_computed_again(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        slices.write_effects(run, plan, run.ledger.state(), None)
+
+        def raises(_: object) -> Any:
+            raise AssertionError("the step was called again")
+
+        later = claimed(stream, epoch)
+        later.slice_run.topology = replace(later.topology, step=raises)
+        later._open_sender()
+        slices.finish_slice(later.slice_run, plan)
+        assert stream.balances()["z"] == 1
+
+
+class TestLaw4ExactlyOnceInKafka:
+    def test_a_slice_that_was_sent_and_not_committed_is_not_sent_again(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        driver._open_sender()
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        slices.send_effects(run, plan, slices.write_effects(run, plan, run.ledger.state(), None))
+        stream.run(epoch)
+        stream.settle(epoch)
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
+        assert stream.kafka.group_offsets(stream.paths(epoch).name) == stream.ledger(epoch).state().position
+
+    def test_an_open_transaction_of_a_dead_writer_is_never_read(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        driver._open_sender()
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        effects = slices.write_effects(run, plan, run.ledger.state(), None)
+        assert run.sender is not None
+        run.sender.begin()
+        run.sender.extend(slices._records(run, plan, effects))
+        stream.run(epoch)
+        stream.settle(epoch)
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
+        with pytest.raises(StaleWriterError):
+            run.sender.commit(ranges_end(plan.ranges))
+
+
+class TestLaw5OneWriter:
+    def test_a_writer_whose_claim_was_superseded_stops_and_changes_nothing(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        stale = claimed(stream, epoch)
+        stale._open_sender()
+        plan = slices.plan_slice(stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True)
+        stream.run(epoch)
+        stream.settle(epoch)
+        before = [row.n for row in stream.ledger(epoch).rows()]
+        versions = {path: tables.version(path) for path in slices.effect_paths(stale.topology, stale.paths)}
+        with pytest.raises(StaleWriterError):
+            slices.finish_slice(stale.slice_run, plan)
+        with pytest.raises(StaleWriterError):
+            slices.plan_slice(stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True)
+        assert [row.n for row in stream.ledger(epoch).rows()] == before
+        assert {path: tables.version(path) for path in versions} == versions
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
+
+    def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab) -> None:
+        epoch = live_epoch(stream)
+        drivers = [Driver(stream.config, stream.name, epoch, session=stream.session) for _ in range(2)]
+        for driver in drivers:
+            driver.ledger.create()
+        states = [driver.ledger.state() for driver in drivers]
+        drivers[0].ledger.claim(drivers[0].writer, drivers[0].code, states[0])
+        from kappa.errors import ConflictError
+
+        with pytest.raises(ConflictError):
+            drivers[1].ledger.claim(drivers[1].writer, drivers[1].code, states[1])
+        drivers[0].ledger.check_claim(drivers[0].writer)
+
+
+class TestLaw6AReplayTouchesNothingLive:
+    def test_abort_leaves_lake_and_broker_as_they_were(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+
+        def listing() -> Any:
+            lake = Path(stream.config.lake)
+            files = sorted(str(p.relative_to(lake)) for p in lake.rglob("*") if "_kappa/epochs" not in str(p))
+            return files, stream.kafka.topics(), stream.kafka.groups("kappa.")
+
+        before = listing()
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "REPLAYED")
+        assert stream.stop(second) == []
+        assert listing() != before
+        control.abort(stream.config, stream.name, second, actor="test", reason="test")
+        assert listing() == before
+        control.abort(stream.config, stream.name, second, actor="test", reason="again")
+        with pytest.raises(IllegalTransitionError):
+            control.abort(stream.config, stream.name, epoch, actor="test", reason="live")
+
+
+class TestLaw7OnePointer:
+    def test_a_move_that_expects_another_live_epoch_is_refused(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "VERIFIED")
+        assert stream.stop(second) == []
+        driver = claimed(stream, second)
+        stale_record = replace(stream.record(), live=99)
+        with pytest.raises(MoveRefusedError):
+            driver._move(replace(stale_record), None, driver.ledger.state())
+        assert serving.resolve(stream.config, stream.name) == epoch
+
+    def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
+        live_epoch(stream)
+        seen: list[int] = []
+
+        def append() -> None:
+            epochs = Epochs(stream.config.lake)
+
+            def decide(events: list[Event]) -> list[Event]:
+                seen_now = len(events)
+                return [Event(topology=stream.name, epoch=1, event="start", at=events[-1].at, actor="test", detail={"saw": seen_now})]
+
+            for _ in range(5):
+                seen.extend(e.detail["saw"] for e in epochs.append(decide))
+
+        threads = [threading.Thread(target=append) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(seen)) == len(seen) == 20
+
+
+class TestLaw8AConsistentCut:
+    def test_a_snapshot_in_the_middle_of_a_slice_shows_the_slice_before(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        before = serving.snapshot(stream.config, stream.name)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        driver._open_sender()
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        effects = slices.write_effects(run, plan, run.ledger.state(), None)
+        slices.apply_changes(run, plan, effects)
+        middle = serving.snapshot(stream.config, stream.name)
+        assert middle == before
+        assert middle.rows("moves").num_rows == len(ROWS)
+        assert {row["id"] for row in middle.rows("balances").to_pylist()} == {"a", "b", "c"}
+        slices.send_effects(run, plan, effects)
+        slices.commit_slice(run, plan, effects)
+        after = serving.snapshot(stream.config, stream.name)
+        assert after.seq == before.seq + 1
+        assert after.rows("moves").num_rows == len(ROWS) + 1
+        assert after.rows("balances").num_rows == 4
+
+
+class TestLaw10SideEffectsHappenOnce:
+    def test_history_is_not_sent_again_and_each_offset_is_sent_by_one_epoch(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "VERIFIED")
+        stream.wait(lambda: stream.ledger(second).state().baseline_seq is not None, "baseline")
+        control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+        stream.await_live(second)
+        stream.produce([("a", 10)], start_ms=1_700_000_100_000)
+        stream.settle(second)
+        assert stream.balances() == {"a": 28, "b": 4, "c": 8}
+        assert control.rollback(stream.config, stream.name, actor="test", reason="test") == first
+        stream.stop(first)
+        stream.run(first)
+        stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "rollback catches up")
+        control.cut_over(stream.config, stream.name, first, actor="test", reason="test")
+        stream.await_live(first)
+        stream.produce([("a", 100)], start_ms=1_700_000_200_000)
+        stream.settle(first)
+        assert stream.balances() == {"a": 114, "b": 2, "c": 4}
+        assert sorted(stream.sent()) == sorted([*ROWS, ("a", 20), ("a", 100)])
+        certificate = control.certify(stream.config, stream.name)
+        assert certificate.complete, certificate.problems
+        assert certificate.rows_read == 6
+
+    def test_a_redo_obeys_the_plan_row_not_the_role_of_the_moment(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "VERIFIED")
+        stream.wait(lambda: stream.ledger(second).state().baseline_seq is not None, "baseline")
+        stream.stop(second)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        stream.settle(first)
+        driver = claimed(stream, second)
+        slices.plan_slice(driver.slice_run, driver.ledger.state(), next_ranges(stream, driver), sends="held", logged=True)
+        stream.run(second)
+        control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+        stream.await_live(second)
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
+
+
+class TestLaw11CodeIsPartOfTheEpoch:
+    def test_a_restart_runs_the_code_that_the_epoch_recorded(self, stream: Lab) -> None:
+        from kappa.runtime.code import extract
+
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        recorded = stream.record().epoch(epoch).code
+        stream.deploy(7)
+        root = extract(stream.config.lake, recorded, stream.config.home)
+        stream.config = replace(stream.config, topologies=root / "topologies")
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        stream.run(epoch)
+        stream.settle(epoch)
+        assert stream.balances()["z"] == 1
+        assert {row.code for row in stream.ledger(epoch).state().commits} == {recorded}
+
+
+class TestLaw12NothingIsDroppedInSilence:
+    def test_what_does_not_parse_is_a_dead_letter_with_its_reason_and_value(self, stream: Lab) -> None:
+        bad = [b"{", b'{"id": "a"}', b'{"id": "a", "amount": "many"}', b"\xff\xfe", b""]
+        stream.produce([ROWS[0], *bad, ROWS[1]], partition=0)
+        epoch = live_epoch(stream)
+        commits = stream.ledger(epoch).state().commits
+        assert sum(row.rows_read for row in commits) == 7
+        assert sum(row.rows_parsed for row in commits) == 2
+        assert sum(row.rows_dead for row in commits) == 5
+        letters = tables.query(stream.paths(epoch).dead_letters, None, order_by='"offset"').to_pylist()
+        assert [letter["value"] for letter in letters] == bad
+        assert [letter["offset"] for letter in letters] == [1, 2, 3, 4, 5]
+        assert all(letter["reason"] and letter["topic"] == stream.topic and letter["key"] == "bad" for letter in letters)
+
+    def test_a_slice_whose_counts_do_not_add_up_is_not_committed(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        effects = slices.write_effects(run, plan, run.ledger.state(), None)
+        from kappa.errors import LedgerError
+
+        with pytest.raises(LedgerError, match="read 2 records"):
+            slices.commit_slice(run, plan, replace(effects, rows_read=2))
+
+
+class TestLaw13EveryMoveIsOnRecord:
+    def test_history_tells_who_when_why_from_where_to_where(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        events = control.history(stream.config, stream.name)
+        assert [e.event for e in events] == ["planned", "rewound", "seeded", "moved"]
+        moved = events[-1]
+        assert (moved.epoch, moved.detail["from"], moved.reason) == (epoch, None, "start")
+        assert moved.detail["plan"] == events[0].detail["plan_id"]
+        assert events[0].actor == "test"
+
+
+class TestTheChangelog:
+    def test_a_rebuild_gives_the_table_back_after_the_lake_is_lost(self, stream: Lab) -> None:
+        import shutil
+
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        wanted, sent = stream.balances(), sorted(stream.sent())
+        position = stream.ledger(epoch).state().position
+        shutil.rmtree(stream.config.lake)
+        request = control.rebuild_request(stream.config, stream.name, actor="test", reason="lost")
+        plan = control.plan(stream.config, request)
+        assert plan.start == position
+        rebuilt = control.replay(stream.config, plan, actor="test", reason="lost")
+        assert rebuilt == epoch + 1
+        stream.run(rebuilt)
+        stream.await_live(rebuilt)
+        assert stream.balances() == wanted
+        stream.produce([("a", 10)], start_ms=1_700_000_100_000)
+        stream.settle(rebuilt)
+        assert stream.balances()["a"] == wanted["a"] + 10
+        assert sorted(stream.sent()) == sorted([*sent, ("a", 10)])
+
+    def test_a_fold_refuses_records_that_no_marker_vouches_for(self, stream: Lab) -> None:
+        from kappa.errors import DataLossError
+
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        driver = claimed(stream, epoch)
+        with pytest.raises(DataLossError, match="still writing"):
+            changelog.fold(stream.session, stream.config.bootstrap_servers, stream.kafka, stream.paths(epoch), driver.topology.tables[0], 0)
+
+    def test_changelog_and_markers_are_compacted_topics(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        names = [stream.paths(epoch).markers, stream.paths(epoch).changelog("balances")]
+        assert set(stream.kafka.cleanup_policies(names).values()) == {"compact"}
+        assert len(list(read_all(stream.config.bootstrap_servers, names[1]))) >= 3
+
+
+class TestAStuckEpoch:
+    def test_it_waits_and_can_be_cut_away_from_and_nothing_is_lost_or_sent_twice(self, stream: Lab) -> None:
+        stream.config = replace(stream.config, attempts=2)
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        driver, *_ = stream.running[first]
+
+        def poisoned(_: object) -> Any:
+            raise ValueError("this step is broken")
+
+        driver.slice_run.topology = replace(driver.topology, step=poisoned)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        stream.wait(lambda: control.driver_status(stream.config, stream.name, first).state == "stuck", "stuck")
+        assert control.history(stream.config, stream.name)[-1].event == "stuck"
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, "VERIFIED")
+        control.cut_over(stream.config, stream.name, second, actor="test", reason="away")
+        stream.await_live(second)
+        stream.settle(second)
+        assert stream.balances() == {"a": 8, "b": 4, "c": 8, "z": 2}
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 2)])
+        assert control.certify(stream.config, stream.name).complete
+
+
+class TestRefusals:
+    def test_a_second_replay_of_a_topology_is_refused(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        live_epoch(stream)
+        second = stream.plan_replay()
+        with pytest.raises(RefusedError, match=f"Epoch {second}"):
+            stream.plan_replay()
