@@ -1,0 +1,52 @@
+"""Fixtures that need a JVM: one Spark session for the whole run, and records as Kafka's source gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: partition, timestamp in milliseconds, value (an object becomes JSON), and the key if there is one.
+Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
+
+
+class Log(Protocol):
+    """Makes the DataFrame that a Kafka source would give for these records; offsets count up within a partition."""
+
+    def __call__(self, sent: Iterable[Sent], topic: str = "pos") -> DataFrame: ...
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores with everything that a driver's has."""
+    from kappa.config import Config
+    from kappa.runtime.session import build_session
+
+    home = tmp_path_factory.mktemp("spark-home")
+    session = build_session(Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"}), "tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def log(spark: SparkSession) -> Log:
+    """Records without a broker."""
+    import orjson
+
+    def sent_records(sent: Iterable[Sent], topic: str = "pos") -> DataFrame:
+        offsets: Counter[int] = Counter()
+        rows = []
+        for partition, time, value, *key in sent:
+            content = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
+            rows.append((key[0] if key else None, content, topic, partition, offsets[partition], time))
+            offsets[partition] += 1
+        columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
+        frame = spark.createDataFrame(rows, columns).coalesce(1)
+        return frame.selectExpr("* EXCEPT (time)", "timestamp_millis(time) AS timestamp", "0 AS timestampType")
+
+    return sent_records
