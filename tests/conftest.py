@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kappa.embedded.kafka import KafkaProcess
     from kappa.runtime.broker import Broker
 
+pytest_plugins = ["conftest_spark"]
+
 _numbers = itertools.count(1)
 
 

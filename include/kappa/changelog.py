@@ -17,7 +17,7 @@ from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
 from kappa.runtime.faults import crash_point
-from kappa.runtime.ledger import LedgerRow
+from kappa.runtime.ledger import LedgerRow, Sends
 from kappa.slices import EpochRun, marker
 from kappa.topology import Table, Topology
 
@@ -59,7 +59,7 @@ class Marker:
     topic_ids: dict[str, str]
     code: str
     topology_version: str
-    sends: str
+    sends: Sends
 
 
 def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:

@@ -29,7 +29,7 @@ from kappa.errors import (
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
-from kappa.replay.offsets import Offsets
+from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
 from kappa.replay.stages import Stage
@@ -95,6 +95,7 @@ class Progress:
         verdict: of the verification, once there is one.
         is_live: whether readers get this epoch.
         is_caught_up: whether it follows the live epoch and can take over.
+        is_wanted: whether its driver should be running.
         driver: its driver.
     """
 
@@ -108,6 +109,7 @@ class Progress:
     verdict: str | None
     is_live: bool
     is_caught_up: bool
+    is_wanted: bool
     driver: DriverStatus
 
     @property
@@ -149,6 +151,7 @@ def start(config: Config, topology: str, *, actor: str, reason: str = "start") -
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
     if record.live is None and record.candidate is None:
+        _refuse_lost_lake(config, topology)
         request = ReplayRequest(topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records)
         return replay(config, plan(config, request), actor=actor, reason=reason)
     epoch = record.live if record.live is not None else record.candidate.epoch  # type: ignore[union-attr]  # one of both is there
@@ -468,6 +471,18 @@ def history(config: Config, topology: str | None = None) -> list[Event]:
     return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
 
 
+def _refuse_lost_lake(config: Config, topology: str) -> None:
+    """A first epoch would send everything again when the broker remembers an epoch that sent and the lake does not."""
+    with Broker(config.bootstrap_servers) as broker:
+        found = last_live_marker(config, broker, topology)
+    if found is not None:
+        raise RefusedError(
+            f"No epoch of {topology!r} is in the lake {config.lake}, but epoch {found[0]} has sent up to {found[1].end.to_json()} (its marker is on "
+            f"{config.bootstrap_servers}): the lake was lost, or KAPPA_LAKE names another. To go on from there: kappa rebuild {topology} --from-changelog --execute",
+            findings=(), epoch=found[0], position=found[1].end.as_dict(),
+        )  # fmt: skip
+
+
 def _live_of(record: TopologyRecord) -> int:
     if record.live is None:
         raise UnknownTopologyError(f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute", name=record.topology)
@@ -500,15 +515,14 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
     driver = driver_status(config, record.topology, epoch.epoch)
     plan_ = ReplayPlan.from_json(epoch.planned.detail["plan"])
     total = plan_.start.count_to(plan_.end)
-    ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger)
-    state = ledger.state() if ledger.exists() else None
-    done = min(total, _read(plan_.start, state.position)) if state and state.commits else 0
+    row = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger).last_commit()
+    done = min(total, _read(plan_.start, ranges_end(row.ranges))) if row else 0
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
         topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
         seconds_left=(total - done) / rate if rate and done < total else None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
-        is_caught_up=_can_take_over(epoch), driver=driver,
+        is_caught_up=_can_take_over(epoch), is_wanted=epoch.is_wanted, driver=driver,
     )  # fmt: skip
 
 
@@ -522,7 +536,8 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     if beat is None:
         return
     deadline = time.monotonic() + 2 * config.stale_seconds
-    is_here = beat.host == socket.gethostname()
+    # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
+    is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
     while driver_status(config, topology, epoch).is_running or (is_here and heartbeat.is_process(beat.pid, beat.started)):
         if time.monotonic() > deadline:
             if not is_here:

@@ -32,7 +32,7 @@ from kappa.errors import (
 )
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of
-from kappa.replay.cuts import next_cut
+from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
@@ -162,7 +162,8 @@ class Driver:
         if not mine.is_wanted:
             return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
         if self._stuck is not None:
-            return self._wait_stuck(record)
+            self._wait_stuck(record)
+            return None
         state = self.ledger.state()
         if state.open_plan is not None:
             self._finish_open(state)
@@ -236,7 +237,7 @@ class Driver:
         state = self.ledger.state()
         assert record.live is not None and state.committed is not None
         live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
-        commits = [row for row in Ledger(live.ledger).state().commits if ranges_end(row.ranges) == state.position]
+        commits = [row for row in self._live_ledger(record).state().commits if ranges_end(row.ranges) == state.position]
         if not commits:
             raise LedgerError(f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with.")
         self._say("verifying")
@@ -384,10 +385,8 @@ class Driver:
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
         """One slice towards ``end``, cut by time."""
         reached = {(topic, p): ms for topic, parts in (state.committed.max_timestamps if state.committed else {}).items() for p, ms in parts.items()}
-        near = max(reached.values(), default=None)
         cut = next_cut(
-            self._time_index(end), state.position, end, max_records=self._slice_records, reached_ms=reached, near_ms=near,
-            slack=self._slice_records // 10,
+            self._time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
         )  # fmt: skip
         self._slice(state.position.span_to(cut), sends=sends, what=what)
 
@@ -396,7 +395,12 @@ class Driver:
         if record.live is None:
             return False
         position = self.ledger.state().position
-        ahead = [end for row in self._live_ledger(record).state().commits if (end := ranges_end(row.ranges)) != position and end.dominates(position)]
+        ahead: list[Offsets] = []
+        for row in reversed(self._live_ledger(record).state().commits):
+            end = ranges_end(row.ranges)
+            if end == position or not end.dominates(position):
+                break
+            ahead.insert(0, end)
         if not ahead:
             return False
         fitting = [end for end in ahead if position.count_to(end) <= self._slice_records]
@@ -624,13 +628,9 @@ class Driver:
         found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
         return position.merge(found)
 
-    def _time_index(self, end: Offsets) -> Any:
+    def _time_index(self) -> TimeIndex:
         topics = sorted(self.plan.topic_ids)
-
-        def index(timestamp_ms: int) -> Offsets:
-            return self.broker.offsets_for_time(topics, timestamp_ms)
-
-        return index
+        return lambda timestamp_ms: self.broker.offsets_for_time(topics, timestamp_ms)
 
     def _partitions(self) -> int:
         return max(self.broker.partitions(topic) for topic in self.topology.source_topics)

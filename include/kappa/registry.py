@@ -38,7 +38,7 @@ def declared(folder: Path) -> tuple[Declared, ...]:
 
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder count.
     """
-    found = []
+    found: list[Declared] = []
     for file in _files(folder):
         try:
             tree = ast.parse(file.read_text())

@@ -85,13 +85,16 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
     record = Epochs(config.lake).record(topology)
     chosen = resolve(config, topology) if epoch is None else record.epoch(epoch).epoch
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
-    commits = Ledger(paths.ledger).state().commits
-    if not commits:
+    ledger = Ledger(paths.ledger)
+    row = ledger.last_commit()
+    if row is None:
         raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
-    found = [row for row in commits if seq is None or row.seq == seq]
-    if not found:
-        raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.", epoch=chosen, seq=seq)
-    row = found[-1]
+    if seq is not None and seq != row.seq:
+        commits = ledger.state().commits
+        found = [commit for commit in commits if commit.seq == seq]
+        if not found:
+            raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.", epoch=chosen, seq=seq)
+        row = found[-1]
     return Snapshot(
         topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges),
         versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},

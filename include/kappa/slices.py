@@ -16,10 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.encoding import Record, changelog_records, marker_record, topic_records
+from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
 from kappa.parsing import parse
@@ -27,6 +28,7 @@ from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.runtime.sender import Record
 from kappa.schema import Column
 from kappa.state import TableState
 from kappa.topology import RECORD_COLUMNS, Append, Slice, Source, Table, Topology
@@ -253,27 +255,75 @@ def write_frames(run: EpochRun, seq: int, frames: Mapping[str, DataFrame], *, is
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
+    if is_small:
+        return _write_rows(run, seq, collect(frames))
     kept: dict[str, pa.Table] = {}
     held = [frame.persist() for frame in frames.values()] if len(frames) > 1 else []
     try:
         for name, frame in frames.items():
-            is_table = name in {table.name for table in run.topology.tables}
-            place = f"{'changes' if is_table else 'outputs'}/{name}"
-            rows = None if not is_small and frame.count() > run.arrow_rows else with_seq(frame.toArrow(), seq)
-            if is_table:
-                _check_one_row_a_key(run.topology.table(name), frame, rows)
-            if rows is None:
-                from pyspark.sql import functions as F
-
-                tables.append_frame(f"{run.paths.root}/{place}", frame.withColumn("_seq", F.lit(seq).cast("bigint")), seq)
+            if frame.count() <= run.arrow_rows:
+                kept |= _write_rows(run, seq, {name: frame.toArrow()})
             else:
-                tables.append(f"{run.paths.root}/{place}", rows, seq)
-                kept[place] = rows
-            crash_point(f"effects.{place.partition('/')[0]}", seq)
+                _write_frame(run, seq, name, frame)
     finally:
         for frame in held:
             frame.unpersist()
     return kept
+
+
+def collect(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Rows of several DataFrames, computed in one Spark job: they share what they are made of, and a job has a price."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField, StructType
+
+    if len(frames) == 1:
+        return {name: frame.toArrow() for name, frame in frames.items()}
+    # Null where the row is another effect's: no field may be NOT NULL there.
+    empty = {name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema])) for name, frame in frames.items()}
+    tagged = [
+        frame.select(
+            F.lit(index).alias("_effect"),
+            *(
+                (F.struct(*frame.columns) if other is frame else empty[name]).alias(name) for name, other in frames.items()
+            ),
+        )
+        for index, frame in enumerate(frames.values())
+    ]
+    rows = reduce(lambda left, right: left.union(right), tagged).toArrow()
+    found = {}
+    for index, name in enumerate(frames):
+        mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
+        found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
+    return found
+
+
+def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    kept = {}
+    for name, rows in effects.items():
+        place = _place(run.topology, name)
+        kept[place] = with_seq(rows, seq)
+        if place.startswith("changes/"):
+            keys = rows.group_by(list(run.topology.table(name).key)).aggregate([]).num_rows
+            _check_one_row_a_key(name, rows.num_rows, keys)
+        tables.append(f"{run.paths.root}/{place}", kept[place], seq)
+        crash_point(f"effects.{place.partition('/')[0]}", seq)
+    return kept
+
+
+def _write_frame(run: EpochRun, seq: int, name: str, frame: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    place = _place(run.topology, name)
+    if place.startswith("changes/"):
+        _check_one_row_a_key(name, frame.count(), frame.select(*run.topology.table(name).key).distinct().count())
+    tables.append_frame(f"{run.paths.root}/{place}", frame.withColumn("_seq", F.lit(seq).cast("bigint")), seq)
+    crash_point(f"effects.{place.partition('/')[0]}", seq)
+
+
+def _place(topology: Topology, name: str) -> str:
+    return f"changes/{name}" if name in {table.name for table in topology.tables} else f"outputs/{name}"
 
 
 def with_seq(rows: pa.Table, seq: int) -> pa.Table:
@@ -504,13 +554,9 @@ class _Reading:
         )
 
 
-def _check_one_row_a_key(table: Table, frame: DataFrame, rows: pa.Table | None) -> None:
-    if rows is not None:
-        total, keys = rows.num_rows, rows.group_by(list(table.key)).aggregate([]).num_rows
-    else:
-        total, keys = frame.count(), frame.select(*table.key).distinct().count()
-    if total != keys:
-        raise TopologyError(f"The step returned {total} rows for {keys} keys of table {table.name!r}. Reduce them to one row a key, for example with operators.newest.")
+def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
+    if rows != keys:
+        raise TopologyError(f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest.")
 
 
 def _apply_stored(run: EpochRun, table: Table, seq: int, delta_version: int) -> None:
@@ -537,9 +583,8 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
 
     if plan.sends == "live":
         for topic in run.topology.topics:
-            is_table = topic.of in {table.name for table in run.topology.tables}
-            member: Table | Append = run.topology.table(topic.of) if is_table else next(a for a in run.topology.appends if a.name == topic.of)
-            yield from topic_records(topic, [c.name for c in member.columns], rows(f"{'changes' if is_table else 'outputs'}/{topic.of}"))
+            member = next(m for m in (*run.topology.appends, *run.topology.tables) if m.name == topic.of)
+            yield from topic_records(topic, [c.name for c in member.columns], rows(_place(run.topology, topic.of)))
     for table in run.topology.tables:
         yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
     yield marker(run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends)

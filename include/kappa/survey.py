@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa import changelog, registry
 from kappa.config import Config
-from kappa.errors import CodeError, UnknownTopologyError
+from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.lake import EpochPaths, topology_prefix
 from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, TopologyFacts, topology_facts
 from kappa.replay.offsets import Offsets, ranges_end
@@ -88,7 +88,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
         return None
     state = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger).state()
     if state.committed is None:
-        return None
+        raise LakeUnreachableError(f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment.")
     planned = record.epoch(record.live).planned.detail
     return LiveFacts(
         epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
@@ -113,7 +113,7 @@ def _markers(config: Config, broker: Broker, topology: str) -> tuple[MarkerFacts
         if marker is not None:
             start, end = f"{paths.name}.", ".changelog"
             tables = tuple(topic.removeprefix(start).removesuffix(end) for topic in topics if topic.startswith(start) and topic.endswith(end))
-            found.append(MarkerFacts(epoch=epoch, seq=marker.seq, position=marker.end, topic_ids=marker.topic_ids, tables=tables))
+            found.append(MarkerFacts(epoch=epoch, seq=marker.seq, position=marker.end, topic_ids=marker.topic_ids, tables=tables, sends=marker.sends))
     return tuple(found)
 
 

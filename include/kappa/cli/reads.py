@@ -37,7 +37,7 @@ def topologies(json: Json = False) -> None:
     if json:
         say_json({"topologies": rows, "broken": {str(file): str(error) for file, error in broken.items()}})
     else:
-        table([[r["name"], r["version"], r["live_epoch"], ", ".join(r["sources"]), ", ".join([*r["tables"], *r["outputs"]])] for r in rows], ["topology", "version", "live epoch", "reads", "keeps and emits"])  # type: ignore[arg-type]
+        table([[", ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows], ["topology", "version", "live epoch", "reads", "keeps", "emits"])
         say(f"broken: {error}" for error in broken.values())
     if broken:
         raise typer.Exit(1)

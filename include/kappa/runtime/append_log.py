@@ -6,7 +6,7 @@ an append states the number that it expects to write and is refused when somebod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
@@ -22,7 +22,7 @@ _COMPACT_TARGET_BYTES = 4 << 20
 
 
 class AppendLog:
-    """One append-only table, cached: a refresh reads only the files that are new.
+    """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
 
     Args:
         path: path or URL of the Delta table.
@@ -33,7 +33,7 @@ class AppendLog:
         self.path = path
         self.schema = schema
         self._table: DeltaTable | None = None
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._last = 0
         self._seen: set[str] = set()
 
     def exists(self) -> bool:
@@ -48,8 +48,13 @@ class AppendLog:
 
         DeltaTable.create(self.path, self.schema, mode="ignore", configuration={"delta.checkpointInterval": "20"})
 
+    @property
+    def last(self) -> int:
+        """Number of the last row that this object has seen."""
+        return self._last
+
     def refresh(self) -> list[dict[str, Any]]:
-        """All rows in order of ``n``, as they are now.
+        """The rows that came since the last call, in order of ``n``; at first all of them.
 
         Raises:
             LedgerError: the table was there and is gone.
@@ -69,7 +74,24 @@ class AppendLog:
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             except DeltaError as error:
                 raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        return self._collect()
+        uris = set(self._table.file_uris())
+        new = {row["n"]: row for row in _read(uris - self._seen) if row["n"] > self._last}  # a merged file repeats rows
+        self._seen = uris
+        if new and (min(new), max(new)) != (self._last + 1, self._last + len(new)):
+            raise LedgerError(f"{self.path} holds {len(new)} rows after number {self._last}, numbered {min(new)} to {max(new)}.", path=self.path)
+        self._last += len(new)
+        return [new[n] for n in sorted(new)]
+
+    def newest_first(self) -> Iterator[dict[str, Any]]:
+        """All rows, the last one first; files are read as they are asked for, so that the end of a long log is cheap."""
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        if not self.exists():
+            return
+        files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True)).to_pylist()
+        for file in sorted(files, key=lambda file: file["max.n"], reverse=True):
+            yield from sorted(_read([f"{self.path}/{file['path']}"]), key=lambda row: -row["n"])
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append rows if nobody appended since the last :meth:`refresh`.
@@ -80,7 +102,7 @@ class AppendLog:
             rows: rows without ``n``.
 
         Returns:
-            The rows as written, with ``n``.
+            The rows as written, with ``n``; the next :meth:`refresh` gives them too.
 
         Raises:
             ConflictError: somebody else appended first; nothing was written. Refresh, check again, retry.
@@ -91,13 +113,12 @@ class AppendLog:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         if self._table is None:
-            self.refresh()
-        if self._table is None:
-            raise LedgerError(f"The table {self.path} does not exist.", path=self.path)
-        last = len(self._rows)
-        numbered = [{**row, "n": last + index} for index, row in enumerate(rows, start=1)]
+            raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
+        if not self.exists():  # otherwise a file without a commit would bring the folder back
+            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        numbered = [{**row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
         properties = CommitProperties(
-            app_transactions=[Transaction(_APP, last + len(numbered))], max_commit_retries=0
+            app_transactions=[Transaction(_APP, self._last + len(numbered))], max_commit_retries=0
         )
         try:
             write_deltalake(
@@ -110,22 +131,9 @@ class AppendLog:
             raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
         except DeltaError as error:
             raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
-        self._table.update_incremental()
-        self._collect()
         if len(self._seen) > _COMPACT_AFTER:
             self._compact()
-        return [self._rows[row["n"]] for row in numbered]
-
-    def _collect(self) -> list[dict[str, Any]]:
-        assert self._table is not None
-        uris = set(self._table.file_uris())
-        for row in _read(uris - self._seen):
-            self._rows.setdefault(row["n"], row)
-        self._seen = uris
-        ordered = [self._rows[n] for n in sorted(self._rows)]
-        if ordered and ordered[-1]["n"] != len(ordered):
-            raise LedgerError(f"{self.path} holds {len(ordered)} rows and the last is number {ordered[-1]['n']}.", path=self.path)
-        return ordered
+        return numbered
 
     def _compact(self) -> None:
         from deltalake import CommitProperties
@@ -138,8 +146,6 @@ class AppendLog:
             )
         except CommitFailedError:
             return  # an append came in between; the next one compacts
-        self._table.update_incremental()
-        self._collect()
 
 
 def _read(uris: Iterable[str]) -> list[dict[str, Any]]:

@@ -191,8 +191,7 @@ class Epochs:
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first, as they are now."""
-        raw = self._log.refresh()
-        self._parsed.extend(_from_record(record) for record in raw[len(self._parsed) :])
+        self._parsed.extend(map(_from_record, self._log.refresh()))
         return self._parsed
 
     def topologies(self) -> list[str]:

@@ -1,7 +1,7 @@
 """The ledger: an epoch's own record of every slice, in order.
 
 A row is appended by compare-and-set by the one driver that claimed the epoch. Everything else about an epoch's progress
-is derived from these rows, by :func:`state_of`.
+is derived from these rows: :meth:`Ledger.state`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kappa import clock
 from kappa.errors import ConflictError, LedgerError, StaleWriterError
@@ -66,6 +66,26 @@ class LedgerRow:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Commits(Sequence[LedgerRow]):
+    """The first so many rows of a list that only grows: a copy at each slice would cost more the longer a stream runs."""
+
+    def __init__(self, rows: list[LedgerRow], length: int) -> None:
+        self._rows = rows
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> LedgerRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LedgerRow]: ...
+    def __getitem__(self, index: int | slice) -> LedgerRow | list[LedgerRow]:
+        if isinstance(index, slice):
+            return [self._rows[i] for i in range(*index.indices(self._length))]
+        return self._rows[range(self._length)[index]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerState:
     """What the rows of a ledger say.
@@ -77,21 +97,22 @@ class LedgerState:
         open_effects: the effects row of that plan.
         seq: number of the last slice that was planned.
         is_yielded: whether the epoch may not send.
+        yielded_for: number of the handover event that it yielded for.
         has_sent: whether the epoch was ever allowed to send.
         baseline_seq: slice up to which the whole state was written to the changelog.
-        last: the last row.
+        last: number of the last row.
     """
 
     claim: LedgerRow | None = None
-    commits: tuple[LedgerRow, ...] = ()
+    commits: Sequence[LedgerRow] = ()
     open_plan: LedgerRow | None = None
     open_effects: LedgerRow | None = None
     seq: int = -1
     is_yielded: bool = True
+    yielded_for: int | None = None
     has_sent: bool = False
     baseline_seq: int | None = None
-    yielded_for: int | None = None
-    last: LedgerRow | None = None
+    last: int = 0
 
     @property
     def committed(self) -> LedgerRow | None:
@@ -110,29 +131,36 @@ class LedgerState:
         return ranges_end(self.commits[-1].ranges)
 
 
-def state_of(rows: Sequence[LedgerRow]) -> LedgerState:
-    """Fold ledger rows into what they say."""
-    state: dict[str, Any] = {"commits": []}
-    for row in rows:
-        state["last"] = row
+class _Fold:
+    """Ledger rows, one after the other, into what they say."""
+
+    def __init__(self) -> None:
+        self._commits: list[LedgerRow] = []
+        self._values: dict[str, Any] = {}
+
+    def add(self, row: LedgerRow) -> None:
+        values = self._values
+        values["last"] = row.n
         if row.kind == "claim":
-            state["claim"] = row
+            values["claim"] = row
         elif row.kind == "plan":
-            state.update(open_plan=row, open_effects=None, seq=row.seq)
+            values.update(open_plan=row, open_effects=None, seq=row.seq)
         elif row.kind == "effects":
-            state["open_effects"] = row
+            values["open_effects"] = row
         elif row.kind == "commit":
-            state["commits"].append(row)
-            state.update(open_plan=None, open_effects=None, seq=row.seq)
+            self._commits.append(row)
+            values.update(open_plan=None, open_effects=None, seq=row.seq)
         elif row.kind == "abandon":
-            state.update(open_plan=None, open_effects=None)
+            values.update(open_plan=None, open_effects=None)
         elif row.kind == "baseline":
-            state["baseline_seq"] = row.seq
+            values["baseline_seq"] = row.seq
         elif row.kind == "yield":
-            state.update(is_yielded=True, yielded_for=row.detail.get("handover"))
+            values.update(is_yielded=True, yielded_for=row.detail.get("handover"))
         elif row.kind == "resume":
-            state.update(is_yielded=False, has_sent=True, yielded_for=None)
-    return LedgerState(**{**state, "commits": tuple(state["commits"])})
+            values.update(is_yielded=False, has_sent=True, yielded_for=None)
+
+    def state(self) -> LedgerState:
+        return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)))
 
 
 class Ledger:
@@ -141,7 +169,7 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self.path = path
         self._log = AppendLog(path, _arrow_schema())
-        self._parsed: list[LedgerRow] = []
+        self._fold = _Fold()
 
     def exists(self) -> bool:
         """Whether the ledger is there."""
@@ -152,14 +180,20 @@ class Ledger:
         self._log.create()
 
     def rows(self) -> list[LedgerRow]:
-        """All rows, oldest first, as they are now."""
-        raw = self._log.refresh()
-        self._parsed.extend(_from_record(record) for record in raw[len(self._parsed) :])
-        return self._parsed
+        """All rows, oldest first, read anew."""
+        return [_from_record(record) for record in AppendLog(self.path, _arrow_schema()).refresh()]
 
     def state(self) -> LedgerState:
-        """What the rows say now."""
-        return state_of(self.rows())
+        """What the rows say now; only rows that are new are read."""
+        for record in self._log.refresh():
+            self._fold.add(_from_record(record))
+        return self._fold.state()
+
+    def last_commit(self) -> LedgerRow | None:
+        """The last commit, without reading the whole ledger."""
+        found = (record for record in self._log.newest_first() if record["kind"] == "commit")
+        record = next(found, None)
+        return None if record is None else _from_record(record)
 
     def claim(self, writer: str, code: str, expected: LedgerState) -> None:
         """Take the epoch for a writer.
@@ -174,11 +208,10 @@ class Ledger:
         Raises:
             ConflictError: the ledger moved since; look again who has the epoch.
         """
-        rows = self.rows()
-        last = rows[-1].n if rows else 0
-        if last != (expected.last.n if expected.last else 0):
+        state = self.state()
+        if state.last != expected.last:
             raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
-        self._write(LedgerRow(kind="claim", seq=state_of(rows).seq, writer=writer, at=clock.now(), code=code))
+        self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
 
     def append(self, row: LedgerRow) -> LedgerRow:
         """Append a row as the epoch's writer.
@@ -200,9 +233,9 @@ class Ledger:
         Raises:
             StaleWriterError: another driver claimed the epoch.
         """
-        claims = [row for row in self.rows() if row.kind == "claim"]
-        if not claims or claims[-1].writer != writer:
-            holder = claims[-1].writer if claims else "nobody"
+        claim = self.state().claim
+        if claim is None or claim.writer != writer:
+            holder = claim.writer if claim else "nobody"
             raise StaleWriterError(
                 f"Epoch at {self.path} is claimed by {holder}; this driver ({writer}) stops and changes nothing.",
                 path=self.path, holder=holder, writer=writer,

@@ -1,0 +1,68 @@
+"""Runs the benchmarks: ``python -m benchmarks`` for all parts, ``python -m benchmarks a d --records 20000`` for some, smaller.
+
+Prints a table and writes JSON with the machine's description to ``benchmarks/results/``. Each part has a broker and a
+home of its own in a temporary folder; everything that it starts is ended at its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import cutover, latency, rebuild, replay, small_slices
+from benchmarks.machine import description
+from benchmarks.result import Figure, render, write
+from benchmarks.site import Scale, site
+
+Part = Callable[..., list[Figure]]
+
+PARTS: dict[str, tuple[str, Part]] = {
+    "a": ("bulk replay over merely reading and parsing", replay.measure),
+    "b": ("live latency over a bare append", latency.measure),
+    "c": ("rebuild from the changelog", rebuild.measure),
+    "d": ("time without output at a cutover", cutover.measure),
+    "e": ("a small slice at two sizes of state", small_slices.measure),
+}
+FULL = 3_000_000
+
+
+def main() -> int:
+    """Run the chosen parts; 1 when one of them broke."""
+    epilog = "\n".join(f"  {name}  {title}" for name, (title, _) in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, epilog=f"parts:\n{epilog}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e; all when left out")
+    parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
+    parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long b and d look at a steady stream")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="folder of the JSON file")
+    parser.add_argument("--folder", type=Path, help="where the temporary folders are made")
+    chosen = parser.parse_args()
+    scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, full=FULL)
+    machine, figures, broken, begun = description(), [], [], time.monotonic()
+    for name in chosen.parts or list(PARTS):
+        title, measure = PARTS[name]
+        print(f"── {name}  {title}", flush=True)
+        with tempfile.TemporaryDirectory(prefix=f"kappa-bench-{name}-", dir=chosen.folder, ignore_cleanup_errors=True) as folder:
+            try:
+                with site(Path(folder), scale) as place:
+                    found = measure(place)
+            except Exception:  # the other parts are worth having
+                traceback.print_exc()
+                broken.append(name)
+                continue
+        print("\n".join(render(found)), flush=True)
+        figures.extend(found)
+    file = write(chosen.results, machine, scale, figures, broken, seconds=time.monotonic() - begun)
+    print(f"── all\n{machine['summary']}\n" + "\n".join(render(figures)) + f"\nwritten to {file}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

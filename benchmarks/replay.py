@@ -1,0 +1,104 @@
+"""(a) Bulk replay of ``retail.loyalty`` version 2, over the rate at which the same session merely reads and parses.
+
+Version 1 goes live and reads the topic; then its driver is stopped, so that a replay has the machine for itself.
+Whole process: the replay by a driver process, from its launch to stage ``REPLAYED``, Python and JVM started in between.
+Warm: a second replay by a driver within this process. After it the same session reads the same slices twice, with
+Spark's Kafka reader and ``from_json``, into nothing; the faster pass is the floor. The first slice of the replay and of
+each pass warm the JVM and do not count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchmarks.result import Figure
+from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
+from kappa import control, registry
+from kappa.replay.offsets import OffsetRange
+from kappa.replay.stages import Stage
+from kappa.runtime.ledger import LedgerRow
+from kappa.schema import ddl_of
+from kappa.slices import read_log
+from kappa.topology import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: At least so many slices, also of a small topic, so that some are warm.
+SLICES = 6
+
+
+def measure(site: Site) -> list[Figure]:
+    """Run it."""
+    site.generate(site.scale.records)
+    size = min(site.config.slice_records, -(-site.scale.records // SLICES))
+    site.deploy(1)
+    first = site.start()
+    begun = time.monotonic()
+    site.settle(first)
+    say(f"version 1 is live and has read all of it, {time.monotonic() - begun:.0f} s after it went live")
+    site.stop(first)
+    site.deploy(2)
+    whole = _whole_process(site, size)
+    warm, floors, rows = _warm(site, size)
+    floor = max(floors)
+    return [
+        Figure(
+            part="a", name="bulk replay, warm, over read and from_json", value=warm / floor, unit="x", wanted=">= 0.6",
+            detail={"replay_records_per_second": warm, "floor_records_per_second": floors, "slices": rows, "slice_records": size},
+        ),
+        Figure(part="a", name="bulk replay, warm", value=warm, unit="records/s"),
+        Figure(part="a", name="read and from_json only, same session", value=floor, unit="records/s"),
+        Figure(part="a", name="whole process, start to last slice", value=whole, unit="s", detail={"records": site.scale.records}),
+    ]  # fmt: skip
+
+
+def _whole_process(site: Site, size: int) -> float:
+    begun = now()
+    epoch = site.replay(slice_records=size)
+    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch)
+    ended = site.at(epoch, "replayed")
+    assert ended is not None
+    control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
+    seconds = (ended - begun).total_seconds()
+    say(f"whole process {seconds:.1f} s")
+    return seconds
+
+
+def _warm(site: Site, size: int) -> tuple[float, list[float], int]:
+    """Rates of the replay and of both passes of the floor, and how many slices count."""
+    site = site.without_launcher()
+    epoch = site.replay(slice_records=size)
+    source = registry.load(site.config.topologies, TOPOLOGY).sources[0]
+    with site.session("benchmark a") as session:
+        with site.driver(epoch, session):
+            site.until(lambda: site.record().epoch(epoch).stage not in _BEFORE, "the replay ends")
+            commits = [row for row in site.state(epoch).commits if row.seq > 0]
+        floors = [floor_rate(session, site.config.bootstrap_servers, source, commits) for _ in range(2)]
+    control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
+    rate = sum(row.rows_read for row in commits[1:]) / (commits[-1].at - commits[0].at).total_seconds()
+    say(f"warm {rate:,.0f} records/s; floor {', '.join(f'{floor:,.0f}' for floor in floors)} records/s")
+    return rate, floors, len(commits) - 1
+
+
+_BEFORE = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
+
+
+def floor_rate(session: SparkSession, bootstrap_servers: str, source: Source, commits: Sequence[LedgerRow]) -> float:
+    """Records a second of reading and parsing the slices after the first, one after the other, into nothing."""
+    read_and_parse(session, bootstrap_servers, source, commits[0].ranges)
+    begun = time.monotonic()
+    for row in commits[1:]:
+        read_and_parse(session, bootstrap_servers, source, row.ranges)
+    return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - begun)
+
+
+def read_and_parse(session: SparkSession, bootstrap_servers: str, source: Source, ranges: Sequence[OffsetRange]) -> None:
+    """The least that any work on these records does."""
+    from pyspark.sql import functions as F
+
+    raw = read_log(session, bootstrap_servers, SOURCE, ranges)
+    parsed = raw.select(F.from_json(F.col("value").cast("string"), ddl_of(source.columns)).alias("row")).select("row.*")
+    parsed.write.format("noop").mode("overwrite").save()

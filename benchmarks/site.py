@@ -1,0 +1,201 @@
+"""Where a benchmark runs: a broker, a home, a lake and deployed topologies of its own, all gone afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kappa import control, drivers, generator
+from kappa.config import Config
+from kappa.driver import Driver
+from kappa.embedded.kafka import KafkaProcess
+from kappa.errors import KappaError
+from kappa.lake import EpochPaths
+from kappa.replay.request import ReplayRequest, ToEarliest
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, TopologyRecord
+from kappa.runtime.launcher import log_file
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPOLOGY, SOURCE, OUTPUT, TABLE = "retail.loyalty", "pos", "loyalty", "rewards"
+TOPOLOGIES = Path(__file__).resolve().parents[1] / "include" / "topologies"
+VERSIONS = {1: TOPOLOGIES / "versions" / "retail_loyalty_v1.py", 2: TOPOLOGIES / "retail_loyalty.py"}
+DEADLINE_SECONDS = 1800.0
+ACTOR = {"actor": "benchmark", "reason": "benchmark"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large a run is.
+
+    Attributes:
+        records: size of the topic of a bulk replay.
+        rate: records a second of a steady stream.
+        seconds: how long a steady stream is looked at.
+        full: the size for which the sizes of state below are meant; a smaller run shrinks them in proportion.
+    """
+
+    records: int
+    rate: float
+    seconds: float
+    full: int
+
+    def of(self, size: int) -> int:
+        """A size of state at this scale."""
+        return max(100, min(size, round(size * self.records / self.full)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Everything that a benchmark needs.
+
+    Attributes:
+        config: settings of its drivers.
+        scale: how large the run is.
+    """
+
+    config: Config
+    scale: Scale
+
+    def deploy(self, version: int) -> None:
+        """Change the file in the topologies folder, as a user does."""
+        shutil.copy(VERSIONS[version], self.config.topologies / "retail_loyalty.py")
+
+    def generate(self, records: int) -> None:
+        """Produce history."""
+        made = generator.produce(self.config, "retail", records=records)
+        say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
+
+    def start(self) -> int:
+        """Start the stream with the deployed code, in a driver process."""
+        epoch = control.start(self.config, TOPOLOGY, **ACTOR)
+        self.until(lambda: self.record().live == epoch and self.state(epoch).has_sent, f"epoch {epoch} is live", epoch)
+        return epoch
+
+    def stop(self, epoch: int) -> None:
+        """Stop a driver at its slice boundary, and wait for its end."""
+        control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
+        control.await_end(self.config, TOPOLOGY, epoch)
+
+    def replay(self, *, slice_records: int | None = None) -> int:
+        """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
+        size = slice_records or self.config.slice_records
+        request = ReplayRequest(topology=TOPOLOGY, start=ToEarliest(), slice_records=size, **ACTOR)
+        return control.replay(self.config, control.plan(self.config, request), **ACTOR)
+
+    def without_launcher(self) -> Site:
+        """The same, but nobody starts driver processes: the benchmark runs the driver within its own."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, launcher="elsewhere"))
+
+    def settle(self, epoch: int) -> None:
+        """Wait until an epoch has committed all that is in the topic now."""
+        with Broker(self.config.bootstrap_servers) as broker:
+            end = broker.stable_offsets([SOURCE])
+        self.until(lambda: (state := self.state(epoch)).commits and state.position.dominates(end), f"epoch {epoch} has read everything", epoch)
+
+    def until(self, condition: Callable[[], T], what: str, epoch: int | None = None, *, seconds: float = DEADLINE_SECONDS) -> T:
+        """Wait for a condition.
+
+        Raises:
+            KappaError: it did not hold in time, or the epoch's driver is stuck.
+        """
+        deadline, looked = time.monotonic() + seconds, time.monotonic()
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            if epoch is not None and time.monotonic() - looked > 2:
+                looked = time.monotonic()
+                driver = control.driver_status(self.config, TOPOLOGY, epoch)
+                if driver.state == "stuck":
+                    raise KappaError(f"{what}: not any more. {driver.message}\n{self.last_words(epoch)}")
+            time.sleep(0.05)
+        raise KappaError(f"{what}: not within {seconds:.0f} s")
+
+    def last_words(self, epoch: int) -> str:
+        """The last lines of a driver's log."""
+        file = log_file(self.config, TOPOLOGY, epoch)
+        return "\n".join(file.read_text(errors="replace").splitlines()[-5:]) if file.exists() else ""
+
+    def record(self) -> TopologyRecord:
+        """What is on record of the topology."""
+        return Epochs(self.config.lake).record(TOPOLOGY)
+
+    def at(self, epoch: int, event: str) -> datetime | None:
+        """When something last happened to an epoch."""
+        found = [e.at for e in self.record().events if e.epoch == epoch and e.event == event]
+        return found[-1] if found else None
+
+    def paths(self, epoch: int) -> EpochPaths:
+        """Where an epoch is."""
+        return EpochPaths(lake=self.config.lake, topology=TOPOLOGY, epoch=epoch)
+
+    def state(self, epoch: int) -> LedgerState:
+        """What an epoch's ledger says."""
+        return Ledger(self.paths(epoch).ledger).state()
+
+    def rows(self, epoch: int) -> list[LedgerRow]:
+        """All rows of an epoch's ledger."""
+        return Ledger(self.paths(epoch).ledger).rows()
+
+    @contextmanager
+    def session(self, name: str) -> Iterator[SparkSession]:
+        """A session of this process with a driver's settings."""
+        from kappa.runtime.session import build_session
+
+        made = build_session(self.config, name)
+        try:
+            yield made
+        finally:
+            made.stop()
+
+    @contextmanager
+    def driver(self, epoch: int, session: Any) -> Iterator[threading.Thread]:
+        """An epoch's driver in a thread of this process, on a session of ours; stopped at the end."""
+        made = Driver(self.config, TOPOLOGY, epoch, session=session)
+        thread = threading.Thread(target=made.run, name=f"driver-{epoch}", daemon=True)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            made.stop("benchmark")
+            thread.join(DEADLINE_SECONDS)
+
+
+@contextmanager
+def site(folder: Path, scale: Scale) -> Iterator[Site]:
+    """A site that is ended, with its drivers and broker, whatever happens."""
+    topologies = folder / "home" / "topologies"
+    topologies.mkdir(parents=True)
+    with KafkaProcess.start(folder / "kafka", heap="1g") as broker:
+        given = {name: value for name, value in os.environ.items() if name in ("KAPPA_SPARK_MASTER", "KAPPA_SPARK_CONF", "KAPPA_CACHE")}
+        config = Config.from_env(
+            {**given, "KAPPA_HOME": str(folder / "home"), "KAPPA_TOPOLOGIES": str(topologies), "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+        )
+        try:
+            yield Site(config=config, scale=scale)
+        finally:
+            drivers.end_local(config)
+
+
+def now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+def say(text: str) -> None:
+    """Tell how far it is."""
+    print(f"   {time.strftime('%H:%M:%S')}  {text}", flush=True)

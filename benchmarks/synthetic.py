@@ -1,0 +1,62 @@
+"""An epoch whose table has as many keys as wanted, without the history that would lead to them.
+
+The epoch is planned by the product. Then, instead of its driver, this claims its ledger, creates its tables, writes the
+rows in one Delta commit as slice 0, and lets the product seed it as empty: commit 0 then names the Delta version that
+holds the rows. The driver that comes next finds a seeded epoch, goes live, and writes the whole state to the changelog.
+The keys are customers as the generator makes them, so that invoices hit them.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
+from kappa import changelog, registry
+from kappa.invoices import Invoices
+from kappa.replay.plan import ReplayPlan
+from kappa.runtime import tables
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, Event
+from kappa.runtime.ledger import Ledger
+from kappa.seeding import SeedSource, seed
+from kappa.slices import EpochRun, create_tables
+
+FIRST_CARD = 2_000_000_000
+WRITER = "benchmark:seed"
+
+
+def seeded(site: Site, keys: int) -> int:
+    """Plan an epoch and seed it with so many keys; the epoch. Its driver is not running."""
+    import pyarrow as pa
+
+    unlaunched = site.without_launcher()
+    epoch = unlaunched.replay()
+    plan = ReplayPlan.from_json(site.record().epoch(epoch).planned.detail["plan"])
+    topology, paths, ledger = registry.load(site.config.topologies, TOPOLOGY), site.paths(epoch), Ledger(site.paths(epoch).ledger)
+    ledger.create()
+    ledger.claim(WRITER, plan.code, ledger.state())
+    with Broker(site.config.bootstrap_servers) as broker:
+        broker.set_group_offsets(paths.name, plan.start)
+        changelog.create_topics(broker, topology, paths, len(plan.start))
+        _event(site, epoch, "rewound")
+        create_tables(topology, paths)
+        cards = pa.array([str(FIRST_CARD + number) for number in range(keys)])
+        points = pa.array([Decimal("1.0000")], pa.decimal128(18, 4)).take(pa.array([0] * keys))
+        tables.append(paths.table(TABLE), pa.table({"CustomerCardNo": cards, "TotalLoyaltyPoints": points}), 0)
+        run = EpochRun(
+            topology=topology, paths=paths, writer=WRITER, code=plan.code, ledger=ledger, session=None, broker=broker,  # type: ignore[arg-type]
+            bootstrap_servers=site.config.bootstrap_servers, topic_ids=dict(plan.topic_ids),
+        )  # fmt: skip
+        seed(run, SeedSource(kind="empty"), plan.start)
+        _event(site, epoch, "seeded")
+    say(f"an epoch with {keys:,} keys is seeded")
+    return epoch
+
+
+def _event(site: Site, epoch: int, event: str) -> None:
+    Epochs(site.config.lake).append(lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")])
+
+
+def invoices(keys: int) -> Invoices:
+    """Invoices of that many customers, any of them as likely as another."""
+    return Invoices(customers=keys)

@@ -1,0 +1,67 @@
+"""The append-only log: numbers without gaps, compare-and-set, cheap at both ends."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kappa.errors import ConflictError, LedgerError
+from kappa.runtime.append_log import AppendLog
+
+SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AppendLog:
+    made = AppendLog(str(tmp_path / "log"), SCHEMA)
+    made.create()
+    return made
+
+
+def test_rows_are_numbered_from_one_and_given_once(log: AppendLog) -> None:
+    assert log.refresh() == []
+    log.append([{"word": "a"}, {"word": "b"}])
+    assert log.refresh() == [{"n": 1, "word": "a"}, {"n": 2, "word": "b"}]
+    log.append([{"word": "c"}])
+    assert log.refresh() == [{"n": 3, "word": "c"}]
+    assert log.refresh() == []
+
+
+def test_an_append_that_rests_on_an_older_past_is_refused_and_writes_nothing(log: AppendLog) -> None:
+    other = AppendLog(log.path, SCHEMA)
+    log.refresh()
+    other.refresh()
+    log.append([{"word": "first"}])
+    with pytest.raises(ConflictError):
+        other.append([{"word": "second"}])
+    assert [row["word"] for row in other.refresh()] == ["first"]
+    other.append([{"word": "second"}])
+    assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == ["first", "second"]
+
+
+def test_merging_small_files_repeats_and_loses_no_row(log: AppendLog) -> None:
+    reader = AppendLog(log.path, SCHEMA)
+    seen = []
+    for number in range(1, 151):
+        log.refresh()
+        log.append([{"word": str(number)}])
+        if number % 7 == 0:
+            seen += reader.refresh()
+    seen += reader.refresh()
+    assert [row["n"] for row in seen] == list(range(1, 151))
+    assert len(list((Path(log.path)).glob("*.parquet"))) > 64
+    assert [row["n"] for row in AppendLog(log.path, SCHEMA).refresh()] == list(range(1, 151))
+    assert [row["n"] for row in log.newest_first()] == list(range(150, 0, -1))
+
+
+def test_a_log_that_was_removed_is_never_written_again(log: AppendLog) -> None:
+    log.refresh()
+    log.append([{"word": "a"}])
+    log.refresh()
+    shutil.rmtree(log.path)
+    with pytest.raises(LedgerError):
+        log.append([{"word": "b"}])
+    assert not Path(log.path).exists() or not list(Path(log.path).glob("*.parquet"))

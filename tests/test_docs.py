@@ -1,0 +1,312 @@
+"""README and docs, held against the product: snippets run, commands parse, links resolve, and nothing is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+import typer.core
+import typer.main
+
+from kappa.cli import app
+from kappa.config import PREFIX, Config
+
+ROOT = Path(__file__).resolve().parents[1]
+#: In the order in which their snippets run: the runbook goes on where the README's tour ends.
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "docs" / "concepts.md",
+    ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "configuration.md",
+    ROOT / "docs" / "writing-a-topology.md",
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+)
+RULES = [ROOT / "include" / "kappa" / "replay" / name for name in ("log_rules.py", "request_rules.py")]
+
+_SNIPPET_SECONDS = 240
+_FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_SEPARATORS = {";", "|", "||", "&&", "&", "until", "do", "while", "if", "then", "!"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fence:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    tag: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def fences(page: Path) -> list[Fence]:
+    content = page.read_text()
+    found = []
+    for match in _FENCE.finditer(content):
+        language, _, tag = match["info"].partition(" ")
+        found.append(Fence(page=page, line=content.count("\n", 0, match.start()) + 1, language=language, tag=tag.strip(), text=match["text"]))
+    return found
+
+
+def prose(page: Path) -> str:
+    """A page without its fences."""
+    return _FENCE.sub("", page.read_text())
+
+
+def every_fence() -> list[Fence]:
+    return [fence for page in PAGES for fence in fences(page)]
+
+
+@pytest.mark.parametrize("fence", [f for f in every_fence() if f.language in ("sh", "python")], ids=str)
+def test_a_snippet_runs_or_says_why_not(fence: Fence) -> None:
+    assert fence.tag == "run" or re.fullmatch(r"unrun: .{10,}", fence.tag), f"{fence}: tag it 'run' or 'unrun: <reason>'"
+
+
+def test_every_page_of_docs_is_looked_at() -> None:
+    assert set(ROOT.joinpath("docs").rglob("*.md")) <= set(PAGES)
+    assert not [f for f in every_fence() if f.language not in ("sh", "python", "text")]
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The ``kappa`` commands of a shell text, as words without redirections."""
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if word in _SEPARATORS:
+                if "kappa" in words:
+                    yield words[words.index("kappa") + 1 :]
+                words = []
+            else:
+                words.append(word)
+
+
+def inline_commands(page: Path) -> list[list[str]]:
+    """The ``kappa`` commands in back-quotes; ``<topology>`` and the like stand for a word."""
+    return [
+        ["1" if word in ("<epoch>", "7") else word for word in shlex.split(command)]
+        for command in re.findall(r"`kappa ([^`]+)`", prose(page))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_kappa_command_of_a_page_has_these_options(page: Path) -> None:
+    shown = [(words, True) for fence in fences(page) if fence.language == "sh" for words in command_lines(fence.text)]
+    named = [(words, False) for words in inline_commands(page)]
+    complaints = [complaint(words, is_whole=is_whole) for words, is_whole in [*shown, *named]]
+    assert not [found for found in complaints if found]
+
+
+def complaint(words: list[str], *, is_whole: bool) -> str | None:
+    """What the command line has against a command; of one that a sentence names, arguments may be left out."""
+    group = command_group()
+    command = group.get_command(typer.Context(group), words[0])
+    if command is None:
+        return None if words == ["--help"] else f"kappa {words[0]}: no such command"
+    try:
+        command.parse_args(typer.Context(command, info_name=words[0]), words[1:])
+    except Exception as error:  # typer has a copy of click inside, whose errors it does not export
+        if is_whole or type(error).__name__ != "MissingParameter":
+            return f"kappa {shlex.join(words)}: {error!r} {error}"
+    return None
+
+
+def command_group() -> typer.core.TyperGroup:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return group
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_or_heading_resolves(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:include|tests|docs|dags|jobs|scripts|benchmarks|docker)/[\w./-]+)`", prose(page))
+    made_by_use = {"benchmarks/results/"}
+    assert not [name for name in named if name not in made_by_use and not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    topology = {"kappa.slice"}  # an application id, no module
+    wrong = []
+    for name in set(re.findall(r"`(kappa(?:_airflow)?\.[a-z_.]+)(?:\.[A-Z]\w*)?(?:\.\w+)?`", prose(page))) - topology:
+        parts = name.split(".")
+        places = [ROOT.joinpath("include", *parts[:size]) for size in range(len(parts), 0, -1)]
+        module = next((place for place in places if place.with_suffix(".py").is_file() or place.is_dir()), None)
+        last = parts[-1]
+        is_there = module is not None and (module.name == last or re.search(rf"\b{last}\b", module.with_suffix(".py").read_text()))
+        if not is_there:
+            wrong.append(name)
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = "\n".join(f.text for f in fences(page) if f.language == "sh")
+    named = set(re.findall(r"`make ([a-z-]+)", prose(page))) | set(re.findall(r"^make ([a-z-]+)", shown, re.MULTILINE))
+    assert named <= targets
+
+
+def settings() -> set[str]:
+    return {PREFIX + field.name.upper() for field in dataclasses.fields(Config)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_setting_that_a_page_names_is_there(page: Path) -> None:
+    wrong_on_purpose = {"KAPPA_SLICE_RECORD"}
+    read_elsewhere = {"KAPPA_CRASH_AFTER"}
+    named = set(re.findall(r"\bKAPPA_[A-Z_]*[A-Z]\b", page.read_text()))
+    assert named - wrong_on_purpose - read_elsewhere <= settings()
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `(KAPPA_\w+)` \| ([^|]+) \|", (ROOT / "docs" / "configuration.md").read_text(), re.MULTILINE))
+    assert set(rows) == settings()
+    for field in dataclasses.fields(Config):
+        if isinstance(field.default, str | int | float):
+            assert rows[PREFIX + field.name.upper()] == f"`{field.default}`"
+
+
+def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
+    declared = {code: kind for file in RULES for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())}
+    page = (ROOT / "docs" / "operations.md").read_text()
+    documented = dict(re.findall(r"^\| `([a-z-]+)` \| (refuse|warn)s", page, re.MULTILINE))
+    assert documented == declared
+
+
+def test_every_finding_that_may_be_allowed_says_so() -> None:
+    from kappa.replay.request import ALLOWABLE
+
+    page = (ROOT / "docs" / "operations.md").read_text()
+    refusals = set(re.findall(r"^\| `([a-z-]+)` \| refuses, may be allowed", page, re.MULTILINE))
+    warnings = set(re.findall(r"^\| `([a-z-]+)` \| warns", page, re.MULTILINE))
+    assert refusals == ALLOWABLE - warnings
+
+
+def test_every_command_is_in_the_changelog_and_no_other() -> None:
+    commands = set(command_group().commands)
+    entry = re.search(r"\*\*Command line\*\*: (.*?)\.\n", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL)
+    assert entry is not None
+    assert set(re.findall(r"`([a-z]+)`", entry[1])) == commands
+
+
+def shape(line: str) -> str:
+    """A line without what changes from run to run: numbers, hashes, times, widths and folders."""
+    line = re.sub(r"(?:\.\.\.|/)\S*/(lake|kappa)\b", r"<folder>/\1", line)
+    line = re.sub(r"\b[0-9a-f]{12,}\b", "#", line)
+    return re.sub(r"[\d#][\d#,.:]*", "#", re.sub(r"\s+", " ", line.strip()))
+
+
+class World:
+    """A folder like a checkout after `make bootstrap`, with a home of its own; ended without a trace."""
+
+    def __init__(self, folder: Path) -> None:
+        from kappa.embedded.kafka import free_port
+
+        self.folder = folder
+        for name in ("include", "jobs", "dags", "docs", "Makefile"):
+            (folder / name).symlink_to(ROOT / name)
+        binaries = folder / ".venv" / "bin"
+        binaries.mkdir(parents=True)
+        for name, arguments in (("kappa", " -m kappa"), ("python", "")):
+            (binaries / name).write_text(f'#!/bin/sh\nexec {sys.executable}{arguments} "$@"\n')
+            (binaries / name).chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAPPA_", "AIRFLOW"))}
+        self.environ = {
+            **kept, "PYTHONPATH": str(ROOT / "include"), "LOGNAME": "ada", "COLUMNS": "1000",
+            # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
+            "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
+            "KAPPA_TRIGGER_SECONDS": "0.5", "KAPPA_CACHE": str(Config.from_env({}).cache),
+        }  # fmt: skip
+
+    def run(self, fence: Fence) -> str:
+        """Run a snippet; what it printed. What a shell snippet exports holds for those behind it."""
+        exports = self.folder / ".exports"
+        if fence.language == "python":
+            command = [sys.executable, "-c", fence.text]
+        else:
+            command = ["bash", "-euo", "pipefail", "-c", f"{fence.text}\nenv -0 > {shlex.quote(str(exports))}"]
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=_SNIPPET_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            raise AssertionError(f"{fence} did not end within {_SNIPPET_SECONDS} s:\n{output}\n{self.driver_logs()}") from None
+        print(f"── {fence}\n{output}", end="")
+        assert process.returncode == 0, f"{fence} ended with {process.returncode}:\n{output}\n{self.driver_logs()}"
+        if fence.language == "sh":
+            self.environ = dict(item.split("=", 1) for item in exports.read_text().split("\0") if "=" in item)
+        return output
+
+    def driver_logs(self) -> str:
+        """The last lines of each driver's log."""
+        return "\n".join(f"{log}:\n{''.join(log.read_text().splitlines(keepends=True)[-8:])}" for log in self.folder.rglob("*.e[0-9]*.log"))
+
+    def close(self) -> None:
+        """End what runs, also what a snippet that failed left."""
+        home = self.environ.get("KAPPA_HOME")
+        if home and Path(home).is_dir():
+            from kappa import drivers
+            from kappa.embedded import supervisor
+
+            config = Config.from_env({name: value for name, value in self.environ.items() if name.startswith(PREFIX)})
+            drivers.end_local(config)
+            supervisor.down(config)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1200)
+def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    try:
+        for page in PAGES:
+            found = fences(page)
+            for fence, behind in zip(found, [*found[1:], None], strict=True):
+                if fence.tag != "run":
+                    continue
+                printed = world.run(fence)
+                if behind is not None and behind.language == "text":
+                    real = {shape(line) for line in printed.splitlines()}
+                    missing = [line for line in behind.text.splitlines() if line.strip() and shape(line) not in real]
+                    assert not missing, f"{behind} shows what was not printed:\n" + "\n".join(missing) + f"\nprinted:\n{printed}"
+    finally:
+        world.close()
