@@ -35,13 +35,20 @@ def main() -> int:
     """Run the chosen parts; 1 when one of them broke."""
     epilog = "\n".join(f"  {name}  {title}" for name, (title, _) in PARTS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, epilog=f"parts:\n{epilog}", formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=f"parts:\n{epilog}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e; all when left out")
+    parser.add_argument(
+        "parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e; all when left out"
+    )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long b and d look at a steady stream")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="folder of the JSON file")
+    parser.add_argument(
+        "--results", type=Path, default=Path(__file__).parent / "results", help="folder of the JSON file"
+    )
     parser.add_argument("--folder", type=Path, help="where the temporary folders are made")
     chosen = parser.parse_args()
     scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, full=FULL)
@@ -49,7 +56,9 @@ def main() -> int:
     for name in chosen.parts or list(PARTS):
         title, measure = PARTS[name]
         print(f"── {name}  {title}", flush=True)
-        with tempfile.TemporaryDirectory(prefix=f"kappa-bench-{name}-", dir=chosen.folder, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f"kappa-bench-{name}-", dir=chosen.folder, ignore_cleanup_errors=True
+        ) as folder:
             try:
                 with site(Path(folder), scale) as place:
                     found = measure(place)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from benchmarks.feed import feed
 from benchmarks.result import Figure
@@ -35,7 +36,11 @@ def measure(site: Site) -> list[Figure]:
         say("version 1 is live")
         site.deploy(2)
         second = site.replay()
-        site.until(lambda: site.record().epoch(second).stage is Stage.VERIFIED and site.state(second).baseline_seq is not None, "the candidate is verified", second)
+        site.until(
+            lambda: site.record().epoch(second).stage is Stage.VERIFIED and site.state(second).baseline_seq is not None,
+            "the candidate is verified",
+            second,
+        )
         time.sleep(SETTLE_SECONDS + window.total_seconds())
         beside = (now() - window, now())
         say("version 2 follows; handing over")
@@ -46,7 +51,9 @@ def measure(site: Site) -> list[Figure]:
     assert asked is not None and moved is not None
     times = sent_times(site)
     around = (moved - window / 2, moved + window / 2)
-    gaps = {name: largest_gap(times, *span) for name, span in (("alone", alone), ("beside", beside), ("around", around))}
+    gaps = {
+        name: largest_gap(times, *span) for name, span in (("alone", alone), ("beside", beside), ("around", around))
+    }
     say(f"pointer moved {(moved - asked).total_seconds():.2f} s after it was asked for; largest gaps {gaps}")
     site.stop(second)
     assert site.record().epoch(first).stage is Stage.RETIRED
@@ -72,8 +79,7 @@ def sent_times(site: Site) -> list[float]:
 
 
 def largest_gap(times: Sequence[float], start: datetime, end: datetime) -> float:
-    """The longest time without a record between two times, in seconds; their own distance when there is none."""
+    """The longest time without a record between two times, in seconds, the ends of that span included."""
     span = (start.timestamp(), end.timestamp())
     inside = [span[0], *(at for at in times if span[0] <= at <= span[1]), span[1]]
-    # The last record before the window and the first one after it may lie far away: only gaps that touch it count.
-    return max(later - earlier for earlier, later in zip(inside, inside[1:], strict=False))
+    return max(later - earlier for earlier, later in pairwise(inside))

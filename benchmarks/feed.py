@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Producer
@@ -24,7 +25,9 @@ class Feed:
 
     def __init__(self, bootstrap_servers: str, rate: float, *, first: int) -> None:
         self.produced: dict[int, dict[int, float]] = {}
-        self._producer = Producer({**producer_settings(bootstrap_servers), "delivery.report.only.error": False, "linger.ms": 1})
+        self._producer = Producer(
+            {**producer_settings(bootstrap_servers), "delivery.report.only.error": False, "linger.ms": 1}
+        )
         self._rate = rate
         self._first = first
         self._stopping = threading.Event()
@@ -40,10 +43,11 @@ class Feed:
                 self._producer.poll(0)
                 time.sleep(ahead)
             at = time.time()
-            self._producer.produce(SOURCE, value, key, timestamp=int(at * 1000), on_delivery=lambda error, message, at=at: self._delivered(error, message, at))
+            delivered = partial(self._delivered, at)
+            self._producer.produce(SOURCE, value, key, timestamp=int(at * 1000), on_delivery=delivered)
         self._producer.flush(30)
 
-    def _delivered(self, error: Any, message: Any, at: float) -> None:
+    def _delivered(self, at: float, error: Any, message: Any) -> None:
         if error is None:
             self.produced.setdefault(message.partition(), {})[message.offset()] = at
 

@@ -35,12 +35,25 @@ def measure(site: Site) -> list[Figure]:
     site.generate(min(HISTORY, site.scale.records))
     bare = np.array(_bare(site))
     ours = np.array(_kappa(site))
-    detail = {"rate": site.scale.rate, "trigger_seconds": site.config.trigger_seconds, "records": {"bare": len(bare), "kappa": len(ours)}}
+    detail = {
+        "rate": site.scale.rate,
+        "trigger_seconds": site.config.trigger_seconds,
+        "records": {"bare": len(bare), "kappa": len(ours)},
+    }
     figures = []
     for share in (50, 95):
         mine, least = float(np.percentile(ours, share)), float(np.percentile(bare, share))
         wanted = "<= 1.5" if share == 50 else ""
-        figures.append(Figure(part="b", name=f"live latency p{share} over the bare append", value=mine / least, unit="x", wanted=wanted, detail=detail))
+        figures.append(
+            Figure(
+                part="b",
+                name=f"live latency p{share} over the bare append",
+                value=mine / least,
+                unit="x",
+                wanted=wanted,
+                detail=detail,
+            )
+        )
         figures.append(Figure(part="b", name=f"live latency p{share}", value=mine, unit="s"))
         figures.append(Figure(part="b", name=f"bare append p{share}", value=least, unit="s"))
     return figures
@@ -79,7 +92,11 @@ def _new_versions(table: Path) -> Iterator[list[tuple[int, int, int]]]:
         files = []
         while (entry := table / "_delta_log" / f"{version + 1:020}.json").exists():
             version += 1
-            files += [table / action["add"]["path"] for action in map(json.loads, entry.read_text().splitlines()) if "add" in action]
+            files += [
+                table / action["add"]["path"]
+                for action in map(json.loads, entry.read_text().splitlines())
+                if "add" in action
+            ]
         for file in files:
             rows = pq.read_table(file, columns=["partition", "offset"])
             ends = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()

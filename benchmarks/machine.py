@@ -12,10 +12,9 @@ from typing import Any
 
 import psutil
 
-from kappa.embedded.jars import find_java, java_release
+from kappa.embedded.jars import KAFKA_VERSION, find_java, java_release
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "confluent-kafka", "pyarrow", "numpy")
-KAFKA = "4.2.0"
 
 
 def description() -> dict[str, Any]:
@@ -25,7 +24,7 @@ def description() -> dict[str, Any]:
         **{name: version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "java": str(java_release(find_java())),
-        "kafka": KAFKA,
+        "kafka": KAFKA_VERSION,
     }
     processor = _processor()
     return {
@@ -49,5 +48,11 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    run = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return run.stdout.strip() or None

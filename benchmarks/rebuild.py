@@ -45,8 +45,20 @@ def measure(site: Site) -> list[Figure]:
     _check(site, expected)
     say(f"{expected:,} keys folded in {fold:.1f} s; whole process {seconds:.1f} s")
     return [
-        Figure(part="c", name="rebuild from changelog, fold on a started session", value=expected / fold, unit="keys/s", detail={"keys": expected}),
-        Figure(part="c", name="rebuild, request to live again, whole process", value=seconds, unit="s", detail={"keys": expected}),
+        Figure(
+            part="c",
+            name="rebuild from changelog, fold on a started session",
+            value=expected / fold,
+            unit="keys/s",
+            detail={"keys": expected},
+        ),
+        Figure(
+            part="c",
+            name="rebuild, request to live again, whole process",
+            value=seconds,
+            unit="s",
+            detail={"keys": expected},
+        ),
     ]
 
 

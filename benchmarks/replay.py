@@ -95,7 +95,9 @@ def floor_rate(session: SparkSession, bootstrap_servers: str, source: Source, co
     return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - begun)
 
 
-def read_and_parse(session: SparkSession, bootstrap_servers: str, source: Source, ranges: Sequence[OffsetRange]) -> None:
+def read_and_parse(
+    session: SparkSession, bootstrap_servers: str, source: Source, ranges: Sequence[OffsetRange]
+) -> None:
     """The least that any work on these records does."""
     from pyspark.sql import functions as F
 

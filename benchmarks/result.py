@@ -43,13 +43,22 @@ def render(figures: Sequence[Figure]) -> list[str]:
     """A table."""
     rows = [("part", "what", "measured", "wanted", "")]
     rows += [
-        (f.part, f.name, f"{_number(f.value)} {f.unit}", f.wanted, {None: "", True: "met", False: "MISSED"}[f.is_met]) for f in figures
+        (f.part, f.name, f"{_number(f.value)} {f.unit}", f.wanted, {None: "", True: "met", False: "MISSED"}[f.is_met])
+        for f in figures
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def write(folder: Path, machine: Mapping[str, Any], scale: Any, figures: Sequence[Figure], broken: Sequence[str], *, seconds: float) -> Path:
+def write(
+    folder: Path,
+    machine: Mapping[str, Any],
+    scale: Any,
+    figures: Sequence[Figure],
+    broken: Sequence[str],
+    *,
+    seconds: float,
+) -> Path:
     """Write a run to a file named by its time; the file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"

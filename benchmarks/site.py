@@ -94,20 +94,32 @@ class Site:
     def replay(self, *, slice_records: int | None = None) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
         size = slice_records or self.config.slice_records
-        request = ReplayRequest(topology=TOPOLOGY, start=ToEarliest(), slice_records=size, **ACTOR)
+        request = ReplayRequest(
+            topology=TOPOLOGY, start=ToEarliest(), slice_records=size, actor=ACTOR["actor"], reason=ACTOR["reason"]
+        )
         return control.replay(self.config, control.plan(self.config, request), **ACTOR)
 
     def without_launcher(self) -> Site:
         """The same, but nobody starts driver processes: the benchmark runs the driver within its own."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, launcher="elsewhere"))
 
+    def with_lake(self, name: str) -> Site:
+        """The same with another, empty lake."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, lake=str(self.config.home / name)))
+
     def settle(self, epoch: int) -> None:
         """Wait until an epoch has committed all that is in the topic now."""
         with Broker(self.config.bootstrap_servers) as broker:
             end = broker.stable_offsets([SOURCE])
-        self.until(lambda: (state := self.state(epoch)).commits and state.position.dominates(end), f"epoch {epoch} has read everything", epoch)
+        self.until(
+            lambda: (state := self.state(epoch)).commits and state.position.dominates(end),
+            f"epoch {epoch} has read everything",
+            epoch,
+        )
 
-    def until(self, condition: Callable[[], T], what: str, epoch: int | None = None, *, seconds: float = DEADLINE_SECONDS) -> T:
+    def until(
+        self, condition: Callable[[], T], what: str, epoch: int | None = None, *, seconds: float = DEADLINE_SECONDS
+    ) -> T:
         """Wait for a condition.
 
         Raises:
@@ -181,14 +193,24 @@ def site(folder: Path, scale: Scale) -> Iterator[Site]:
     topologies = folder / "home" / "topologies"
     topologies.mkdir(parents=True)
     with KafkaProcess.start(folder / "kafka", heap="1g") as broker:
-        given = {name: value for name, value in os.environ.items() if name in ("KAPPA_SPARK_MASTER", "KAPPA_SPARK_CONF", "KAPPA_CACHE")}
+        given = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("KAPPA_SPARK_MASTER", "KAPPA_SPARK_CONF", "KAPPA_CACHE")
+        }
         config = Config.from_env(
-            {**given, "KAPPA_HOME": str(folder / "home"), "KAPPA_TOPOLOGIES": str(topologies), "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+            {
+                **given,
+                "KAPPA_HOME": str(folder / "home"),
+                "KAPPA_TOPOLOGIES": str(topologies),
+                "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            }
         )
         try:
             yield Site(config=config, scale=scale)
         finally:
-            drivers.end_local(config)
+            for log in folder.joinpath("home").glob("*/_kappa/epochs"):
+                drivers.end_local(dataclasses.replace(config, lake=str(log.parents[1])))
 
 
 def now() -> datetime:

@@ -32,7 +32,11 @@ def seeded(site: Site, keys: int) -> int:
     unlaunched = site.without_launcher()
     epoch = unlaunched.replay()
     plan = ReplayPlan.from_json(site.record().epoch(epoch).planned.detail["plan"])
-    topology, paths, ledger = registry.load(site.config.topologies, TOPOLOGY), site.paths(epoch), Ledger(site.paths(epoch).ledger)
+    topology, paths, ledger = (
+        registry.load(site.config.topologies, TOPOLOGY),
+        site.paths(epoch),
+        Ledger(site.paths(epoch).ledger),
+    )
     ledger.create()
     ledger.claim(WRITER, plan.code, ledger.state())
     with Broker(site.config.bootstrap_servers) as broker:
@@ -54,7 +58,9 @@ def seeded(site: Site, keys: int) -> int:
 
 
 def _event(site: Site, epoch: int, event: str) -> None:
-    Epochs(site.config.lake).append(lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")])
+    Epochs(site.config.lake).append(
+        lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")]
+    )
 
 
 def invoices(keys: int) -> Invoices:

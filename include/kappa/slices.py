@@ -24,6 +24,7 @@ from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
 from kappa.parsing import parse
+from kappa.parsing.small import parse_rows
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
@@ -341,7 +342,10 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     if run.sender is None:
         raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
-    run.sender.send(_records(run, plan, effects), ranges_end(plan.ranges))
+    run.sender.begin()
+    run.sender.extend(_records(run, plan, effects))
+    crash_point("send.open", plan.seq)
+    run.sender.commit(ranges_end(plan.ranges))
     run.marker_seq = plan.seq
     crash_point("send", plan.seq)
 
@@ -482,15 +486,15 @@ class _Reading:
         if self._raw is not None and len(sources) > 1:
             self._held.append(self._raw.persist())
         for source in sources:
-            parsed = self._parsed(source)
-            self.records[source.topic] = self._small(source, parsed) if self.is_small else self._large(source, parsed)
+            self.records[source.topic] = self._small(source) if self.is_small else self._large(source)
         return self
 
     def __exit__(self, *_: object) -> None:
         for frame in self._held:
             frame.unpersist()
 
-    def _parsed(self, source: Source) -> DataFrame:
+    def _read(self, source: Source) -> DataFrame:
+        """The records, counted by Spark as they are read."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -500,28 +504,28 @@ class _Reading:
             raw = self._raw.where(F.col("topic") == source.topic)
         observation = Observation()
         self._observations.append(observation)
-        return parse(raw.observe(observation, F.count(F.lit(1)).alias("rows_read")), source, self._carried.get(source.topic, {}))
+        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"))
 
-    def _small(self, source: Source, parsed: DataFrame) -> DataFrame:
+    def _small(self, source: Source) -> DataFrame:
         import pyarrow.compute as pc
 
-        rows = parsed.toArrow()
+        rows = parse_rows(self._read(source), source, self._carried.get(source.topic, {}))
         self._tally(source, rows.group_by("_partition").aggregate([("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]))
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select([*(c.name for c in source.columns), *RECORD_COLUMNS])
-        return self._run.session.createDataFrame(good, schema=parsed.select(*good.column_names).schema)
+        return self._run.session.createDataFrame(good)
 
-    def _large(self, source: Source, parsed: DataFrame) -> DataFrame:
+    def _large(self, source: Source) -> DataFrame:
         from pyspark.sql import functions as F
 
-        held = parsed.persist()
+        held = parse(self._read(source), source, self._carried.get(source.topic, {})).persist()
         self._held.append(held)
         tally = held.groupBy("_partition").agg(
             F.count("_offset").alias("_offset_count"), F.count("_dead").alias("_dead_count"), F.max("_order_timestamp").alias("_order_timestamp_max")
         ).toArrow()  # fmt: skip
         self._tally(source, tally)
-        if sum(dead for *_, dead, _ in self._rows):
+        if sum(tally["_dead_count"].to_pylist()):
             self._dead.append(held.where("_dead IS NOT NULL").toArrow())
         return held.where("_dead IS NULL").drop("_dead", "_value")
 

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-import kappa
+import kappa.cli
 from kappa import changelog, control, serving, slices
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, StaleWriterError
 from kappa.driver import Driver
 from kappa.replay.offsets import joins, ranges_end
+from kappa.replay.stages import Stage
 from kappa.runtime import tables
 from kappa.runtime.epochs import Epochs, Event
 from lab import Lab, read_all
@@ -65,7 +67,7 @@ class TestLaw1OneCodePath:
         stream.settle(first)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "VERIFIED")
+        stream.await_stage(second, Stage.VERIFIED)
         report = control.diff(stream.config, stream.name, second)
         assert report.verdict == "same"
         assert stream.balances(second) == {"a": 9, "b": 2, "c": 4, "d": 6}
@@ -213,7 +215,7 @@ class TestLaw6AReplayTouchesNothingLive:
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "REPLAYED")
+        stream.await_stage(second, Stage.REPLAYED)
         assert stream.stop(second) == []
         assert listing() != before
         control.abort(stream.config, stream.name, second, actor="test", reason="test")
@@ -230,7 +232,7 @@ class TestLaw7OnePointer:
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "VERIFIED")
+        stream.await_stage(second, Stage.VERIFIED)
         assert stream.stop(second) == []
         driver = claimed(stream, second)
         stale_record = replace(stream.record(), live=99)
@@ -284,6 +286,70 @@ class TestLaw8AConsistentCut:
         assert after.rows("balances").num_rows == 4
 
 
+class TestLaw9APlanNeverClamps:
+    def test_a_time_after_the_last_record_is_refused_with_the_way_out(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+        stream.produce(ROWS)
+        live_epoch(stream)
+        said = refused(stream, capsys, monkeypatch, "--to-datetime", "2031-01-01T00:00:00Z")
+        assert "2031-01-01" in said and f"{stream.topic}[0]" in said
+
+    def test_a_start_below_the_low_watermark_is_refused_with_the_numbers(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+        stream.produce(ROWS, partition=1)
+        live_epoch(stream)
+        removed(stream, partition=1, before=3)
+        for start in (["--to-earliest"], ["--from-savepoint", "0"], ["--to-datetime", "2020-01-01T00:00:00Z"]):
+            said = refused(stream, capsys, monkeypatch, *start)
+            assert f"{stream.topic}[1]" in said and "3" in said and "--" in said
+
+    def test_a_recreated_topic_is_refused(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+        stream.produce(ROWS)
+        live_epoch(stream)
+        (old,) = stream.kafka.topic_ids([stream.topic]).values()
+        stream.kafka.delete_topics([stream.topic])
+        stream.kafka.create_topic(stream.topic, 2, {"retention.ms": "-1"})
+        stream.produce([*ROWS, *ROWS])
+        assert old in refused(stream, capsys, monkeypatch)
+
+    def test_code_that_does_not_import_is_refused(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+        stream.produce(ROWS)
+        live_epoch(stream)
+        file = stream.config.topologies / "balances.py"
+        file.write_text("import a_module_that_nobody_has\n" + file.read_text())
+        assert "a_module_that_nobody_has" in refused(stream, capsys, monkeypatch)
+
+
+def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
+    """Let the command line plan a replay that must be refused and change nothing; what it said."""
+    before = everything(stream)
+    for name, value in stream.config.to_env().items():
+        monkeypatch.setenv(name, value)
+    for arguments in (["plan"], ["replay", "--execute"]):
+        monkeypatch.setattr("sys.argv", ["kappa", arguments[0], stream.name, *start, *arguments[1:]])
+        with pytest.raises(SystemExit) as ended:
+            kappa.cli.main()
+        assert ended.value.code == 1
+    assert everything(stream) == before
+    captured = capsys.readouterr()
+    return str(captured.out + captured.err)
+
+
+def everything(stream: Lab) -> Any:
+    """All files of the lake with their content's size and time, and all that the broker has."""
+    files = {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in Path(stream.config.lake).rglob("*") if p.is_file()}
+    topics = stream.kafka.topics()
+    groups = {group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.")}
+    mine = [name for name in topics if stream.topic in name or stream.name in name]
+    return files, topics, groups, stream.kafka.low_watermarks(mine), stream.kafka.high_watermarks(mine), stream.kafka.topic_configs(mine)
+
+
+def removed(stream: Lab, *, partition: int, before: int) -> None:
+    """Let records be gone, as retention does."""
+    client = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
+    for answer in client.delete_records([TopicPartition(stream.topic, partition, before)]).values():
+        answer.result(30)
+    stream.wait(lambda: stream.kafka.low_watermarks([stream.topic]).get(stream.topic, partition) == before, "records are removed")
+
+
 class TestLaw10SideEffectsHappenOnce:
     def test_history_is_not_sent_again_and_each_offset_is_sent_by_one_epoch(self, stream: Lab) -> None:
         stream.produce(ROWS)
@@ -293,7 +359,7 @@ class TestLaw10SideEffectsHappenOnce:
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "VERIFIED")
+        stream.await_stage(second, Stage.VERIFIED)
         stream.wait(lambda: stream.ledger(second).state().baseline_seq is not None, "baseline")
         control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
         stream.await_live(second)
@@ -322,7 +388,7 @@ class TestLaw10SideEffectsHappenOnce:
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "VERIFIED")
+        stream.await_stage(second, Stage.VERIFIED)
         stream.wait(lambda: stream.ledger(second).state().baseline_seq is not None, "baseline")
         stream.stop(second)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
@@ -450,7 +516,7 @@ class TestAStuckEpoch:
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, "VERIFIED")
+        stream.await_stage(second, Stage.VERIFIED)
         control.cut_over(stream.config, stream.name, second, actor="test", reason="away")
         stream.await_live(second)
         stream.settle(second)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kappa.parsing.batches import LEFT, NOT_TEXT, TOMBSTONE, ordered, parsed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _CORRUPT = "_kappa_corrupt"
 NOT_UTF8 = "the value is not UTF-8"
+ABSENT = "{} is NOT NULL and absent"
 
 
 def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
@@ -51,24 +53,34 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     from pyspark.sql import functions as F
 
     before = {partition: time * 1000 for partition, time in running_max.items()}
-    records = raw.selectExpr(
-        "try_validate_utf8(CAST(key AS STRING)) AS _key",
-        *(["headers AS _headers"] if "headers" in raw.columns else []),
-        "topic AS _topic",
-        "partition AS _partition",
-        "offset AS _offset",
-        "timestamp AS _timestamp",
-        "value AS _value",
-    )
+    records = raw.select(*record_columns(raw))
     if source.format != "json":
         rows = _ordered(_plain(records, source.format), before)
-    elif in_arrow and (kind := _arrow_kind(source)) is not None:
-        rows = _typed(_parsed(records, source, kind, before), source, is_parsed=True)
+    elif in_arrow and (kind := arrow_kind(source)) is not None:
+        rows = typed(_parsed(records, source, kind, before), source, is_parsed=True)
     else:
-        rows = _ordered(_typed(records.withColumn("_state", _state()), source, is_parsed=False), before)
-    if "_headers" not in rows.columns:
-        rows = rows.withColumn("_headers", F.lit(None).cast(_HEADERS))
+        rows = _ordered(typed(records.withColumn("_state", _state()), source, is_parsed=False), before)
     return rows.select(*(F.col(f"`{column.name}`") for column in source.columns), *RECORD_COLUMNS, "_value", "_dead")
+
+
+def record_columns(raw: DataFrame) -> list[SparkColumn]:
+    """A Kafka source's columns under the names of :data:`~kappa.topology.RECORD_COLUMNS`, and ``_value``."""
+    from pyspark.sql import functions as F
+
+    return [
+        F.expr("try_validate_utf8(CAST(key AS STRING)) AS _key"),
+        (F.col("headers") if "headers" in raw.columns else F.lit(None).cast(_HEADERS)).alias("_headers"),
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_timestamp"),
+        F.col("value").alias("_value"),
+    ]
+
+
+def required(source: Source) -> tuple[str, ...]:
+    """Columns that a record must have."""
+    return tuple(column.name for column in source.columns if not column.nullable)
 
 
 def _plain(records: DataFrame, kind: str) -> DataFrame:
@@ -84,7 +96,7 @@ def _plain(records: DataFrame, kind: str) -> DataFrame:
     )
 
 
-def _typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
+def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
     """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it to do."""
     from pyspark.sql import functions as F
 
@@ -120,7 +132,7 @@ def _reason(is_left: SparkColumn, text: SparkColumn) -> SparkColumn:
 def _absent(name: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    return F.when(F.col(f"`{name}`").isNull(), f"{name} is NOT NULL and absent")
+    return F.when(F.col(f"`{name}`").isNull(), ABSENT.format(name))
 
 
 def _state() -> SparkColumn:
@@ -142,14 +154,16 @@ def _ordered(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
 def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
     from pyspark.sql.types import StructType
 
+    needed = required(source)
+
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return ordered(parsed(given, kind), before)
+        return ordered(parsed(given, kind, needed), before)
 
     columns = [*_fields(ddl_of(_nullable(source))), *records.schema, *_fields("_state TINYINT, _order_timestamp TIMESTAMP")]
     return records.mapInArrow(batches, StructType(columns))
 
 
-def _arrow_kind(source: Source) -> pa.StructType | None:
+def arrow_kind(source: Source) -> pa.StructType | None:
     """The source's columns as Arrow reads them; None when one has a type that only Spark reads."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -162,7 +176,10 @@ def _nullable(source: Source) -> list[Column]:
     return [replace(column, nullable=True) for column in source.columns]
 
 
+@lru_cache(maxsize=64)
 def _fields(ddl: str) -> StructType:
     from pyspark.sql.types import StructType
 
-    return StructType.fromDDL(ddl)
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found

@@ -3,7 +3,7 @@ can, parses the JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -77,18 +77,20 @@ def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Ite
         yield batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
 
 
-def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType) -> Iterator[pa.RecordBatch]:
+def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The batches with the columns of ``kind`` in front and ``_state`` behind; ``_value`` is kept only where it is still needed.
 
     Args:
         batches: with the column ``_value``.
         kind: the columns to parse.
+        required: columns without which a record is a dead letter: its value is kept.
     """
     is_worth_it = True
     for batch in batches:
         rows, state = _rows(batch["_value"], kind, is_worth_it)
         is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
-        is_needed = pa.array((state == LEFT) | (state == NOT_TEXT))
+        lacks = [rows.field(name).is_null().to_numpy(zero_copy_only=False) for name in required]
+        is_needed = pa.array((state == LEFT) | (state == NOT_TEXT) | np.logical_or.reduce([state < 0, *lacks]))
         kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
         others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
         yield pa.RecordBatch.from_arrays(

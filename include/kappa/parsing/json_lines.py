@@ -36,7 +36,7 @@ def is_exact(kind: pa.DataType) -> bool:
         return all(is_exact(field.type) for field in kind)
     if pa.types.is_list(kind):
         return is_exact(kind.value_type)
-    return (
+    return bool(
         pa.types.is_string(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_signed_integer(kind)

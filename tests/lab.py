@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from kappa import control
 from kappa.config import Config
 from kappa.driver import Driver
 from kappa.lake import EpochPaths
 from kappa.replay.request import ReplayRequest, Start, ToEarliest
+from kappa.replay.stages import STAGES, Stage
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs
 from kappa.runtime.ledger import Ledger
@@ -26,7 +27,7 @@ from kappa.runtime.ledger import Ledger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE_SECONDS = 180.0
+DEADLINE_SECONDS = 300.0
 
 TOPOLOGY = '''
 """Running balances, version {version}: each amount counts {factor} times."""
@@ -144,9 +145,10 @@ class Lab:
 
         self.wait(is_done, f"epoch {epoch} reads everything")
 
-    def await_stage(self, epoch: int, stage: str) -> None:
-        """Wait until an epoch reached a stage."""
-        self.wait(lambda: self.record().epoch(epoch).stage == stage, f"epoch {epoch} is {stage}")
+    def await_stage(self, epoch: int, stage: Stage) -> None:
+        """Wait until an epoch reached a stage; it may be past it."""
+        reached = STAGES[STAGES.index(stage) :]
+        self.wait(lambda: self.record().epoch(epoch).stage in reached, f"epoch {epoch} is {stage}")
 
     def await_live(self, epoch: int) -> None:
         """Wait until an epoch is live and sends."""
@@ -166,7 +168,11 @@ class Lab:
 
     def sent(self) -> list[tuple[str, int]]:
         """What an independent consumer reads of the output topic, committed records only."""
-        return [(row["id"], row["counted"]) for row in map(orjson.loads, read_all(self.config.bootstrap_servers, f"{self.topic}.moves"))]
+        return [(row["id"], row["counted"]) for row in map(orjson.loads, self.sent_values())]
+
+    def sent_values(self) -> Iterator[bytes]:
+        """Values of the output topic, as an independent consumer reads them."""
+        return read_all(self.config.bootstrap_servers, f"{self.topic}.moves")
 
     def balances(self, epoch: int | None = None) -> dict[str, int]:
         """The served table."""
@@ -177,7 +183,14 @@ class Lab:
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
     """Values of all committed records of a topic, by a plain consumer."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False})
+    for message in read_messages(bootstrap_servers, topic):
+        if message.value() is not None:
+            yield message.value()
+
+
+def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
+    """All committed records of a topic, by a plain consumer."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
     found = consumer.list_topics(topic, timeout=10).topics[topic]
     if found.error is not None:
         consumer.close()
@@ -189,8 +202,8 @@ def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
         assert message is not None, f"{topic} did not end"
         if message.error():
             left.discard(message.partition())
-        elif message.value() is not None:
-            yield message.value()
+        else:
+            yield message
     consumer.close()
 
 

@@ -1,0 +1,106 @@
+"""Real drivers, killed and frozen in mid-work; what they leave is held against the raw topic by plain Python.
+
+The processes of one test die one after the other, each in a slice of its own, and each is repaired by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kappa import control
+from kappa.embedded.kafka import KafkaProcess
+from kappa.replay.stages import Stage
+from kappa.runtime import heartbeat
+from kappa.runtime.broker import Broker
+from rig import Rig, rig, rows
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repeats_nothing(machine: Rig) -> None:
+    machine.produce(rows(12))
+    points = ["plan", "effects.outputs", "effects", "send.open", "send", "apply", "commit"]
+    epoch = machine.start(f"{points[0]}@1")
+    for seq, point in enumerate(points, start=1):
+        machine.await_death(epoch)
+        assert machine.ledger(epoch).state().seq == seq, f"died at {point} of slice {seq}"
+        machine.produce(rows(12, first=12 * seq), start_ms=1_700_000_000_000 + 60_000 * seq)
+        machine.run(epoch, f"{points[seq]}@{seq + 1}" if seq < len(points) else "")
+    machine.settle(epoch)
+    assert machine.prove({epoch: 1}) == 12 * 8
+
+
+def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutover(machine: Rig) -> None:
+    machine.produce(rows(50))
+    first = machine.start("yield")
+    machine.await_live(first)
+    machine.settle(first)
+    machine.deploy(2)
+    second = machine.plan_replay("rewind.group")
+    for index, point in enumerate(["seed.tables", "effects.outputs@2", "baseline.marker"]):
+        machine.await_death(second)
+        machine.produce(rows(5, first=100 * (index + 1)), start_ms=1_700_000_100_000 + 60_000 * index)
+        machine.run(second, point)
+    machine.await_death(second)
+    machine.run(second, "moved")
+    machine.await_stage(second, Stage.VERIFIED)
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    machine.await_death(first)
+    machine.await_death(second)
+    assert machine.record().live == second
+    assert machine.ledger(second).state().is_yielded
+    machine.run(second, "resume")
+    machine.await_death(second)
+    machine.produce(rows(12, first=500), start_ms=1_700_000_900_000)
+    machine.run(second)
+    machine.settle(second)
+    assert machine.prove({first: 1, second: 2}) == 77
+
+
+def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_nothing(machine: Rig) -> None:
+    machine.config = config = machine.config.__class__(**{**vars(machine.config), "stale_seconds": 4.0})
+    machine.produce(rows(12))
+    epoch = machine.start("effects@2:stop")
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    frozen = machine.beat(epoch)
+    machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
+    machine.wait(lambda: control.driver_status(config, machine.name, epoch).state == "dead", "the heartbeat grows stale")
+    assert heartbeat.is_process(frozen.pid, frozen.started)
+    machine.run(epoch)
+    machine.settle(epoch)
+    machine.produce(rows(12, first=24), start_ms=1_700_000_120_000)
+    machine.settle(epoch)
+    rows_before = len(machine.ledger(epoch).rows())
+    os.kill(frozen.pid, signal.SIGCONT)
+    machine.wait(lambda: not heartbeat.is_process(frozen.pid, frozen.started), "the woken driver stops")
+    assert "StaleWriterError" in machine.driver_log(epoch)
+    assert len(machine.ledger(epoch).rows()) == rows_before
+    assert machine.beat(epoch).pid != frozen.pid
+    assert control.driver_status(config, machine.name, epoch).is_running
+    assert machine.prove({epoch: 1}) == 36
+
+
+def test_a_broker_killed_in_mid_stream_and_started_again_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
+        kafka.create_topic("pos", 2, {"retention.ms": "-1"})
+        with rig(tmp_path / "rig", kafka, "pos", slice_records=2_000) as machine:
+            machine.produce(rows(12))
+            epoch = machine.start()
+            machine.await_live(epoch)
+            machine.settle(epoch)
+            feed = threading.Thread(target=machine.feed, args=(600, 0.02))
+            feed.start()
+            machine.wait(lambda: machine.ledger(epoch).state().seq >= 4, "the stream flows")
+            broker.kill()
+            time.sleep(2)  # the outage itself: there is nothing to wait for
+            broker.restart()
+            feed.join()
+            machine.settle(epoch)
+            assert machine.prove({epoch: 1}) == 612

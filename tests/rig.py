@@ -1,0 +1,207 @@
+"""A topology whose drivers are real processes, made to die or to freeze where a test wants it, and its proof from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import Message, Producer
+
+from kappa import control
+from kappa.config import Config
+from kappa.errors import KappaError
+from kappa.replay.offsets import Offsets, joins
+from kappa.runtime import heartbeat, tables
+from kappa.runtime.broker import Broker
+from lab import Lab, read_messages
+
+#: Starts sooner and takes less memory; slow later, and these tests have no later.
+QUICK_JVM = {"spark.driver.memory": "768m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+#: Every line of the slice protocol, and the places within them.
+SLICE_POINTS = ("plan", "effects.dead_letters", "effects.outputs", "effects.changes", "effects", "send.open", "send", "apply", "commit")
+#: What a candidate passes before it waits for a cutover.
+REPLAY_POINTS = (
+    "claim", "rewind.group", "rewind.topics", "rewound", "seed.tables", "seed", "seeded",
+    *(f"{point}@2" for point in SLICE_POINTS if not point.startswith("send")),
+    "replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Rig(Lab):
+    """A lab with driver processes instead of threads."""
+
+    started: set[int] = field(default_factory=set)
+
+    def run(self, epoch: int, crash: str = "") -> None:  # type: ignore[override]  # there is no driver object here
+        """Start an epoch's driver, which is to die or freeze at a point."""
+        self.started.add(epoch)
+        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+            control.ensure_driver(self.config, self.name, epoch)
+
+    def start(self, crash: str = "") -> int:
+        """Plan the first epoch and start its driver."""
+        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+            control.start(self.config, self.name, actor="test", reason="start")
+        return self._newest()
+
+    def plan_replay(self, crash: str = "", **request: Any) -> int:  # type: ignore[override]
+        """Plan a replay and start its driver."""
+        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+            super().plan_replay(**request)
+        return self._newest()
+
+    def await_death(self, epoch: int) -> None:
+        """Wait until the driver that an epoch had is gone."""
+        beat = self.beat(epoch)
+        self.wait(lambda: not heartbeat.is_process(beat.pid, beat.started), f"the driver of epoch {epoch} dies")
+
+    def kill(self, epoch: int) -> None:
+        """End an epoch's driver as the kernel would when memory is short."""
+        os.kill(self.beat(epoch).pid, signal.SIGKILL)
+        self.await_death(epoch)
+
+    def beat(self, epoch: int) -> heartbeat.Heartbeat:
+        """The last heartbeat of an epoch."""
+        found = heartbeat.read(self.paths(epoch).heartbeat)
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """End all drivers."""
+        for epoch in self.started:
+            beat = heartbeat.read(self.paths(epoch).heartbeat)
+            if beat is not None and heartbeat.is_process(beat.pid, beat.started):
+                os.kill(beat.pid, signal.SIGKILL)
+
+    def driver_log(self, epoch: int) -> str:
+        """What an epoch's drivers logged."""
+        return "".join(file.read_text() for file in (self.config.home / "logs").glob(f"*e{epoch:04d}.log"))
+
+    def _newest(self) -> int:
+        epoch: int = max(self.record().epochs)
+        self.started.add(epoch)
+        return epoch
+
+    def feed(self, count: int, pause_seconds: float) -> None:
+        """Produce steadily, through an outage of the broker too; each record once."""
+        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+        for number in range(count):
+            account = f"account-{number % 7}"
+            producer.produce(self.topic, key=account, value=orjson.dumps({"id": account, "amount": number}), timestamp=1_700_001_000_000 + number)
+            producer.poll(pause_seconds)
+        assert producer.flush(120) == 0
+
+    def prove(self, factors: Mapping[int, int]) -> int:
+        """Hold everything that the topology produced against the raw topic, computed in plain Python.
+
+        Args:
+            factors: what each epoch's code counts an amount.
+
+        Returns:
+            How many records there were.
+        """
+        record = self.record()
+        live = record.live
+        raw = list(read_messages(self.config.bootstrap_servers, self.topic))
+        moves = {factor: expected_moves(raw, factor) for factor in set(factors.values())}
+        balances = {account: total for account, _, total in moves[factors[live]].values()}
+        assert self.balances() == balances
+        paths, state = self.paths(live), self.ledger(live).state()
+        assert all(joins(a.ranges, b.ranges) for a, b in zip(state.commits, state.commits[1:], strict=False))
+        if "seed" not in state.commits[0].detail or state.commits[0].detail["seed"] == "empty":
+            rows = tables.query(paths.output("moves"), None).to_pylist()
+            assert {(r["_partition"], r["_offset"]): (r["id"], r["counted"], r["total"]) for r in rows} == moves[factors[live]]
+            assert len(rows) == len(moves[factors[live]])
+        letters = tables.query(paths.dead_letters, None).to_pylist()
+        assert sorted((r["partition"], r["offset"]) for r in letters) == sorted(place(m) for m in raw if place(m) not in moves[factors[live]])
+        sent = [(row["id"], row["counted"], row["total"]) for row in map(orjson.loads, self.sent_values())]
+        assert sorted(sent) == sorted(expected_sent(record.moves, moves, factors))
+        assert self.folded(live) == balances
+        assert self.kafka.group_offsets(paths.name) == state.position
+        certificate = control.certify(self.config, self.name)
+        assert certificate.complete, certificate.problems
+        return len(raw)
+
+    def folded(self, epoch: int) -> dict[str, int]:
+        """The changelog, folded by a plain consumer."""
+        found: dict[str, int] = {}
+        for message in read_messages(self.config.bootstrap_servers, self.paths(epoch).changelog("balances")):
+            account = orjson.loads(message.key())["id"]
+            if message.value() is None:
+                found.pop(account, None)
+            else:
+                found[account] = orjson.loads(message.value())["total"]
+        return found
+
+
+def place(message: Message) -> tuple[int, int]:
+    """Partition and offset of a record."""
+    return message.partition(), message.offset()
+
+
+def expected_moves(raw: Sequence[Message], factor: int) -> dict[tuple[int, int], tuple[str, int, int]]:
+    """Partition and offset -> account, amount, running total. An account's records share a partition: their order is its."""
+    totals: dict[str, int] = {}
+    found = {}
+    for message in sorted(raw, key=place):
+        try:
+            row = orjson.loads(message.value())
+        except orjson.JSONDecodeError:
+            continue
+        account, amount = row["id"], row["amount"] * factor
+        totals[account] = totals.get(account, 0) + amount
+        found[place(message)] = (account, amount, totals[account])
+    return found
+
+
+def expected_sent(
+    moves_of_pointer: Sequence[Any], moves: Mapping[int, Mapping[tuple[int, int], tuple[str, int, int]]], factors: Mapping[int, int]
+) -> Iterator[tuple[str, int, int]]:
+    """What the output topic must hold: of each record what the epoch said that was live at its offset."""
+    cuts = [(move.epoch, Offsets.from_json(move.detail["at"])) for move in moves_of_pointer]
+    for at in next(iter(moves.values())):
+        sender = [epoch for epoch, cut in cuts if (cut.get(cuts[0][1].topics[0], at[0]) or 0) <= at[1]][-1]
+        yield moves[factors[sender]][at]
+
+
+@contextlib.contextmanager
+def crashing(point: str) -> Iterator[None]:
+    """Let drivers that are started within die at a point (``point@seq``), or freeze (``point@seq:stop``)."""
+    if not point:
+        yield
+        return
+    os.environ["KAPPA_CRASH_AFTER"] = point
+    try:
+        yield
+    finally:
+        del os.environ["KAPPA_CRASH_AFTER"]
+
+
+def rows(count: int, first: int = 0) -> list[tuple[str, int] | bytes]:
+    """Moves of seven accounts, every eleventh record broken."""
+    return [b"{" if n % 11 == 10 else (f"account-{n % 7}", n + 1) for n in range(first, first + count)]
+
+
+@contextlib.contextmanager
+def rig(base: Path, kafka: Broker, topic: str, **settings: Any) -> Iterator[Rig]:
+    """A rig, version 1 deployed; its drivers are ended afterwards."""
+    topologies = base / "topologies"
+    topologies.mkdir(parents=True)
+    config = Config(
+        lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
+        spark_master="local[2]", spark_conf=QUICK_JVM, trigger_seconds=0.1, heartbeat_seconds=0.5, **settings,
+    )  # fmt: skip
+    made = Rig(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    made.deploy(1)
+    try:
+        yield made
+    finally:
+        made.close()

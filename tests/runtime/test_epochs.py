@@ -1,0 +1,81 @@
+"""The record of epochs: what events add up to, and what cannot follow what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import IllegalTransitionError, UnknownEpochError
+from kappa.replay.stages import Stage
+from kappa.runtime.epochs import Epochs, Event, record_of
+
+FIRST = ("planned", "rewound", "seeded", "moved")
+SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "handover", "moved")
+
+
+def event(epoch: int, name: str, **detail: object) -> Event:
+    return Event(topology="a.b", epoch=epoch, event=name, at=datetime(2026, 1, 1, tzinfo=UTC), actor="test", detail={"code": "c", **detail})
+
+
+@pytest.fixture
+def epochs(tmp_path: Path) -> Epochs:
+    made = Epochs(str(tmp_path))
+    for name in FIRST:
+        made.append(lambda _, name=name: [event(1, name)])  # type: ignore[misc]
+    return made
+
+
+def test_a_move_retires_the_epoch_before(epochs: Epochs) -> None:
+    for name in SECOND:
+        epochs.append(lambda _, name=name: [event(2, name)])  # type: ignore[misc]
+    record = epochs.record("a.b")
+    assert record.live == 2
+    assert record.epoch(1).stage is Stage.RETIRED and not record.epoch(1).is_wanted
+    assert record.handover is None and record.candidate is None
+    assert [move.epoch for move in record.moves] == [1, 2]
+
+
+def test_a_retired_epoch_comes_back_without_being_verified_again(epochs: Epochs) -> None:
+    for name in SECOND:
+        epochs.append(lambda _, name=name: [event(2, name)])  # type: ignore[misc]
+    for name in ("recalled", "caught_up", "handover", "moved"):
+        epochs.append(lambda _, name=name: [event(1, name)])  # type: ignore[misc]
+    assert epochs.record("a.b").live == 1
+    assert epochs.record("a.b").epoch(2).stage is Stage.RETIRED
+
+
+@pytest.mark.parametrize(
+    ("epoch", "name", "message"),
+    [
+        (1, "planned", "planned already"),
+        (1, "aborted", "from CUT_OVER to ABORTED"),
+        (1, "recalled", "only a RETIRED epoch"),
+        (1, "seeded", "from CUT_OVER to SEEDED"),
+    ],
+)
+def test_what_cannot_follow_is_refused_and_names_both_stages(epochs: Epochs, epoch: int, name: str, message: str) -> None:
+    before = len(epochs.events())
+    with pytest.raises(IllegalTransitionError, match=message):
+        epochs.append(lambda _: [event(epoch, name)])
+    assert len(epochs.events()) == before
+
+
+def test_an_epoch_that_does_not_exist_is_named(epochs: Epochs) -> None:
+    with pytest.raises(UnknownEpochError, match="no epoch 9"):
+        epochs.append(lambda _: [event(9, "verified")])
+    with pytest.raises(UnknownEpochError, match=r"it has \[1\]"):
+        epochs.record("a.b").epoch(9)
+
+
+def test_a_candidate_is_one_that_is_being_built_and_aborting_frees_the_place() -> None:
+    building = [event(1, name) for name in FIRST] + [event(2, "planned")]
+    record = record_of("a.b", building)
+    assert record.candidate is not None and record.candidate.epoch == 2
+    assert record_of("a.b", [*building, event(2, "aborted")]).candidate is None
+
+
+def test_topologies_do_not_see_each_other(epochs: Epochs) -> None:
+    assert epochs.topologies() == ["a.b"]
+    assert epochs.record("other").epochs == {}

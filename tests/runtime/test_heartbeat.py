@@ -1,0 +1,60 @@
+"""Heartbeats: who is alive, and who is not believed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from kappa import clock
+from kappa.runtime import heartbeat
+
+
+def test_a_process_is_known_by_its_id_and_its_start() -> None:
+    me = heartbeat.process_start(os.getpid())
+    assert heartbeat.is_process(os.getpid(), me)
+    assert not heartbeat.is_process(os.getpid(), me + 1), "the id may be another process's by now"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert heartbeat.process_start(gone.pid) == 0
+
+
+def test_a_heartbeat_is_believed_while_it_is_young_and_its_process_is_there() -> None:
+    beat = heartbeat.this_process("me", "code")
+    now = clock.now()
+    assert beat.is_fresh(now, 10)
+    assert not beat.is_fresh(now + timedelta(seconds=11), 10)
+    assert not replace(beat, state="stopped").is_fresh(now, 10)
+    assert not replace(beat, started=beat.started + 1).is_fresh(now, 10), "killed on this host: replaced at once"
+    assert replace(beat, host="elsewhere", started=0).is_fresh(now, 10), "on another host only time tells"
+
+
+def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path: Path) -> None:
+    beat = heartbeat.this_process("me", "code")
+    path = tmp_path / "heartbeat.json"
+    assert heartbeat.read(str(path)) is None
+    heartbeat.write(str(path), beat)
+    assert heartbeat.read(str(path)) == beat
+    beating = heartbeat.Beating(str(path), beat, 0.01, lambda: True)
+    beating.say(seq=7, message="working")
+    found = heartbeat.read(str(path))
+    assert found is not None and (found.seq, found.message) == (7, "working")
+    path.unlink()
+    tmp_path.rmdir()
+    beating.say(seq=8)
+    assert not tmp_path.exists()
+    tmp_path.mkdir()
+    beating.close()
+
+
+def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path: Path) -> None:
+    path = str(tmp_path / "heartbeat.json")
+    old = heartbeat.Beating(path, heartbeat.this_process("old", "code"), 0.01, lambda: False)
+    heartbeat.write(path, heartbeat.this_process("new", "code"))
+    old.say(message="still here")
+    found = heartbeat.read(path)
+    old.close()
+    assert found is not None and found.writer == "new"

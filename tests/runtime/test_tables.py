@@ -1,0 +1,94 @@
+"""Delta tables of an epoch: each slice's rows once, whoever writes them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kappa.errors import ConflictError, LedgerError
+from kappa.runtime import tables
+from kappa.schema import columns_of
+from kappa.state import newest
+
+COLUMNS = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")
+ARROW = pa.schema({"id": pa.string(), "total": pa.decimal128(12, 2), "_deleted": pa.bool_(), "_seq": pa.int64()})
+
+
+def changes(seq: int, *rows: tuple[str, str | None]) -> pa.Table:
+    made = [{"id": i, "total": None if t is None else Decimal(t), "_deleted": t is None, "_seq": seq} for i, t in rows]
+    return pa.Table.from_pylist(made, schema=ARROW)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[str, str]:
+    loose = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")
+    tables.create(str(tmp_path / "changes"), (tables.SEQ, tables.DELETED, *loose))
+    tables.create(str(tmp_path / "table"), COLUMNS)
+    return str(tmp_path / "changes"), str(tmp_path / "table")
+
+
+def rows(path: str) -> Any:
+    return sorted(tables.query(path, None).to_pylist(), key=lambda row: row["id"])
+
+
+def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> None:
+    log, table = paths
+    for _ in range(2):
+        tables.append(log, changes(1, ("a", "1.10"), ("b", "2.00")), 1)
+        tables.merge(table, changes(1, ("a", "1.10"), ("b", "2.00")), ["id"], COLUMNS, 1)
+    assert (tables.version(log), tables.version(table)) == (1, 1)
+    assert rows(table) == [{"id": "a", "total": Decimal("1.10")}, {"id": "b", "total": Decimal("2.00")}]
+    assert tables.count(table, 1) == 2
+
+
+def test_deletes_delete_updates_update_and_a_delete_of_nothing_does_nothing(paths: tuple[str, str]) -> None:
+    _, table = paths
+    tables.merge(table, changes(1, ("a", "1.00"), ("b", "2.00")), ["id"], COLUMNS, 1)
+    tables.merge(table, changes(2, ("a", None), ("b", "3.00"), ("c", None)), ["id"], COLUMNS, 2)
+    assert rows(table) == [{"id": "b", "total": Decimal("3.00")}]
+    assert tables.query(table, 1).num_rows == 2, "the version before is still there"
+
+
+def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    tables.append(log, changes(1, ("a", "1.00")), 1)
+    tables.append(log, changes(2, ("b", "1.00")), 2)
+    tables.seal(log, 2)
+    tables.seal(log, 3)
+    tables.append(log, changes(3, ("c", "1.00")), 3)
+    assert [row["id"] for row in rows(log)] == ["a"]
+    tables.append(log, changes(4, ("d", "1.00")), 4)
+    assert [row["id"] for row in rows(log)] == ["a", "d"]
+
+
+def test_two_writers_of_one_slice_at_once_write_it_once(paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = paths
+    is_written = tables._is_written
+
+    def looks_then_is_overtaken(table: Any, seq: int) -> bool:
+        found = is_written(table, seq)
+        monkeypatch.setattr(tables, "_is_written", is_written)
+        tables.append(log, changes(1, ("a", "1.00")), 1)
+        return found
+
+    monkeypatch.setattr(tables, "_is_written", looks_then_is_overtaken)
+    with pytest.raises(ConflictError):
+        tables.append(log, changes(1, ("a", "1.00")), 1)
+    assert len(rows(log)) == 1
+
+
+def test_a_null_where_none_may_be_is_named(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    bad = changes(1, ("a", "1.00")).set_column(0, "id", pa.array([None], pa.string()))
+    with pytest.raises(LedgerError, match="'id' is NOT NULL"):
+        tables.append(log, bad, 1)
+
+
+def test_of_rows_with_one_key_the_later_stays() -> None:
+    both = newest(changes(1, ("a", "1.00"), ("b", "2.00")), changes(2, ("b", None), ("c", "3.00")), ["id"])
+    assert {row["id"]: row["total"] for row in both.to_pylist()} == {"a": Decimal("1.00"), "b": None, "c": Decimal("3.00")}
+    assert newest(None, changes(1, ("a", "1.00")), ["id"]).num_rows == 1

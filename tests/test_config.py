@@ -1,0 +1,34 @@
+"""Settings: from the environment, then the stack's file, then defaults; unknown ones are errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kappa.config import Config
+from kappa.errors import ConfigError
+
+
+def test_what_to_env_gives_from_env_reads_back(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_SLICE_RECORDS": "7", "KAPPA_SPARK_CONF": '{"a": "b"}'})
+    assert (config.slice_records, config.spark_conf) == (7, {"a": "b"})
+    assert Config.from_env(config.to_env()) == config
+
+
+def test_an_unknown_setting_names_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match="Did you mean KAPPA_LAKE"):
+        Config.from_env({"KAPPA_LAK": "x"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("KAPPA_SLICE_RECORDS", "many"), ("KAPPA_SPARK_CONF", "{"), ("KAPPA_SPARK_CONF", "[]")])
+def test_a_malformed_value_is_named(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Config.from_env({name: value})
+
+
+def test_the_stack_file_is_read_and_the_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text(json.dumps({"bootstrap_servers": "stack:1", "lake": "/stack"}))
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": "/mine"})
+    assert (config.bootstrap_servers, config.lake) == ("stack:1", "/mine")

@@ -1,0 +1,55 @@
+"""Finding topologies: by reading, and by importing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa import registry
+from kappa.errors import CodeError, UnknownTopologyError
+
+GOOD = """
+from kappa.topology import Append, Source, Topology
+from beside import SCHEMA
+t = Topology(name="{name}", version="3", sources=[Source(topic="in", schema=SCHEMA)], outputs=[Append(name="rows", schema=SCHEMA)], step=lambda s: {{}})
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("SCHEMA = 'id STRING NOT NULL'")
+    (tmp_path / "good.py").write_text(GOOD.format(name="shop.good"))
+    return tmp_path
+
+
+def test_names_and_versions_are_read_without_running_the_file(folder: Path) -> None:
+    (folder / "bomb.py").write_text("raise SystemExit('it ran')\nTopology(name='shop.bomb', version='1')")
+    assert [(d.name, d.version) for d in registry.declared(folder)] == [("shop.bomb", "1"), ("shop.good", "3")]
+
+
+def test_one_broken_file_is_named_and_does_not_take_the_others_down(folder: Path) -> None:
+    (folder / "broken.py").write_text("import nothing_of_that_name")
+    (folder / "unparsable.py").write_text("def (")
+    good, broken = registry.topologies(folder)
+    assert list(good) == ["shop.good"]
+    assert {path.name for path in broken} == {"broken.py", "unparsable.py"}
+    assert "nothing_of_that_name" in str(broken[folder / "broken.py"])
+
+
+def test_a_name_that_two_files_define_is_an_error_of_the_second(folder: Path) -> None:
+    (folder / "later.py").write_text(GOOD.format(name="shop.good"))
+    good, broken = registry.topologies(folder)
+    assert list(good) == ["shop.good"]
+    assert [path.name for path in broken] == ["later.py"]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(folder: Path) -> None:
+    with pytest.raises(UnknownTopologyError, match=r"Did you mean 'shop\.good'"):
+        registry.load(folder, "shop.goods")
+
+
+def test_code_that_does_not_import_is_an_error_of_its_own(folder: Path) -> None:
+    (folder / "good.py").write_text(GOOD.format(name="shop.good") + "\n1 / 0")
+    with pytest.raises(CodeError, match="division by zero"):
+        registry.load(folder, "shop.good")

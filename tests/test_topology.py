@@ -1,0 +1,61 @@
+"""Mistakes in a topology show when it is defined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kappa.errors import TopologyError
+from kappa.topology import Append, Slice, Source, Table, Topic, Topology
+
+SOURCE = Source(topic="in", schema="id STRING NOT NULL")
+ROWS = Append(name="rows", schema="id STRING NOT NULL, n BIGINT")
+
+
+def topology(**changes: Any) -> Topology:
+    return Topology(**{"name": "a.b", "version": "1", "sources": [SOURCE], "outputs": [ROWS], "step": lambda s: {}, **changes})
+
+
+def test_a_good_one_knows_its_parts() -> None:
+    made = topology(tables=[Table(name="t", key=["id"], schema="id STRING NOT NULL")], outputs=[ROWS, Topic(name="out", of="rows", key="id")])
+    assert [a.name for a in made.appends] == ["rows"]
+    assert [t.key for t in made.topics] == [("id",)]
+    assert made.table("t").key == ("id",)
+    with pytest.raises(TopologyError, match="no table 'u'"):
+        made.table("u")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: topology(name="A b"), "lower-case"),
+        (lambda: topology(version=""), "no version"),
+        (lambda: topology(sources=[]), "no source"),
+        (lambda: topology(sources=[SOURCE, SOURCE]), "more than once"),
+        (lambda: topology(outputs=[]), "do nothing"),
+        (lambda: topology(outputs=[ROWS, ROWS]), "more than once"),
+        (lambda: topology(tables=[Table(name="rows", key=["id"], schema="id STRING NOT NULL")]), "more than once"),
+        (lambda: topology(outputs=[ROWS, Topic(name="out", of="row", key="id")]), "none of"),
+        (lambda: topology(outputs=[ROWS, Topic(name="out", of="rows", key="ident")]), "not columns"),
+        (lambda: topology(outputs=[ROWS, Topic(name="in", of="rows", key="id")]), "feed itself"),
+        (lambda: Topic(name="no spaces", of="rows", key="id"), "Kafka allows"),
+        (lambda: Table(name="t", key=["id"], schema="id STRING"), "may be null"),
+        (lambda: Table(name="t", key=["no"], schema="id STRING NOT NULL"), "not in its schema"),
+        (lambda: Table(name="t", key=[], schema="id STRING NOT NULL"), "no key"),
+        (lambda: Source(topic="in"), "no schema"),
+        (lambda: Source(topic="in", schema="_key STRING"), "metadata"),
+        (lambda: Source(topic="in", schema="a STRING", format="xml"), "not one of"),  # type: ignore[arg-type]
+    ],
+)
+def test_mistakes_are_refused_with_the_reason(make: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        make()
+
+
+def test_a_step_that_reads_what_is_not_declared_is_told_what_is() -> None:
+    empty = Slice(seq=1, records={"in": None}, tables={"t": None})  # type: ignore[dict-item]
+    with pytest.raises(TopologyError, match=r"sources are \['in'\]"):
+        empty["out"]
+    with pytest.raises(TopologyError, match=r"tables are \['t'\]"):
+        empty.table("u")
