@@ -7,12 +7,15 @@ home of its own in a temporary folder; everything that it starts is ended at its
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+import structlog
 
 from benchmarks import cutover, latency, rebuild, replay, small_slices
 from benchmarks.machine import description
@@ -51,6 +54,7 @@ def main() -> int:
     )
     parser.add_argument("--folder", type=Path, help="where the temporary folders are made")
     chosen = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, full=FULL)
     machine, figures, broken, begun = description(), [], [], time.monotonic()
     for name in chosen.parts or list(PARTS):

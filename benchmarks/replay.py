@@ -41,8 +41,9 @@ def measure(site: Site) -> list[Figure]:
     say(f"version 1 is live and has read all of it, {time.monotonic() - begun:.0f} s after it went live")
     site.stop(first)
     site.deploy(2)
-    whole = _whole_process(site, size)
-    warm, floors, rows = _warm(site, size)
+    site = site.with_slices(size)
+    whole = _whole_process(site)
+    warm, floors, rows = _warm(site)
     floor = max(floors)
     return [
         Figure(
@@ -55,9 +56,9 @@ def measure(site: Site) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _whole_process(site: Site, size: int) -> float:
+def _whole_process(site: Site) -> float:
     begun = now()
-    epoch = site.replay(slice_records=size)
+    epoch = site.replay()
     site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch)
     ended = site.at(epoch, "replayed")
     assert ended is not None
@@ -67,10 +68,10 @@ def _whole_process(site: Site, size: int) -> float:
     return seconds
 
 
-def _warm(site: Site, size: int) -> tuple[float, list[float], int]:
+def _warm(site: Site) -> tuple[float, list[float], int]:
     """Rates of the replay and of both passes of the floor, and how many slices count."""
     site = site.without_launcher()
-    epoch = site.replay(slice_records=size)
+    epoch = site.replay()
     source = registry.load(site.config.topologies, TOPOLOGY).sources[0]
     with site.session("benchmark a") as session:
         with site.driver(epoch, session):

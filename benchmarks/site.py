@@ -91,13 +91,20 @@ class Site:
         control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
         control.await_end(self.config, TOPOLOGY, epoch)
 
-    def replay(self, *, slice_records: int | None = None) -> int:
+    def replay(self) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
-        size = slice_records or self.config.slice_records
         request = ReplayRequest(
-            topology=TOPOLOGY, start=ToEarliest(), slice_records=size, actor=ACTOR["actor"], reason=ACTOR["reason"]
+            topology=TOPOLOGY,
+            start=ToEarliest(),
+            slice_records=self.config.slice_records,
+            actor=ACTOR["actor"],
+            reason=ACTOR["reason"],
         )
         return control.replay(self.config, control.plan(self.config, request), **ACTOR)
+
+    def with_slices(self, records: int) -> Site:
+        """The same with slices of at most so many records."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, slice_records=records))
 
     def without_launcher(self) -> Site:
         """The same, but nobody starts driver processes: the benchmark runs the driver within its own."""
@@ -185,6 +192,8 @@ class Site:
         finally:
             made.stop("benchmark")
             thread.join(DEADLINE_SECONDS)
+            # Nobody wants it any more: what ends the drivers of this host would end this process.
+            control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
 
 
 @contextmanager

@@ -64,8 +64,7 @@ def main() -> int:
         passed = True
     finally:
         headline("Stopping")
-        drivers.end_local(config)
-        supervisor.down(config)
+        stop(config)
     return 0 if passed else 1
 
 
@@ -297,10 +296,15 @@ def deploy(config: Config, file: str) -> None:
 def clear(home: Path) -> None:
     """Remove what an earlier demonstration left; one that still runs is ended first."""
     if home.exists():
-        config = Config.from_env({"KAPPA_HOME": str(home)})
-        drivers.end_local(config)
-        supervisor.down(config)
+        stop(Config.from_env({"KAPPA_HOME": str(home)}))
         shutil.rmtree(home)
+
+
+def stop(config: Config) -> None:
+    """End everything: drivers at a slice boundary, then the stack, then drivers that Airflow started again meanwhile."""
+    drivers.end_local(config)
+    supervisor.down(config)
+    drivers.end_local(config)
 
 
 def headline(text: str) -> None:

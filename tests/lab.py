@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from kappa.lake import EpochPaths
 from kappa.replay.request import ReplayRequest, Start, ToEarliest
 from kappa.replay.stages import STAGES, Stage
 from kappa.runtime.broker import Broker
+from kappa.runtime.code import extract
 from kappa.runtime.epochs import Epochs
 from kappa.runtime.ledger import Ledger
 
@@ -74,7 +75,13 @@ class Lab:
         text = TOPOLOGY.format(version=version, factor=factor or version, topic=self.topic, name=self.name)
         (self.config.topologies / "balances.py").write_text(text)
 
-    def produce(self, rows: Sequence[tuple[str, int] | bytes], *, partition: int | None = None, start_ms: int = 1_700_000_000_000) -> None:
+    def produce(
+        self,
+        rows: Sequence[tuple[str, int] | bytes],
+        *,
+        partition: int | None = None,
+        start_ms: int = 1_700_000_000_000,
+    ) -> None:
         """Records with growing times; bytes are sent as they are."""
         producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "partitioner": "murmur2_random"})
         for index, row in enumerate(rows):
@@ -96,8 +103,10 @@ class Lab:
         return control.replay(self.config, control.plan(self.config, wanted), actor="test", reason="test")
 
     def run(self, epoch: int) -> Driver:
-        """Run an epoch's driver in a thread."""
-        driver = Driver(self.config, self.name, epoch, session=self.session)
+        """Run an epoch's driver in a thread, with the code that the epoch recorded, as the launcher does."""
+        root = extract(self.config.lake, self.record().epoch(epoch).code, self.config.home)
+        config = replace(self.config, topologies=root / "topologies")
+        driver = Driver(config, self.name, epoch, session=self.session)
         errors: list[BaseException] = []
 
         def life() -> None:
@@ -141,7 +150,9 @@ class Lab:
 
         def is_done() -> bool:
             state = self.ledger(epoch).state()
-            return bool(state.commits) and state.position == state.position.merge(self.kafka.stable_offsets([self.topic]))
+            return bool(state.commits) and state.position == state.position.merge(
+                self.kafka.stable_offsets([self.topic])
+            )
 
         self.wait(is_done, f"epoch {epoch} reads everything")
 
@@ -152,7 +163,9 @@ class Lab:
 
     def await_live(self, epoch: int) -> None:
         """Wait until an epoch is live and sends."""
-        self.wait(lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live")
+        self.wait(
+            lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live"
+        )
 
     def record(self) -> Any:
         """What is on record of the topology."""
@@ -178,7 +191,10 @@ class Lab:
         """The served table."""
         from kappa import serving
 
-        return {row["id"]: row["total"] for row in serving.snapshot(self.config, self.name, epoch=epoch).rows("balances").to_pylist()}
+        return {
+            row["id"]: row["total"]
+            for row in serving.snapshot(self.config, self.name, epoch=epoch).rows("balances").to_pylist()
+        }
 
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
@@ -190,7 +206,16 @@ def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
 
 def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
     """All committed records of a topic, by a plain consumer."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "witness",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
     found = consumer.list_topics(topic, timeout=10).topics[topic]
     if found.error is not None:
         consumer.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Message, Producer
+from lab import Lab, read_messages
 
 from kappa import control
 from kappa.config import Config
@@ -19,13 +20,22 @@ from kappa.errors import KappaError
 from kappa.replay.offsets import Offsets, joins
 from kappa.runtime import heartbeat, tables
 from kappa.runtime.broker import Broker
-from lab import Lab, read_messages
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
 QUICK_JVM = {"spark.driver.memory": "768m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 #: Every line of the slice protocol, and the places within them.
-SLICE_POINTS = ("plan", "effects.dead_letters", "effects.outputs", "effects.changes", "effects", "send.open", "send", "apply", "commit")
+SLICE_POINTS = (
+    "plan",
+    "effects.dead_letters",
+    "effects.outputs",
+    "effects.changes",
+    "effects",
+    "send.open",
+    "send",
+    "apply",
+    "commit",
+)
 #: What a candidate passes before it waits for a cutover.
 REPLAY_POINTS = (
     "claim", "rewind.group", "rewind.topics", "rewound", "seed.tables", "seed", "seeded",
@@ -63,6 +73,10 @@ class Rig(Lab):
         beat = self.beat(epoch)
         self.wait(lambda: not heartbeat.is_process(beat.pid, beat.started), f"the driver of epoch {epoch} dies")
 
+    def status(self, epoch: int) -> control.DriverStatus:
+        """What is known of an epoch's driver."""
+        return control.driver_status(self.config, self.name, epoch)
+
     def kill(self, epoch: int) -> None:
         """End an epoch's driver as the kernel would when memory is short."""
         os.kill(self.beat(epoch).pid, signal.SIGKILL)
@@ -92,10 +106,21 @@ class Rig(Lab):
 
     def feed(self, count: int, pause_seconds: float) -> None:
         """Produce steadily, through an outage of the broker too; each record once."""
-        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "enable.idempotence": True, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.config.bootstrap_servers,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+            }
+        )
         for number in range(count):
             account = f"account-{number % 7}"
-            producer.produce(self.topic, key=account, value=orjson.dumps({"id": account, "amount": number}), timestamp=1_700_001_000_000 + number)
+            producer.produce(
+                self.topic,
+                key=account,
+                value=orjson.dumps({"id": account, "amount": number}),
+                timestamp=1_700_001_000_000 + number,
+            )
             producer.poll(pause_seconds)
         assert producer.flush(120) == 0
 
@@ -118,10 +143,14 @@ class Rig(Lab):
         assert all(joins(a.ranges, b.ranges) for a, b in zip(state.commits, state.commits[1:], strict=False))
         if "seed" not in state.commits[0].detail or state.commits[0].detail["seed"] == "empty":
             rows = tables.query(paths.output("moves"), None).to_pylist()
-            assert {(r["_partition"], r["_offset"]): (r["id"], r["counted"], r["total"]) for r in rows} == moves[factors[live]]
+            assert {(r["_partition"], r["_offset"]): (r["id"], r["counted"], r["total"]) for r in rows} == moves[
+                factors[live]
+            ]
             assert len(rows) == len(moves[factors[live]])
         letters = tables.query(paths.dead_letters, None).to_pylist()
-        assert sorted((r["partition"], r["offset"]) for r in letters) == sorted(place(m) for m in raw if place(m) not in moves[factors[live]])
+        assert sorted((r["partition"], r["offset"]) for r in letters) == sorted(
+            place(m) for m in raw if place(m) not in moves[factors[live]]
+        )
         sent = [(row["id"], row["counted"], row["total"]) for row in map(orjson.loads, self.sent_values())]
         assert sorted(sent) == sorted(expected_sent(record.moves, moves, factors))
         assert self.folded(live) == balances
@@ -163,7 +192,9 @@ def expected_moves(raw: Sequence[Message], factor: int) -> dict[tuple[int, int],
 
 
 def expected_sent(
-    moves_of_pointer: Sequence[Any], moves: Mapping[int, Mapping[tuple[int, int], tuple[str, int, int]]], factors: Mapping[int, int]
+    moves_of_pointer: Sequence[Any],
+    moves: Mapping[int, Mapping[tuple[int, int], tuple[str, int, int]]],
+    factors: Mapping[int, int],
 ) -> Iterator[tuple[str, int, int]]:
     """What the output topic must hold: of each record what the epoch said that was live at its offset."""
     cuts = [(move.epoch, Offsets.from_json(move.detail["at"])) for move in moves_of_pointer]

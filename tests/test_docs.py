@@ -35,7 +35,7 @@ PAGES = (
 )
 RULES = [ROOT / "include" / "kappa" / "replay" / name for name in ("log_rules.py", "request_rules.py")]
 
-_SNIPPET_SECONDS = 240
+_SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SEPARATORS = {";", "|", "||", "&&", "&", "until", "do", "while", "if", "then", "!"}
 
@@ -315,7 +315,7 @@ class World:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path) -> None:
     world = World(tmp_path)
     try:

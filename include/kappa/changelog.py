@@ -76,9 +76,11 @@ def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
     """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
-    for table in topology.tables:
-        broker.create_topic(paths.changelog(table.name), partitions=partitions, config=_TOPIC)
-    broker.create_topic(paths.markers, partitions=1, config=_TOPIC)
+    wanted = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
+    present = broker.topics(f"{paths.name}.")
+    for name, count in wanted.items():
+        if name not in present:
+            broker.create_topic(name, partitions=count, config=_TOPIC)
 
 
 def write_baseline(run: EpochRun) -> LedgerRow:
@@ -96,13 +98,15 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     if committed is None or run.sender is None:
         raise LedgerError("A baseline needs a seeded epoch and a sender.")
     if run.marker_seq < committed.seq:
-        names = [run.paths.changelog(table.name) for table in run.topology.tables]
-        if names and any(offset for _, offset in run.broker.high_watermarks(names).items()):
+        partitions = max(run.broker.partitions(topic) for topic in run.topology.source_topics)
+        changelogs = {run.paths.changelog(table.name) for table in run.topology.tables}
+        begun = sorted(changelogs & set(run.broker.topics(f"{run.paths.name}.")))
+        if any(offset for _, offset in run.broker.high_watermarks(begun).items()):
             run.ledger.check_claim(run.writer)
-            partitions = run.broker.partitions(names[0])
-            run.broker.delete_topics(names)
-            create_topics(run.broker, run.topology, run.paths, partitions)
-            run.sender.init()
+            run.broker.delete_topics(begun)
+            crash_point("baseline.deleted", committed.seq)
+            run.sender.init()  # forgets the topics that are gone
+        create_topics(run.broker, run.topology, run.paths, partitions)  # a crash may have left them deleted
         for table in run.topology.tables:
             for rows in _chunks(run, table, committed.delta_versions[f"tables/{table.name}"]):
                 run.ledger.check_claim(run.writer)

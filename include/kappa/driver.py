@@ -12,7 +12,6 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -320,9 +319,15 @@ class Driver:
             crash_point("yield")
             return
         self._say(f"yielded to epoch {handover.epoch}")
-        if clock.now() - handover.at > timedelta(seconds=self.config.handover_seconds):
+        if self._waits_for != handover.n:
+            self._waits_for, self._waits_since = handover.n, time.monotonic()
+        # Not since the request: the last slice before the yield may have taken longer than a handover may.
+        if time.monotonic() - self._waits_since > self.config.handover_seconds:
             self._withdraw(handover)
         time.sleep(IDLE_SECONDS)
+
+    _waits_for = 0
+    _waits_since = 0.0
 
     def _withdraw(self, handover: Event) -> None:
         def decide(_: list[Event]) -> Sequence[Event]:

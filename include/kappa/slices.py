@@ -30,6 +30,7 @@ from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
 from kappa.runtime.sender import Record
+from kappa.runtime.session import frame_of
 from kappa.schema import Column
 from kappa.state import TableState
 from kappa.topology import RECORD_COLUMNS, Append, Slice, Source, Table, Topology
@@ -304,11 +305,12 @@ def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dic
     kept = {}
     for name, rows in effects.items():
         place = _place(run.topology, name)
-        kept[place] = with_seq(rows, seq)
         if place.startswith("changes/"):
             keys = rows.group_by(list(run.topology.table(name).key)).aggregate([]).num_rows
             _check_one_row_a_key(name, rows.num_rows, keys)
-        tables.append(f"{run.paths.root}/{place}", kept[place], seq)
+        mine = with_seq(rows, seq)
+        if tables.append(f"{run.paths.root}/{place}", mine, seq):
+            kept[place] = mine  # rows that an earlier attempt wrote are read back instead: they count, not these
         crash_point(f"effects.{place.partition('/')[0]}", seq)
     return kept
 
@@ -403,6 +405,7 @@ def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
     """
     if run.marker_seq >= plan.seq:
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
+    run.ledger.check_claim(run.writer)
     for path in effect_paths(run.topology, run.paths):
         tables.seal(path, plan.seq)
     run.ledger.append(LedgerRow(kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code))
@@ -514,7 +517,7 @@ class _Reading:
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select([*(c.name for c in source.columns), *RECORD_COLUMNS])
-        return self._run.session.createDataFrame(good)
+        return frame_of(self._run.session, good)
 
     def _large(self, source: Source) -> DataFrame:
         from pyspark.sql import functions as F

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kappa.runtime import tables
+from kappa.runtime.session import frame_of
 from kappa.schema import ddl_of
 from kappa.topology import Table
 
@@ -53,8 +54,8 @@ class TableState:
         if self._overlay is None:
             return self._base
         key, names = list(self._table.key), [column.name for column in self._table.columns]
-        changed = self._session.createDataFrame(self._overlay.select(key))
-        newest = self._session.createDataFrame(self._overlay.filter(_kept(self._overlay)).select(names), schema=self._ddl)
+        changed = frame_of(self._session, self._overlay.select(key))
+        newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
         return self._base.join(F.broadcast(changed), on=key, how="left_anti").select(*names).unionByName(newest)
 
     def advance(self, changes: pa.Table | None, before: int, after: int) -> None:
@@ -87,7 +88,7 @@ class TableState:
         self._base_rows = tables.count(self._path, delta_version)
         if self._base_rows <= ARROW_ROWS:
             rows = tables.query(self._path, delta_version)
-            frame = self._session.createDataFrame(rows.select([column.name for column in self._table.columns]), schema=self._ddl)
+            frame = frame_of(self._session, rows.select([column.name for column in self._table.columns]), self._ddl)
         else:
             frame = self._session.read.format("delta").option("versionAsOf", delta_version).load(self._path)
         self._base = frame.persist()

@@ -12,20 +12,20 @@ import time
 from pathlib import Path
 
 import pytest
+from rig import Rig, rig, rows
 
 from kappa import control
 from kappa.embedded.kafka import KafkaProcess
 from kappa.replay.stages import Stage
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
-from rig import Rig, rig, rows
 
 pytestmark = pytest.mark.e2e
 
 
 def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repeats_nothing(machine: Rig) -> None:
     machine.produce(rows(12))
-    points = ["plan", "effects.outputs", "effects", "send.open", "send", "apply", "commit"]
+    points = ["plan", "effects.outputs", "send.open", "send", "apply", "commit"]
     epoch = machine.start(f"{points[0]}@1")
     for seq, point in enumerate(points, start=1):
         machine.await_death(epoch)
@@ -33,7 +33,7 @@ def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repe
         machine.produce(rows(12, first=12 * seq), start_ms=1_700_000_000_000 + 60_000 * seq)
         machine.run(epoch, f"{points[seq]}@{seq + 1}" if seq < len(points) else "")
     machine.settle(epoch)
-    assert machine.prove({epoch: 1}) == 12 * 8
+    assert machine.prove({epoch: 1}) == 12 * 7
 
 
 def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutover(machine: Rig) -> None:
@@ -71,8 +71,11 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
     machine.settle(epoch)
     frozen = machine.beat(epoch)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
-    machine.wait(lambda: control.driver_status(config, machine.name, epoch).state == "dead", "the heartbeat grows stale")
+    machine.wait(
+        lambda: control.driver_status(config, machine.name, epoch).state == "dead", "the heartbeat grows stale"
+    )
     assert heartbeat.is_process(frozen.pid, frozen.started)
+    machine.deploy(7)  # what is deployed by now does not matter: the successor runs the code that the epoch recorded
     machine.run(epoch)
     machine.settle(epoch)
     machine.produce(rows(12, first=24), start_ms=1_700_000_120_000)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from lab import Lab, lab
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
+
     from kappa.runtime.broker import Broker
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from lab import Lab, read_all
 
 import kappa.cli
 from kappa import changelog, control, serving, slices
-from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, StaleWriterError
 from kappa.driver import Driver
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, StaleWriterError
 from kappa.replay.offsets import joins, ranges_end
 from kappa.replay.stages import Stage
 from kappa.runtime import tables
 from kappa.runtime.epochs import Epochs, Event
-from lab import Lab, read_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -84,7 +86,7 @@ class TestLaw2NoGapNoOverlap:
             producer.commit_transaction(10) if ends else producer.abort_transaction(10)
         epoch = live_epoch(stream)
         commits = stream.ledger(epoch).state().commits
-        assert all(joins(a.ranges, b.ranges) for a, b in zip(commits, commits[1:], strict=False))
+        assert all(joins(a.ranges, b.ranges) for a, b in itertools.pairwise(commits))
         assert sum(row.rows_read for row in commits) == 2
         assert sum(r.count for row in commits for r in row.ranges) > 2
         assert stream.balances() == {"a": 3}
@@ -132,6 +134,33 @@ class TestLaw3ExactlyOnceInDelta:
         slices.finish_slice(later.slice_run, plan)
         assert stream.balances()["z"] == 1
 
+    def test_what_an_attempt_wrote_counts_and_not_what_the_next_one_computes(
+        self, stream: Lab, monkeypatch: Any
+    ) -> None:
+        stream.produce(ROWS)
+        epoch = live_epoch(stream)
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        driver = claimed(stream, epoch)
+        run = driver.slice_run
+        driver._open_sender()
+        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        slices.write_effects(run, plan, run.ledger.state(), None)
+        honest = driver.topology.step
+
+        def fickle(seen: Any) -> Any:
+            return {
+                name: frame.selectExpr("* EXCEPT (total)", "total + 7 AS total") for name, frame in honest(seen).items()
+            }
+
+        run.topology = replace(driver.topology, step=fickle)
+        again = slices.write_effects(run, plan, run.ledger.state(), None)
+        slices.send_effects(run, plan, again)
+        slices.apply_changes(run, plan, again)
+        slices.commit_slice(run, plan, again)
+        sent = [orjson.loads(value) for value in stream.sent_values()]
+        assert [row["total"] for row in sent if row["id"] == "z"] == [1]
+        assert stream.balances()["z"] == 1
+
 
 class TestLaw4ExactlyOnceInKafka:
     def test_a_slice_that_was_sent_and_not_committed_is_not_sent_again(self, stream: Lab) -> None:
@@ -174,7 +203,9 @@ class TestLaw5OneWriter:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stale = claimed(stream, epoch)
         stale._open_sender()
-        plan = slices.plan_slice(stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True)
+        plan = slices.plan_slice(
+            stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
+        )
         stream.run(epoch)
         stream.settle(epoch)
         before = [row.n for row in stream.ledger(epoch).rows()]
@@ -182,7 +213,9 @@ class TestLaw5OneWriter:
         with pytest.raises(StaleWriterError):
             slices.finish_slice(stale.slice_run, plan)
         with pytest.raises(StaleWriterError):
-            slices.plan_slice(stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True)
+            slices.plan_slice(
+                stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
+            )
         assert [row.n for row in stream.ledger(epoch).rows()] == before
         assert {path: tables.version(path) for path in versions} == versions
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
@@ -249,7 +282,16 @@ class TestLaw7OnePointer:
 
             def decide(events: list[Event]) -> list[Event]:
                 seen_now = len(events)
-                return [Event(topology=stream.name, epoch=1, event="start", at=events[-1].at, actor="test", detail={"saw": seen_now})]
+                return [
+                    Event(
+                        topology=stream.name,
+                        epoch=1,
+                        event="start",
+                        at=events[-1].at,
+                        actor="test",
+                        detail={"saw": seen_now},
+                    )
+                ]
 
             for _ in range(5):
                 seen.extend(e.detail["saw"] for e in epochs.append(decide))
@@ -260,6 +302,29 @@ class TestLaw7OnePointer:
         for thread in threads:
             thread.join()
         assert len(set(seen)) == len(seen) == 20
+
+    def test_an_epoch_that_does_not_take_over_in_time_is_left_behind(self, stream: Lab) -> None:
+        stream.config = replace(stream.config, handover_seconds=1.0)
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, Stage.VERIFIED)
+        assert stream.stop(second) == []
+        control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+        stream.wait(lambda: stream.record().events[-1].event == "withdrawn", "the handover is withdrawn")
+        stream.produce([("z", 1)], start_ms=1_700_000_100_000)
+        stream.settle(first)
+        assert stream.record().live == first
+        assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
+        assert [row.kind for row in stream.ledger(first).rows() if row.kind in ("yield", "resume")] == [
+            "resume",
+            "yield",
+            "resume",
+        ]
 
 
 class TestLaw8AConsistentCut:
@@ -287,13 +352,17 @@ class TestLaw8AConsistentCut:
 
 
 class TestLaw9APlanNeverClamps:
-    def test_a_time_after_the_last_record_is_refused_with_the_way_out(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+    def test_a_time_after_the_last_record_is_refused_with_the_way_out(
+        self, stream: Lab, capsys: Any, monkeypatch: Any
+    ) -> None:
         stream.produce(ROWS)
         live_epoch(stream)
         said = refused(stream, capsys, monkeypatch, "--to-datetime", "2031-01-01T00:00:00Z")
         assert "2031-01-01" in said and f"{stream.topic}[0]" in said
 
-    def test_a_start_below_the_low_watermark_is_refused_with_the_numbers(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
+    def test_a_start_below_the_low_watermark_is_refused_with_the_numbers(
+        self, stream: Lab, capsys: Any, monkeypatch: Any
+    ) -> None:
         stream.produce(ROWS, partition=1)
         live_epoch(stream)
         removed(stream, partition=1, before=3)
@@ -335,11 +404,20 @@ def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
 
 def everything(stream: Lab) -> Any:
     """All files of the lake with their content's size and time, and all that the broker has."""
-    files = {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in Path(stream.config.lake).rglob("*") if p.is_file()}
+    files = {
+        str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in Path(stream.config.lake).rglob("*") if p.is_file()
+    }
     topics = stream.kafka.topics()
     groups = {group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.")}
     mine = [name for name in topics if stream.topic in name or stream.name in name]
-    return files, topics, groups, stream.kafka.low_watermarks(mine), stream.kafka.high_watermarks(mine), stream.kafka.topic_configs(mine)
+    return (
+        files,
+        topics,
+        groups,
+        stream.kafka.low_watermarks(mine),
+        stream.kafka.high_watermarks(mine),
+        stream.kafka.topic_configs(mine),
+    )
 
 
 def removed(stream: Lab, *, partition: int, before: int) -> None:
@@ -347,7 +425,10 @@ def removed(stream: Lab, *, partition: int, before: int) -> None:
     client = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
     for answer in client.delete_records([TopicPartition(stream.topic, partition, before)]).values():
         answer.result(30)
-    stream.wait(lambda: stream.kafka.low_watermarks([stream.topic]).get(stream.topic, partition) == before, "records are removed")
+    stream.wait(
+        lambda: stream.kafka.low_watermarks([stream.topic]).get(stream.topic, partition) == before,
+        "records are removed",
+    )
 
 
 class TestLaw10SideEffectsHappenOnce:
@@ -394,7 +475,9 @@ class TestLaw10SideEffectsHappenOnce:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stream.settle(first)
         driver = claimed(stream, second)
-        slices.plan_slice(driver.slice_run, driver.ledger.state(), next_ranges(stream, driver), sends="held", logged=True)
+        slices.plan_slice(
+            driver.slice_run, driver.ledger.state(), next_ranges(stream, driver), sends="held", logged=True
+        )
         stream.run(second)
         control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
         stream.await_live(second)
@@ -403,14 +486,10 @@ class TestLaw10SideEffectsHappenOnce:
 
 class TestLaw11CodeIsPartOfTheEpoch:
     def test_a_restart_runs_the_code_that_the_epoch_recorded(self, stream: Lab) -> None:
-        from kappa.runtime.code import extract
-
         stream.produce(ROWS)
         epoch = live_epoch(stream)
         recorded = stream.record().epoch(epoch).code
         stream.deploy(7)
-        root = extract(stream.config.lake, recorded, stream.config.home)
-        stream.config = replace(stream.config, topologies=root / "topologies")
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stream.run(epoch)
         stream.settle(epoch)
@@ -430,7 +509,14 @@ class TestLaw12NothingIsDroppedInSilence:
         letters = tables.query(stream.paths(epoch).dead_letters, None, order_by='"offset"').to_pylist()
         assert [letter["value"] for letter in letters] == bad
         assert [letter["offset"] for letter in letters] == [1, 2, 3, 4, 5]
-        assert all(letter["reason"] and letter["topic"] == stream.topic and letter["key"] == "bad" for letter in letters)
+        assert all(
+            letter["reason"] and letter["topic"] == stream.topic and letter["key"] == "bad" for letter in letters
+        )
+
+    def test_a_slice_of_nothing_but_broken_records_is_committed(self, stream: Lab) -> None:
+        stream.produce([b"{"])
+        epoch = live_epoch(stream)
+        assert [(row.rows_read, row.rows_dead) for row in stream.ledger(epoch).state().commits[1:]] == [(1, 1)]
 
     def test_a_slice_whose_counts_do_not_add_up_is_not_committed(self, stream: Lab) -> None:
         stream.produce(ROWS)
@@ -487,7 +573,30 @@ class TestTheChangelog:
         epoch = live_epoch(stream)
         driver = claimed(stream, epoch)
         with pytest.raises(DataLossError, match="still writing"):
-            changelog.fold(stream.session, stream.config.bootstrap_servers, stream.kafka, stream.paths(epoch), driver.topology.tables[0], 0)
+            changelog.fold(
+                stream.session,
+                stream.config.bootstrap_servers,
+                stream.kafka,
+                stream.paths(epoch),
+                driver.topology.tables[0],
+                0,
+            )
+
+    def test_a_baseline_that_a_crash_left_without_its_topics_is_written_anew(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        live_epoch(stream)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, Stage.CAUGHT_UP)
+        stream.stop(second)
+        driver = claimed(stream, second)
+        if driver.ledger.state().baseline_seq is None:
+            changelog.create_topics(stream.kafka, driver.topology, driver.paths, 2)
+            stream.kafka.delete_topics([driver.paths.changelog("balances")])
+            driver._open_sender()
+            changelog.write_baseline(driver.slice_run)
+        assert len(list(read_all(stream.config.bootstrap_servers, driver.paths.changelog("balances")))) == 3
 
     def test_changelog_and_markers_are_compacted_topics(self, stream: Lab) -> None:
         stream.produce(ROWS)

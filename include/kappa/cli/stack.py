@@ -41,6 +41,7 @@ def down() -> None:
     """Stop the embedded stack and the drivers of its lake on this host. Safe to call twice; nothing is lost."""
     chosen = config()
     ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
+    ended += drivers_module.end_local(chosen)  # Airflow may have started one again while it was being ended
     say(f"Ended {ended} processes." if ended else "Nothing was running.")
 
 

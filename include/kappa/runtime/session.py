@@ -13,7 +13,8 @@ from kappa.config import Config
 from kappa.embedded.jars import ensure_spark, java_home
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 #: The folder that ``kappa`` was imported from: Python workers must run the code of this driver and no other (law 11).
 _SOURCE_ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,20 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     for key, value in settings(config, ensure_spark(config.cache)).items():
         session = session.config(key, value)
     return session.getOrCreate()
+
+
+def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:
+    """A DataFrame of rows in memory.
+
+    An Arrow table without rows may have no chunks either, and Spark does not take that where a column is nested.
+
+    Args:
+        session: Spark.
+        rows: the rows.
+        schema: Spark DDL; None takes what the Arrow types say.
+    """
+    held = rows if rows.num_rows else rows.schema.empty_table()
+    return session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
 
 
 def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:

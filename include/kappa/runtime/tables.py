@@ -71,8 +71,11 @@ def is_written(path: str, seq: int) -> bool:
     return _is_written(DeltaTable(path), seq)
 
 
-def append(path: str, rows: pa.Table, seq: int) -> None:
+def append(path: str, rows: pa.Table, seq: int) -> bool:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
+
+    Returns:
+        Whether the table holds these rows; False when the slice had written its rows before, maybe others.
 
     Raises:
         ConflictError: somebody else wrote to the table at the same time.
@@ -81,12 +84,15 @@ def append(path: str, rows: pa.Table, seq: int) -> None:
     from deltalake.exceptions import CommitFailedError
 
     table = DeltaTable(path)
-    if _is_written(table, seq) or not rows.num_rows:
-        return
+    if _is_written(table, seq):
+        return False
+    if not rows.num_rows:
+        return True
     try:
         write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq))
     except CommitFailedError as error:
         raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+    return True
 
 
 def append_frame(path: str, rows: DataFrame, seq: int) -> None:
