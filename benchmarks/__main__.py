@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 import time
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the temporary folders are made")
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, full=FULL)
     machine, figures, broken, begun = description(), [], [], time.monotonic()
     for name in chosen.parts or list(PARTS):

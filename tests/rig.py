@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Message, Producer
-from lab import Lab, read_messages
+from lab import DEADLINE_SECONDS, Lab, read_messages
 
 from kappa import control
 from kappa.config import Config
@@ -104,8 +105,20 @@ class Rig(Lab):
         self.started.add(epoch)
         return epoch
 
-    def feed(self, count: int, pause_seconds: float) -> None:
+    @contextlib.contextmanager
+    def feeding(self, pause_seconds: float = 0.02) -> Iterator[None]:
         """Produce steadily, through an outage of the broker too; each record once."""
+        stopping = threading.Event()
+        thread = threading.Thread(target=self._feed, args=(stopping, pause_seconds), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            thread.join(DEADLINE_SECONDS)
+            assert not thread.is_alive()
+
+    def _feed(self, stopping: threading.Event, pause_seconds: float) -> None:
         producer = Producer(
             {
                 "bootstrap.servers": self.config.bootstrap_servers,
@@ -113,7 +126,9 @@ class Rig(Lab):
                 "partitioner": "murmur2_random",
             }
         )
-        for number in range(count):
+        number = 0
+        while not stopping.wait(pause_seconds):
+            number += 1
             account = f"account-{number % 7}"
             producer.produce(
                 self.topic,
@@ -121,7 +136,7 @@ class Rig(Lab):
                 value=orjson.dumps({"id": account, "amount": number}),
                 timestamp=1_700_001_000_000 + number,
             )
-            producer.poll(pause_seconds)
+            producer.poll(0)
         assert producer.flush(120) == 0
 
     def prove(self, factors: Mapping[int, int]) -> int:

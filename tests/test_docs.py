@@ -264,7 +264,8 @@ class World:
             (binaries / name).chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAPPA_", "AIRFLOW"))}
         self.environ = {
-            **kept, "PYTHONPATH": str(ROOT / "include"), "LOGNAME": "ada", "COLUMNS": "1000",
+            **kept, "PYTHONPATH": str(ROOT / "include"),
+            "PATH": f"{binaries}{os.pathsep}{kept['PATH']}", "LOGNAME": "ada", "COLUMNS": "1000",
             # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
             "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
             "KAPPA_TRIGGER_SECONDS": "0.5", "KAPPA_CACHE": str(Config.from_env({}).cache),

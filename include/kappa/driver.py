@@ -156,6 +156,8 @@ class Driver:
         mine = record.epoch(self.paths.epoch)
         if self._stop_reason:
             return self._stop_reason
+        if self.beat.is_lost:
+            Ledger(self.paths.ledger).check_claim(self.writer)
         if mine.stage in (Stage.ABORTED, Stage.DROPPED):
             return f"epoch is {mine.stage.lower()}"
         if not mine.is_wanted:
@@ -376,7 +378,7 @@ class Driver:
     _has_served = False
 
     def _may_go_on(self) -> bool:
-        if self._stop_reason:
+        if self._stop_reason or self.beat.is_lost:
             return False
         record = self._record()
         mine = record.epoch(self.paths.epoch)
@@ -452,6 +454,8 @@ class Driver:
             self.ledger.check_claim(self.writer)  # raises unless only the producer was fenced
         if isinstance(error, LedgerError) and not self.ledger.exists():
             raise error
+        if self._is_spark_dead():
+            raise error  # a new process gets a new JVM; whoever watches the epoch starts it
         self._spend_sender()
         if isinstance(error, ConflictError):
             return
@@ -505,6 +509,11 @@ class Driver:
         while time.monotonic() < deadline and not self._stop_reason:
             time.sleep(IDLE_SECONDS)
 
+    def _is_spark_dead(self) -> bool:
+        from kappa.runtime.session import is_alive
+
+        return "session" in self.__dict__ and not is_alive(self.session)
+
     def _is_kafka_there(self) -> bool:
         try:
             self.broker.topic_ids(self.topology.source_topics)
@@ -556,7 +565,7 @@ class Driver:
 
     def _close(self) -> None:
         self._spend_sender()
-        if "session" in self.__dict__ and self._given_session is None:
+        if "session" in self.__dict__ and self._given_session is None and not self._is_spark_dead():
             self.session.stop()
         if "broker" in self.__dict__:
             self.broker.close()

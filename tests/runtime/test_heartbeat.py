@@ -46,6 +46,7 @@ def test_what_is_written_is_read_back_and_a_removed_epoch_stays_removed(tmp_path
     tmp_path.rmdir()
     beating.say(seq=8)
     assert not tmp_path.exists()
+    assert beating.is_lost
     tmp_path.mkdir()
     beating.close()
 
@@ -56,5 +57,6 @@ def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path:
     heartbeat.write(path, heartbeat.this_process("new", "code"))
     old.say(message="still here")
     found = heartbeat.read(path)
+    assert old.is_lost
     old.close()
     assert found is not None and found.writer == "new"

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -218,3 +219,40 @@ def test_a_transaction_survives_a_broker_killed_and_started_again(
         assert [value for batch in kafka.fold(out) for _, value in batch] == [b"before"]
         sender.send((Record(out, b"k", b"%d" % n) for n in range(200)), None)
     assert values(kafka, out) == [b"before", *(b"%d" % n for n in range(200))]
+
+
+class Hanging:
+    """A producer whose group coordinator went away: the client never comes back from adding offsets."""
+
+    def __init__(self, until: threading.Event) -> None:
+        self._until = until
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self._until.wait(30)
+
+    def abort_transaction(self, *_: object) -> None:
+        raise AssertionError("it would hang, too")
+
+
+def test_adding_offsets_that_hangs_is_given_up_and_the_next_init_goes_on(
+    kafka: Broker, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.runtime.sender._OFFSETS_SECONDS", 0.1)
+    released, position = threading.Event(), Offsets({out: {0: 1}})
+    with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as sender:
+        sender.init()
+        sender.begin()
+        sender.extend([Record(topic=out, key=b"k", value=b"lost")])
+        sender._producer = Hanging(released)  # type: ignore[assignment]
+        with pytest.raises(BrokerUnreachableError, match="not taken") as refused:
+            sender.commit(position)
+        assert refused.value.data["outcome"] == "aborted"
+        monkeypatch.undo()
+        sender.init()
+        sender.send([Record(topic=out, key=b"k", value=b"kept")], position)
+    released.set()
+    assert values(kafka, out) == [b"kept"]
+    assert kafka.group_offsets(f"{out}.group") == position

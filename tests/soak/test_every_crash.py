@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -206,31 +205,29 @@ def test_a_broker_killed_again_and_again_in_the_stream_in_a_replay_and_in_a_cuto
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
         with rig(tmp_path / "rig", kafka, "pos", slice_records=100, handover_seconds=600.0) as machine:
             first = live(machine)
-            feed = threading.Thread(target=machine.feed, args=(6_000, 0.03))
-            feed.start()
+            with machine.feeding():
 
-            def outage(name: str) -> None:
-                broker.kill()
-                time.sleep(2)  # the outage itself
-                broker.restart()
-                case(f"broker:{name}")
+                def outage(name: str) -> None:
+                    broker.kill()
+                    time.sleep(2)  # the outage itself
+                    broker.restart()
+                    case(f"broker:{name}")
 
-            for number in range(3):
-                seq = machine.ledger(first).state().seq
-                machine.wait(lambda seq=seq: machine.ledger(first).state().seq > seq, "the stream flows")  # type: ignore[misc]
-                outage(f"stream {number + 1}")
-            machine.deploy(2)
-            second = machine.plan_replay()
-            for number in range(2):
-                machine.wait(
-                    lambda: machine.ledger(second).exists() and machine.ledger(second).state().seq > 0,
-                    "the replay runs",
-                )
-                outage(f"replay {number + 1}")
-            machine.await_stage(second, Stage.VERIFIED)
-            control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
-            outage("cutover")
-            machine.await_live(second)
-            feed.join()
+                for number in range(3):
+                    seq = machine.ledger(first).state().seq
+                    machine.wait(lambda seq=seq: machine.ledger(first).state().seq > seq, "the stream flows")  # type: ignore[misc]
+                    outage(f"stream {number + 1}")
+                machine.deploy(2)
+                second = machine.plan_replay()
+                for number in range(2):
+                    machine.wait(
+                        lambda: machine.ledger(second).exists() and machine.ledger(second).state().seq > 0,
+                        "the replay runs",
+                    )
+                    outage(f"replay {number + 1}")
+                machine.await_stage(second, Stage.VERIFIED)
+                control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+                outage("cutover")
+                machine.await_live(second)
             machine.settle(second)
             machine.prove({first: 1, second: 2})

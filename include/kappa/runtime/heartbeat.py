@@ -103,9 +103,15 @@ class Beating:
         self._has_claim = has_claim
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._lost = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         write(path, beat)
         self._thread.start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the epoch was removed, or is another driver's by now."""
+        return self._lost.is_set()
 
     def say(self, **changes: Any) -> None:
         """Change what the heartbeat says, and write it at once."""
@@ -120,19 +126,20 @@ class Beating:
         self.say(state=state, message=message)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._seconds):
+        while not self._closed.wait(self._seconds) and not self._lost.is_set():
             self._write()
 
     def _write(self) -> None:
         # A driver that was superseded must not overwrite its successor's heartbeat.
         current = read(self._path)
         if current is not None and current.writer != self._beat.writer and not self._has_claim():
+            self._lost.set()
             return
         with self._lock:
             try:
                 write(self._path, replace(self._beat, at=clock.now()))
             except FileNotFoundError:
-                self._closed.set()  # the epoch was removed; the driver notices at its next ledger row
+                self._lost.set()
 
 
 def this_process(writer: str, code: str) -> Heartbeat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -24,6 +25,7 @@ _KAFKA = (KafkaException, SystemError)
 _CONNECT_SECONDS = 8.0
 _INIT_SECONDS = 30.0
 _COMMIT_SECONDS = 60.0
+_OFFSETS_SECONDS = 20.0
 _ABORT_SECONDS = 10.0
 _POLL_EVERY = 2_000
 
@@ -199,8 +201,7 @@ class Sender:
             self._raise_failure()
             if offsets is not None and len(offsets):
                 step = f"adding offsets of group {self.group!r}"
-                positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-                producer.send_offsets_to_transaction(positions, self._group_metadata, _COMMIT_SECONDS)
+                self._add_offsets(producer, offsets)
             step = "committing"
             producer.commit_transaction(_COMMIT_SECONDS)
         except _KAFKA as error:
@@ -219,6 +220,33 @@ class Sender:
         if self._is_open:
             self._give_up("closed")
         self._producer = None
+
+    def _add_offsets(self, producer: Producer, offsets: Offsets) -> None:
+        """Add the group's offsets, in a thread of its own: the client may never come back from this call.
+
+        It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then left
+        to itself, its transaction open: only the next :meth:`init` ends that.
+        """
+        positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
+        failures: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                producer.send_offsets_to_transaction(positions, self._group_metadata, _OFFSETS_SECONDS)
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=call, name="offsets of a transaction", daemon=True)
+        thread.start()
+        thread.join(_OFFSETS_SECONDS * 1.5)
+        if thread.is_alive():
+            self._give_up("adding offsets hangs", is_unknown=True)
+            hangs = f"offsets of group {self.group!r} were not taken in {_OFFSETS_SECONDS * 1.5:.0f} s"
+            found = unreachable(self.bootstrap_servers, hangs)
+            found.data |= {"outcome": "aborted"}
+            raise found
+        if failures:
+            raise failures[0]
 
     @property
     def _ready(self) -> Producer:

@@ -66,6 +66,12 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     return session.getOrCreate()
 
 
+def is_alive(session: SparkSession) -> bool:
+    """Whether the session's JVM still runs; one that was killed does not come back within this process."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
 def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:
     """A DataFrame of rows in memory.
 
