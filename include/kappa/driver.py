@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import time
+import traceback
 import uuid
 from collections.abc import Sequence
 from functools import cached_property
@@ -54,6 +55,8 @@ IDLE_SECONDS = 0.2
 CAUGHT_UP_SHARE = 0.1
 #: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
 STREAM_BELOW = 50_000
+#: What a slice that failed twice is divided by: the next attempt tells a slice that is too large from a record that is bad.
+SHRINK = 100
 
 log = structlog.get_logger("kappa.driver")
 
@@ -104,9 +107,9 @@ class Driver:
         self.code = code or self.plan.code
         self._given_session = session
         self._stop_reason: str | None = None
-        self._slice_records = config.slice_records
+        self._slice_records = self.plan.request.slice_records
         self._failures = 0
-        self._failed_at = -2
+        self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
         self._asked_for_live = 0.0
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
@@ -229,7 +232,7 @@ class Driver:
             self._event("caught_up", seq=self.ledger.state().seq)
             return
         lag = self._lag_to_live(record)
-        if lag <= self.config.slice_records * CAUGHT_UP_SHARE:
+        if lag <= self.plan.request.slice_records * CAUGHT_UP_SHARE:
             self._event("caught_up", seq=self.ledger.state().seq, lag=lag)
 
     def _verify(self, record: TopologyRecord) -> None:
@@ -439,6 +442,7 @@ class Driver:
 
     def _committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         self._failures = 0
+        self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
         rate = row.rows_read / seconds if seconds else None
         self.beat.say(seq=row.seq, message=what, records_per_second=rate, role="live" if row.sends == "live" else "candidate")
         self.log.info("slice", seq=row.seq, what=what, rows=row.rows_read, dead=row.rows_dead, sends=row.sends, seconds=round(seconds, 3))
@@ -465,24 +469,28 @@ class Driver:
             self._pause(min(30.0, 1.0 + self._failures))
             self._failures += isinstance(error, KappaError)
             return
-        seq = self.ledger.state().seq
-        self._failures = self._failures + 1 if seq == self._failed_at else 1
-        self._failed_at = seq
-        self.log.error("failed", error=f"{type(error).__name__}: {_first_line(error)}", attempt=self._failures, seq=seq)
+        state = self.ledger.state()
+        # By position, not by number: an abandoned slice is planned again under the next one.
+        at = state.position if state.commits else Offsets()
+        self._failures = self._failures + 1 if at == self._failed_at else 1
+        self._failed_at = at
+        what = f"{type(error).__name__}: {_first_line(error)}"
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        self.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         if self._failures >= self.config.attempts:
-            detail = {"error": f"{type(error).__name__}: {_first_line(error)}", "seq": seq}
+            detail = {"error": what, "seq": state.seq}
             self._stuck = self.epochs.add(self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_first_line(error), **detail)
-            self.beat.say(state="stuck", message=f"stuck at slice {seq}: {_first_line(error)}")
+            self.beat.say(state="stuck", message=f"stuck at slice {state.seq}: {_first_line(error)}")
             return
         if self._failures > 1:
-            self._slice_records = max(1, self._slice_records // 10)
+            self._slice_records = max(1, self._slice_records // SHRINK)
         self._pause(float(self._failures))
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
         """Wait for a decision: a start tries again; a handover away from here ends the epoch at its last commit."""
         assert self._stuck is not None
         if any(e.event == "start" and e.n > self._stuck.n for e in record.events if e.epoch == self.paths.epoch):
-            self._stuck, self._failures, self._slice_records = None, 0, self.config.slice_records
+            self._stuck, self._failures, self._slice_records = None, 0, self.plan.request.slice_records
             self.beat.say(state="running", message="trying again")
             return
         state = self.ledger.state()

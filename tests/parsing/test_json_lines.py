@@ -78,7 +78,7 @@ def test_no_values_give_no_rows() -> None:
     assert len(rows) == len(refused) == 0
 
 
-@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.float32(), pa.binary(), pa.map_(pa.string(), pa.int64())])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.float32(), pa.binary(), pa.map_(pa.string(), pa.int64()), pa.decimal128(38, 10)])
 def test_types_that_only_spark_reads_are_told(kind: pa.DataType) -> None:
     assert not is_exact(kind)
     assert not is_exact(pa.struct([("x", pa.list_(kind))]))

@@ -22,6 +22,8 @@ Mask = npt.NDArray[np.bool_]
 #: parses by recursion: a deeper value would end the process. A shorter value cannot reach them.
 _LIMIT = 1_000
 _LONG = 40_000
+#: Decimal digits that always fit a 128-bit number.
+_DIGITS = 38
 
 #: A refused batch is read again in parts: in eighths, and below this size around the row that Arrow complained about.
 _SMALL = 512
@@ -41,7 +43,8 @@ def is_exact(kind: pa.DataType) -> bool:
         or pa.types.is_boolean(kind)
         or pa.types.is_signed_integer(kind)
         or pa.types.is_float64(kind)
-        or pa.types.is_decimal128(kind)
+        # Arrow multiplies by ten to the scale before it looks at the size: with more digits the product wraps around.
+        or (pa.types.is_decimal128(kind) and kind.precision + kind.scale <= _DIGITS)
     )
 
 
