@@ -30,7 +30,7 @@ from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
 from kappa.runtime.sender import Record
-from kappa.runtime.session import frame_of
+from kappa.runtime.session import frame_of, tune
 from kappa.schema import Column
 from kappa.state import TableState
 from kappa.topology import RECORD_COLUMNS, Append, Slice, Source, Table, Topology
@@ -181,6 +181,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
+    tune(run.session, is_small=is_small(plan.ranges))
     with _Reading(run, plan, committed, raw) as reading:
         frames = step_effects(run.topology, plan.seq, reading.records, before)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
@@ -413,6 +414,11 @@ def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
     crash_point("abandon", plan.seq)
 
 
+def is_small(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether the records of a slice are taken into the driver's memory."""
+    return sum(r.count for r in ranges) <= SMALL_SLICE
+
+
 def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
     """Delta tables into which the slices of an epoch write their effects."""
     outputs = [paths.output(append.name) for append in topology.appends]
@@ -482,7 +488,7 @@ class _Reading:
         self._dead: list[pa.Table] = []
         self._rows: list[tuple[str, int, int, int, int]] = []
         self.records: dict[str, DataFrame] = {}
-        self.is_small = sum(r.count for r in plan.ranges) <= SMALL_SLICE
+        self.is_small = is_small(plan.ranges)
 
     def __enter__(self) -> _Reading:
         sources = self._run.topology.sources

@@ -114,3 +114,19 @@ def local_cores(master: str) -> int | None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(found[1] or 1)
 
+
+
+#: Setting -> its value for small slices, and for large ones unless the session was built with another. A small slice is
+#: over before generated code is compiled, and one task is started sooner than several.
+_TUNED = {
+    "spark.sql.shuffle.partitions": ("1", "200"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+
+
+def tune(session: SparkSession, *, is_small: bool) -> None:
+    """Make the session quick for small slices, or strong for large ones; cheap, and the same when repeated."""
+    built = session.sparkContext.getConf()
+    for key, (small, large) in _TUNED.items():
+        session.conf.set(key, small if is_small else built.get(key, large) or large)
