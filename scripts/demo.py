@@ -49,7 +49,11 @@ def main() -> int:
     home = Path(os.environ.get("KAPPA_HOME", ROOT / ".kappa" / "demo")).absolute()
     clear(home)
     (home / "topologies").mkdir(parents=True)
-    environ = {"KAPPA_HOME": str(home), "KAPPA_TOPOLOGIES": str(home / "topologies"), "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka.free_port()}"}
+    environ = {
+        "KAPPA_HOME": str(home),
+        "KAPPA_TOPOLOGIES": str(home / "topologies"),
+        "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka.free_port()}",
+    }
     os.environ.update(environ)
     config = Config.from_env()
     try:
@@ -74,7 +78,9 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     headline("1  Kafka and Airflow, on this machine")
     stack = supervisor.up(config, api_port=kafka.free_port(), say=print)
     config = Config.from_env()
-    print(f"Kafka {stack.bootstrap_servers} · Airflow {stack.url} (user {stack.user}, password {stack.password or stack.password_file})")
+    print(
+        f"Kafka {stack.bootstrap_servers} · Airflow {stack.url} (user {stack.user}, password {stack.password or stack.password_file})"
+    )
     call = api(config, stack.api_port or 0)
 
     headline(f"2  {arguments.records:,} invoices, and the live stream, version 1")
@@ -85,7 +91,10 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     first = until("epoch 1 is live", lambda: Epochs(config.lake).record(TOPOLOGY).live)
     await_caught_up(config, first)
     stopping = Event()
-    threads = [Thread(target=arrive, args=(config, arguments.rate, stopping)), Thread(target=(reader := Reader(config)).run, args=(stopping,))]
+    threads = [
+        Thread(target=arrive, args=(config, arguments.rate, stopping)),
+        Thread(target=(reader := Reader(config)).run, args=(stopping,)),
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -113,7 +122,11 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
 
 def replay(config: Config, call: Callable[..., Any]) -> int:
     """Trigger the replay's DAG and show each stage as it happens; the new epoch."""
-    run = call("POST", f"/dags/replay__{TOPOLOGY}/dagRuns", {"logical_date": None, "conf": {"cut_over": True, "reason": "version 2: balances"}})
+    run = call(
+        "POST",
+        f"/dags/replay__{TOPOLOGY}/dagRuns",
+        {"logical_date": None, "conf": {"cut_over": True, "reason": "version 2: balances"}},
+    )
     print(f"DAG replay__{TOPOLOGY}, run {run['dag_run_id']}")
     candidate = until("the plan is on record", lambda: Epochs(config.lake).record(TOPOLOGY).candidate)
     print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
@@ -150,31 +163,52 @@ class Reader:
             position = snapshot.position
             if "tables/rewards" not in snapshot.versions:
                 if not snapshot.rows("notifications", select="COUNT(*) AS n").to_pylist()[0]["n"]:
-                    self.complaints.append(f"missing: epoch {snapshot.epoch} slice {snapshot.seq} serves no notification")
+                    self.complaints.append(
+                        f"missing: epoch {snapshot.epoch} slice {snapshot.seq} serves no notification"
+                    )
                 continue
             # Half a slice would show here: what customers earned by their notifications is what their balances add up to.
             earned = snapshot.rows("notifications", select="SUM(EarnedLoyaltyPoints) AS s").to_pylist()[0]["s"]
             kept = snapshot.rows("rewards", select="SUM(TotalLoyaltyPoints) AS s").to_pylist()[0]["s"]
             if earned != kept:
-                self.complaints.append(f"mixed: epoch {snapshot.epoch} slice {snapshot.seq} earned {earned}, balances {kept}")
+                self.complaints.append(
+                    f"mixed: epoch {snapshot.epoch} slice {snapshot.seq} earned {earned}, balances {kept}"
+                )
 
 
 def proofs(config: Config, reader: Reader) -> bool:
     """Print each proof; whether all held."""
     headline("6  Proofs")
     balances, numbers, bad = recomputed(config)
-    served = {row["CustomerCardNo"]: row["TotalLoyaltyPoints"] for row in serving.snapshot(config, TOPOLOGY).rows("rewards").to_pylist()}
+    served = {
+        row["CustomerCardNo"]: row["TotalLoyaltyPoints"]
+        for row in serving.snapshot(config, TOPOLOGY).rows("rewards").to_pylist()
+    }
     sent = Counter(orjson.loads(value)["InvoiceNumber"] for value in read(config, OUTPUT))
     certificate = control.certify(config, TOPOLOGY)
     live = Epochs(config.lake).record(TOPOLOGY).live or 0
     group = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=live).name
     witness = group_lag(config, group)
-    wrong = sum(1 for customer, balance in balances.items() if served.get(customer) != balance) + len(served.keys() - balances.keys())
+    wrong = sum(1 for customer, balance in balances.items() if served.get(customer) != balance) + len(
+        served.keys() - balances.keys()
+    )
     results = [
-        (wrong == 0, f"balances recomputed in plain Python from topic {SOURCE!r} equal the served table: {len(balances):,} customers, {wrong} differ; {bad:,} bad records left aside"),
-        (sent == numbers, f"topic {OUTPUT!r} under read_committed holds each notification exactly once: {sum(sent.values()):,} records, {len(sent):,} invoices, {len(numbers):,} expected"),
-        (not reader.complaints, f"a reader that polled {reader.polls:,} times ({', '.join(f'epoch {e}: {n}' for e, n in sorted(reader.epochs.items()))}) met no mixed, missing or older state"),
-        (certificate.complete, f"the certificate is complete: {certificate.rows_read:,} records read = {certificate.rows_parsed:,} parsed + {certificate.rows_dead:,} dead letters"),
+        (
+            wrong == 0,
+            f"balances recomputed in plain Python from topic {SOURCE!r} equal the served table: {len(balances):,} customers, {wrong} differ; {bad:,} bad records left aside",
+        ),
+        (
+            sent == numbers,
+            f"topic {OUTPUT!r} under read_committed holds each notification exactly once: {sum(sent.values()):,} records, {len(sent):,} invoices, {len(numbers):,} expected",
+        ),
+        (
+            not reader.complaints,
+            f"a reader that polled {reader.polls:,} times ({', '.join(f'epoch {e}: {n}' for e, n in sorted(reader.epochs.items()))}) met no mixed, missing or older state",
+        ),
+        (
+            certificate.complete,
+            f"the certificate is complete: {certificate.rows_read:,} records read = {certificate.rows_parsed:,} parsed + {certificate.rows_dead:,} dead letters",
+        ),
         (witness == 0, f"Kafka's own kafka-consumer-groups sees group {group} with a lag of {witness}"),
     ]
     for held, text in results:
@@ -207,7 +241,15 @@ def recomputed(config: Config) -> tuple[dict[str, Decimal], Counter[str], int]:
 
 def read(config: Config, topic: str) -> Iterator[bytes]:
     """Values of the committed records of a topic, by a plain consumer."""
-    consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": config.bootstrap_servers,
+            "group.id": "witness",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     left = set(partitions)
@@ -222,7 +264,15 @@ def read(config: Config, topic: str) -> Iterator[bytes]:
 
 def group_lag(config: Config, group: str) -> int:
     """Lag of a consumer group as Kafka's own tool prints it."""
-    command = kafka.tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", config.bootstrap_servers, "--describe", "--group", group, cache=config.cache)
+    command = kafka.tool(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "--bootstrap-server",
+        config.bootstrap_servers,
+        "--describe",
+        "--group",
+        group,
+        cache=config.cache,
+    )
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in found.splitlines() if line.startswith(group)]
     print("\n".join(line for line in found.splitlines() if line.strip()))
@@ -265,7 +315,9 @@ def follow(config: Config, epoch: int, condition: Callable[[control.Progress], b
         if condition(found):
             return
         time.sleep(0.3)
-    raise KappaError(f"Epoch {epoch} did not get there within {DEADLINE_SECONDS:.0f} s; its log is in {config.home / 'logs'}.")
+    raise KappaError(
+        f"Epoch {epoch} did not get there within {DEADLINE_SECONDS:.0f} s; its log is in {config.home / 'logs'}."
+    )
 
 
 def until(what: str, look: Callable[[], Any]) -> Any:

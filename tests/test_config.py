@@ -12,7 +12,9 @@ from kappa.errors import ConfigError
 
 
 def test_what_to_env_gives_from_env_reads_back(tmp_path: Path) -> None:
-    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_SLICE_RECORDS": "7", "KAPPA_SPARK_CONF": '{"a": "b"}'})
+    config = Config.from_env(
+        {"KAPPA_HOME": str(tmp_path), "KAPPA_SLICE_RECORDS": "7", "KAPPA_SPARK_CONF": '{"a": "b"}'}
+    )
     assert (config.slice_records, config.spark_conf) == (7, {"a": "b"})
     assert Config.from_env(config.to_env()) == config
 
@@ -22,7 +24,9 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
         Config.from_env({"KAPPA_LAK": "x"})
 
 
-@pytest.mark.parametrize(("name", "value"), [("KAPPA_SLICE_RECORDS", "many"), ("KAPPA_SPARK_CONF", "{"), ("KAPPA_SPARK_CONF", "[]")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("KAPPA_SLICE_RECORDS", "many"), ("KAPPA_SPARK_CONF", "{"), ("KAPPA_SPARK_CONF", "[]")]
+)
 def test_a_malformed_value_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Config.from_env({name: value})

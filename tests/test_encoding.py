@@ -24,7 +24,12 @@ def test_money_is_a_number_with_all_its_digits(amount: Decimal) -> None:
 
 def test_times_are_utc_and_bytes_are_base64() -> None:
     row = {"at": datetime(2026, 3, 1, 12, 0, 0, 123000, UTC), "day": date(2026, 3, 1), "raw": b"\x00\xff", "none": None}
-    assert json.loads(to_json(row)) == {"at": "2026-03-01T12:00:00.123000Z", "day": "2026-03-01", "raw": "AP8=", "none": None}
+    assert json.loads(to_json(row)) == {
+        "at": "2026-03-01T12:00:00.123000Z",
+        "day": "2026-03-01",
+        "raw": "AP8=",
+        "none": None,
+    }
 
 
 def test_a_key_is_text_and_several_are_a_json_array() -> None:
@@ -49,7 +54,9 @@ def test_topic_records_come_in_the_total_order_and_a_deleted_row_is_a_tombstone(
 
 
 def test_a_changelog_record_names_its_slice() -> None:
-    rows = pa.Table.from_pylist([{"id": "a", "total": Decimal("1.5000"), "_deleted": False}, {"id": "b", "total": None, "_deleted": True}])
+    rows = pa.Table.from_pylist(
+        [{"id": "a", "total": Decimal("1.5000"), "_deleted": False}, {"id": "b", "total": None, "_deleted": True}]
+    )
     first, second = changelog_records("log", TABLE, rows, 7)
     assert (first.key, first.value, first.headers) == (b'{"id":"a"}', b'{"id":"a","total":1.5000}', [("seq", b"7")])
     assert second.value is None

@@ -41,9 +41,17 @@ def totals(frame: DataFrame) -> dict[int, Decimal]:
 
 
 def test_a_running_total_goes_on_from_the_table_before(rows: Rows, balances: Callable[..., DataFrame]) -> None:
-    given = rows([("ada", Decimal("1.50"), 1, "pos", 0, 0), ("ada", Decimal("2.00"), 2, "pos", 0, 1), ("bob", Decimal(5), 3, "pos", 0, 2)])
+    given = rows(
+        [
+            ("ada", Decimal("1.50"), 1, "pos", 0, 0),
+            ("ada", Decimal("2.00"), 2, "pos", 0, 1),
+            ("bob", Decimal(5), 3, "pos", 0, 2),
+        ]
+    )
 
-    found = running_total(given, key="who", amount="amount", total="balance", before=balances(("ada", Decimal("10.1234"))))
+    found = running_total(
+        given, key="who", amount="amount", total="balance", before=balances(("ada", Decimal("10.1234")))
+    )
 
     assert totals(found) == {0: Decimal("11.6234"), 1: Decimal("13.6234"), 2: Decimal(5)}
 
@@ -68,13 +76,19 @@ def test_rows_of_a_key_follow_the_total_order(rows: Rows, first: tuple[Any, ...]
 
     found = running_total(given, key="who", amount="amount", total="balance")
 
-    assert {row["amount"]: row["balance"] for row in found.collect()} == {Decimal(1): Decimal(1), Decimal(2): Decimal(3)}
+    assert {row["amount"]: row["balance"] for row in found.collect()} == {
+        Decimal(1): Decimal(1),
+        Decimal(2): Decimal(3),
+    }
     assert [row["amount"] for row in newest(given, key="who").collect()] == [Decimal(2)]
 
 
 def test_a_null_amount_adds_nothing(rows: Rows) -> None:
     found = running_total(
-        rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]), key="who", amount="amount", total="balance"
+        rows([("ada", None, 1, "pos", 0, 0), ("ada", Decimal(1), 2, "pos", 0, 1)]),
+        key="who",
+        amount="amount",
+        total="balance",
     )
 
     assert totals(found) == {0: Decimal(0), 1: Decimal(1)}
@@ -82,14 +96,20 @@ def test_a_null_amount_adds_nothing(rows: Rows) -> None:
 
 def test_a_null_key_has_no_history(rows: Rows, balances: Callable[..., DataFrame]) -> None:
     found = running_total(
-        rows([(None, Decimal(1), 1, "pos", 0, 0)]), key="who", amount="amount", total="balance", before=balances((None, Decimal(9)))
+        rows([(None, Decimal(1), 1, "pos", 0, 0)]),
+        key="who",
+        amount="amount",
+        total="balance",
+        before=balances((None, Decimal(9))),
     )
 
     assert totals(found) == {0: Decimal(1)}
 
 
 def test_newest_keeps_one_row_for_each_key(rows: Rows) -> None:
-    given = rows([("ada", Decimal(1), 1, "pos", 0, 0), ("bob", Decimal(2), 2, "pos", 0, 1), ("ada", Decimal(3), 3, "pos", 0, 2)])
+    given = rows(
+        [("ada", Decimal(1), 1, "pos", 0, 0), ("bob", Decimal(2), 2, "pos", 0, 1), ("ada", Decimal(3), 3, "pos", 0, 2)]
+    )
 
     assert sorted((row["who"], row["amount"]) for row in newest(given, key=["who"]).collect()) == [
         ("ada", Decimal(3)),

@@ -13,7 +13,13 @@ DDL = "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, 
 
 def test_names_types_and_nullability() -> None:
     found = columns_of(DDL, "test")
-    assert [(c.name, c.nullable) for c in found] == [("id", False), ("price", True), ("items", True), ("tags", True), ("at", True)]
+    assert [(c.name, c.nullable) for c in found] == [
+        ("id", False),
+        ("price", True),
+        ("items", True),
+        ("tags", True),
+        ("at", True),
+    ]
     assert columns_of(ddl_of(found), "again") == found
 
 

@@ -14,11 +14,16 @@ ROWS = Append(name="rows", schema="id STRING NOT NULL, n BIGINT")
 
 
 def topology(**changes: Any) -> Topology:
-    return Topology(**{"name": "a.b", "version": "1", "sources": [SOURCE], "outputs": [ROWS], "step": lambda s: {}, **changes})
+    return Topology(
+        **{"name": "a.b", "version": "1", "sources": [SOURCE], "outputs": [ROWS], "step": lambda s: {}, **changes}
+    )
 
 
 def test_a_good_one_knows_its_parts() -> None:
-    made = topology(tables=[Table(name="t", key=["id"], schema="id STRING NOT NULL")], outputs=[ROWS, Topic(name="out", of="rows", key="id")])
+    made = topology(
+        tables=[Table(name="t", key=["id"], schema="id STRING NOT NULL")],
+        outputs=[ROWS, Topic(name="out", of="rows", key="id")],
+    )
     assert [a.name for a in made.appends] == ["rows"]
     assert [t.key for t in made.topics] == [("id",)]
     assert made.table("t").key == ("id",)

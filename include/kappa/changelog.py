@@ -110,15 +110,21 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         for table in run.topology.tables:
             for rows in _chunks(run, table, committed.delta_versions[f"tables/{table.name}"]):
                 run.ledger.check_claim(run.writer)
-                run.sender.send(changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position)
+                run.sender.send(
+                    changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position
+                )
                 crash_point("baseline.chunk", committed.seq)
         run.sender.send([marker(run, committed.seq, state.position, committed.max_timestamps, "held")], state.position)
         run.marker_seq = committed.seq
         crash_point("baseline.marker", committed.seq)
-    return run.ledger.append(LedgerRow(kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code))
+    return run.ledger.append(
+        LedgerRow(kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code)
+    )
 
 
-def fold(session: SparkSession, bootstrap_servers: str, broker: Broker, paths: EpochPaths, table: Table, upto_seq: int) -> DataFrame:
+def fold(
+    session: SparkSession, bootstrap_servers: str, broker: Broker, paths: EpochPaths, table: Table, upto_seq: int
+) -> DataFrame:
     """The rows that a changelog holds, in the table's schema: the newest of each key, deleted keys left out.
 
     Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
@@ -138,7 +144,9 @@ def fold(session: SparkSession, bootstrap_servers: str, broker: Broker, paths: E
 
     topic = paths.changelog(table.name)
     if topic not in broker.topics(topic):
-        raise DataLossError(f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic)
+        raise DataLossError(
+            f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
+        )
     start, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
     raw = (
         session.read.format("kafka")
@@ -149,14 +157,26 @@ def fold(session: SparkSession, bootstrap_servers: str, broker: Broker, paths: E
         .option("endingOffsets", end.to_json())
         .option("includeHeaders", "true")
         .load()
-        .select("key", "value", "offset", F.expr("CAST(CAST(element_at(filter(headers, h -> h.key = 'seq'), 1).value AS STRING) AS BIGINT)").alias("seq"))
+        .select(
+            "key",
+            "value",
+            "offset",
+            F.expr("CAST(CAST(element_at(filter(headers, h -> h.key = 'seq'), 1).value AS STRING) AS BIGINT)").alias(
+                "seq"
+            ),
+        )
     )
     late = raw.where(F.col("seq") > upto_seq).count()
     if late:
-        raise DataLossError(f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.", topic=topic)
+        raise DataLossError(
+            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.",
+            topic=topic,
+        )
     newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")
     columns = ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
-    return newest.select(F.from_json(F.col("value").cast("string"), columns, {"mode": "FAILFAST"}).alias("row")).select("row.*")
+    return newest.select(F.from_json(F.col("value").cast("string"), columns, {"mode": "FAILFAST"}).alias("row")).select(
+        "row.*"
+    )
 
 
 def _chunks(run: EpochRun, table: Table, delta_version: int) -> Iterator[Any]:
@@ -173,5 +193,3 @@ def _chunks(run: EpochRun, table: Table, delta_version: int) -> Iterator[Any]:
             batches = []
     if batches:
         yield pa.Table.from_batches(batches)
-
-

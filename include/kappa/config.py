@@ -63,9 +63,7 @@ class Config:
             ConfigError: a variable or key is unknown or malformed; the message names the nearest known one.
         """
         env = os.environ if environ is None else environ
-        given = {
-            key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)
-        }
+        given = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
         given.pop("crash_after", None)  # read by kappa.runtime.faults alone
         home = Path(given.get("home", Path.cwd() / ".kappa")).absolute()
         stack = home / "stack.json"
@@ -83,10 +81,7 @@ class Config:
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
-        return {
-            PREFIX + item.name.upper(): _render(getattr(self, item.name))
-            for item in fields(self)
-        }
+        return {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in fields(self)}
 
 
 def _render(value: Any) -> str:

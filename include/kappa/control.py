@@ -152,7 +152,9 @@ def start(config: Config, topology: str, *, actor: str, reason: str = "start") -
     record = epochs.record(topology)
     if record.live is None and record.candidate is None:
         _refuse_lost_lake(config, topology)
-        request = ReplayRequest(topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records)
+        request = ReplayRequest(
+            topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records
+        )
         return replay(config, plan(config, request), actor=actor, reason=reason)
     epoch = record.live if record.live is not None else record.candidate.epoch  # type: ignore[union-attr]  # one of both is there
     _want(epochs, topology, epoch, actor, reason)
@@ -202,7 +204,11 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
                 return status
             from kappa.runtime.launcher import log_file
 
-            raise KappaError(f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.", topology=topology, epoch=epoch)
+            raise KappaError(
+                f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.",
+                topology=topology,
+                epoch=epoch,
+            )
         time.sleep(0.1)
     return driver_status(config, topology, epoch)
 
@@ -258,20 +264,39 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     plan.check()
     code = code_store.store(config.lake, config.topologies, plan.topology)
     if code != plan.code:
-        raise RefusedError(f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {code[:12]} now). Plan again.", findings=())
+        raise RefusedError(
+            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {code[:12]} now). Plan again.",
+            findings=(),
+        )
     _write(plan_file(config.lake, plan.id), plan.to_json())
 
     def decide(_: list[Event]) -> Sequence[Event]:
         record = epochs.record(plan.topology)
         if record.candidate is not None:
-            raise RefusedError(f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.", findings=())
+            raise RefusedError(
+                f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.",
+                findings=(),
+            )
         if record.live != plan.live_epoch or plan.epoch in record.epochs:
-            raise RefusedError(f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.", findings=())
+            raise RefusedError(
+                f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.",
+                findings=(),
+            )
         detail = {
             "plan": plan.to_json(), "plan_id": plan.id, "code": plan.code, "version": plan.topology_version, "start": plan.start.to_json(),
             "origin": plan.origin.to_json(), "live": plan.live_epoch,
         }  # fmt: skip
-        return [Event(topology=plan.topology, epoch=plan.epoch, event="planned", at=clock.now(), actor=actor, reason=reason, detail=detail)]
+        return [
+            Event(
+                topology=plan.topology,
+                epoch=plan.epoch,
+                event="planned",
+                at=clock.now(),
+                actor=actor,
+                reason=reason,
+                detail=detail,
+            )
+        ]
 
     epochs.append(decide)
     ensure_driver(config, plan.topology, plan.epoch)
@@ -289,8 +314,17 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
     with Broker(config.bootstrap_servers) as broker:
         found = last_live_marker(config, broker, topology)
     if found is None:
-        raise UnknownEpochError(f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.", topology=topology)
-    return ReplayRequest(topology=topology, start=FromMarker(epoch=found[0]), reason=reason, actor=actor, slice_records=config.slice_records)
+        raise UnknownEpochError(
+            f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.",
+            topology=topology,
+        )
+    return ReplayRequest(
+        topology=topology,
+        start=FromMarker(epoch=found[0]),
+        reason=reason,
+        actor=actor,
+        slice_records=config.slice_records,
+    )
 
 
 def fence(config: Config, topology: str, epoch: int) -> None:
@@ -315,7 +349,11 @@ def progress(config: Config, topology: str, epoch: int) -> Progress:
 def status(config: Config, topology: str) -> TopologyStatus:
     """A topology's epochs and their drivers."""
     record = Epochs(config.lake).record(topology)
-    return TopologyStatus(topology=topology, live=record.live, epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())))
+    return TopologyStatus(
+        topology=topology,
+        live=record.live,
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+    )
 
 
 def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
@@ -338,12 +376,26 @@ def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: s
         if record.handover is not None:
             if record.handover.epoch == epoch:
                 return []
-            raise MoveRefusedError(f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}.")
+            raise MoveRefusedError(
+                f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}."
+            )
         if not _can_take_over(wanted):
-            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED.")
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED."
+            )
         if wanted.verified is not None and wanted.verified.detail["verdict"] == "failed" and not wanted.is_recalled:
             raise MoveRefusedError(f"The verification of epoch {epoch} failed; see `kappa diff {topology}`.")
-        return [Event(topology=topology, epoch=epoch, event="handover", at=clock.now(), actor=actor, reason=reason, detail={"from": record.live})]
+        return [
+            Event(
+                topology=topology,
+                epoch=epoch,
+                event="handover",
+                at=clock.now(),
+                actor=actor,
+                reason=reason,
+                detail={"from": record.live},
+            )
+        ]
 
     epochs.append(decide)
     record = epochs.record(topology)
@@ -386,8 +438,21 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
         if record.live == target.epoch:
             return []
         if candidate is not None:
-            raise RefusedError(f"Epoch {candidate.epoch} of {topology!r} is being built. Abort it first: kappa abort {topology} {candidate.epoch} --execute", findings=())
-        return [Event(topology=topology, epoch=target.epoch, event="recalled", at=clock.now(), actor=actor, reason=reason, detail={"live": record.live})]
+            raise RefusedError(
+                f"Epoch {candidate.epoch} of {topology!r} is being built. Abort it first: kappa abort {topology} {candidate.epoch} --execute",
+                findings=(),
+            )
+        return [
+            Event(
+                topology=topology,
+                epoch=target.epoch,
+                event="recalled",
+                at=clock.now(),
+                actor=actor,
+                reason=reason,
+                detail={"live": record.live},
+            )
+        ]
 
     epochs.append(decide)
     ensure_driver(config, topology, chosen[-1])
@@ -408,7 +473,9 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
         record = epochs.record(topology)
         target = record.epoch(epoch)
         if record.live == epoch:
-            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first.")
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first."
+            )
         if target.stage in (Stage.ABORTED, Stage.DROPPED):
             return []
         event = "released" if target.moved is not None else "aborted"
@@ -433,7 +500,9 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         if target.stage is Stage.DROPPED:
             return []
         if target.stage is not Stage.RETIRED or target.is_recalled:
-            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed.")
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed."
+            )
         return [Event(topology=topology, epoch=epoch, event="dropped", at=clock.now(), actor=actor, reason=reason)]
 
     epochs.append(decide)
@@ -451,7 +520,9 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
     chosen = epoch if epoch is not None else (record.candidate.epoch if record.candidate else record.live)
     found = record.epoch(chosen) if chosen is not None else None
     if found is None or found.verified is None:
-        raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has not been verified: there is no difference to show.", epoch=chosen)
+        raise UnknownEpochError(
+            f"Epoch {chosen} of {topology!r} has not been verified: there is no difference to show.", epoch=chosen
+        )
     return DiffReport.from_json(found.verified.detail["report"])
 
 
@@ -485,7 +556,10 @@ def _refuse_lost_lake(config: Config, topology: str) -> None:
 
 def _live_of(record: TopologyRecord) -> int:
     if record.live is None:
-        raise UnknownTopologyError(f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute", name=record.topology)
+        raise UnknownTopologyError(
+            f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute",
+            name=record.topology,
+        )
     return record.live
 
 
@@ -493,7 +567,9 @@ def _previous(record: TopologyRecord) -> int:
     for move in reversed(record.moves[:-1]):
         if move.epoch != record.live and record.epoch(move.epoch).stage is Stage.RETIRED:
             return move.epoch
-    raise UnknownEpochError(f"Topology {record.topology!r} has no retired epoch to go back to.", topology=record.topology)
+    raise UnknownEpochError(
+        f"Topology {record.topology!r} has no retired epoch to go back to.", topology=record.topology
+    )
 
 
 def _can_take_over(epoch: EpochRecord) -> bool:
@@ -538,10 +614,16 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
-    while driver_status(config, topology, epoch).is_running or (is_here and heartbeat.is_process(beat.pid, beat.started)):
+    while driver_status(config, topology, epoch).is_running or (
+        is_here and heartbeat.is_process(beat.pid, beat.started)
+    ):
         if time.monotonic() > deadline:
             if not is_here:
-                raise KappaError(f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call again.", host=beat.host, pid=beat.pid)
+                raise KappaError(
+                    f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call again.",
+                    host=beat.host,
+                    pid=beat.pid,
+                )
             os.kill(beat.pid, signal.SIGKILL)
         time.sleep(0.1)
 
@@ -550,8 +632,7 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
     with Broker(config.bootstrap_servers) as broker:
-        mine = [name for name in broker.topics(f"{paths.name}.")]
-        broker.delete_topics(mine)
+        broker.delete_topics(broker.topics(f"{paths.name}."))
         if paths.name in broker.groups(paths.name):
             broker.delete_group(paths.name)
     shutil.rmtree(paths.root, ignore_errors=True)
@@ -559,7 +640,10 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     planned = record.epoch(epoch).planned.detail
     Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
     users = {
-        e.code for name in epochs.topologies() for e in epochs.record(name).epochs.values() if e.stage not in (Stage.ABORTED, Stage.DROPPED)
+        e.code
+        for name in epochs.topologies()
+        for e in epochs.record(name).epochs.values()
+        if e.stage not in (Stage.ABORTED, Stage.DROPPED)
     }
     if planned["code"] not in users:
         Path(code_file(config.lake, planned["code"])).unlink(missing_ok=True)

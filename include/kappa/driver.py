@@ -96,7 +96,9 @@ class Driver:
         session: Spark; None starts one when it is needed, and stops it at the end.
     """
 
-    def __init__(self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None) -> None:
+    def __init__(
+        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+    ) -> None:
         self.config = config
         self.topology = registry.load(config.topologies, topology)
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
@@ -243,7 +245,9 @@ class Driver:
         live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
         commits = [row for row in self._live_ledger(record).state().commits if ranges_end(row.ranges) == state.position]
         if not commits:
-            raise LedgerError(f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with.")
+            raise LedgerError(
+                f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
+            )
         self._say("verifying")
         report = verify(self.session, self.topology, (live, commits[-1]), (self.paths, state.committed))
         crash_point("verify")
@@ -283,20 +287,36 @@ class Driver:
         """Compare-and-set of the live pointer."""
         certificate = certificate_of(self.config.lake, record, candidate=self.paths.epoch)
         if not certificate.complete:
-            raise RefusedError(f"The certificate of epoch {self.paths.epoch} is not complete: {'; '.join(certificate.problems)}", findings=())
+            raise RefusedError(
+                f"The certificate of epoch {self.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
+                findings=(),
+            )
         expected, wanted = record.live, handover.n if handover else None
 
         def decide(_: list[Event]) -> Sequence[Event]:
             now = self._record()
             pending = now.handover.n if now.handover else None
             if now.live != expected or pending != wanted:
-                raise MoveRefusedError(f"The pointer of {self.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}.")
+                raise MoveRefusedError(
+                    f"The pointer of {self.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
+                )
             return [
                 Event(
-                    topology=self.topology.name, epoch=self.paths.epoch, event="moved", at=clock.now(), actor=handover.actor if handover else "driver",
+                    topology=self.topology.name,
+                    epoch=self.paths.epoch,
+                    event="moved",
+                    at=clock.now(),
+                    actor=handover.actor if handover else "driver",
                     reason=handover.reason if handover else self.plan.request.reason,
-                    detail={"from": expected, "at": state.position.as_dict(), "seq": state.seq, "plan": self.plan.id, "handover": wanted, "certificate": certificate.to_json()},
-                )  # fmt: skip
+                    detail={
+                        "from": expected,
+                        "at": state.position.as_dict(),
+                        "seq": state.seq,
+                        "plan": self.plan.id,
+                        "handover": wanted,
+                        "certificate": certificate.to_json(),
+                    },
+                )
             ]
 
         self.epochs.append(decide)
@@ -318,7 +338,14 @@ class Driver:
         """Stop sending at the last commit, then wait for the successor, not for ever."""
         if state.yielded_for != handover.n:
             self.ledger.append(
-                LedgerRow(kind="yield", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail={"handover": handover.n, "at": state.position.as_dict()})
+                LedgerRow(
+                    kind="yield",
+                    seq=state.seq,
+                    writer=self.writer,
+                    at=clock.now(),
+                    code=self.code,
+                    detail={"handover": handover.n, "at": state.position.as_dict()},
+                )
             )
             self.log.info("yielded", at=state.position.to_json(), to_epoch=handover.epoch)
             crash_point("yield")
@@ -340,7 +367,17 @@ class Driver:
             if pending is None or pending.n != handover.n:
                 return []
             reason = f"epoch {handover.epoch} did not take over within {self.config.handover_seconds:.0f} s"
-            return [Event(topology=self.topology.name, epoch=handover.epoch, event="withdrawn", at=clock.now(), actor="driver", reason=reason, detail={"handover": handover.n})]
+            return [
+                Event(
+                    topology=self.topology.name,
+                    epoch=handover.epoch,
+                    event="withdrawn",
+                    at=clock.now(),
+                    actor="driver",
+                    reason=reason,
+                    detail={"handover": handover.n},
+                )
+            ]
 
         self.epochs.append(decide)
 
@@ -353,7 +390,16 @@ class Driver:
                 self.broker.create_topic(topic.name, partitions=self._partitions())
         if state.baseline_seq is None:
             changelog.write_baseline(self.slice_run)
-        self.ledger.append(LedgerRow(kind="resume", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail={"at": state.position.as_dict()}))
+        self.ledger.append(
+            LedgerRow(
+                kind="resume",
+                seq=state.seq,
+                writer=self.writer,
+                at=clock.now(),
+                code=self.code,
+                detail={"at": state.position.as_dict()},
+            )
+        )
         self.log.info("resumed", at=state.position.to_json())
         crash_point("resume")
 
@@ -394,7 +440,11 @@ class Driver:
 
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
         """One slice towards ``end``, cut by time."""
-        reached = {(topic, p): ms for topic, parts in (state.committed.max_timestamps if state.committed else {}).items() for p, ms in parts.items()}
+        reached = {
+            (topic, p): ms
+            for topic, parts in (state.committed.max_timestamps if state.committed else {}).items()
+            for p, ms in parts.items()
+        }
         cut = next_cut(
             self._time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
         )  # fmt: skip
@@ -444,8 +494,18 @@ class Driver:
         self._failures = 0
         self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
         rate = row.rows_read / seconds if seconds else None
-        self.beat.say(seq=row.seq, message=what, records_per_second=rate, role="live" if row.sends == "live" else "candidate")
-        self.log.info("slice", seq=row.seq, what=what, rows=row.rows_read, dead=row.rows_dead, sends=row.sends, seconds=round(seconds, 3))
+        self.beat.say(
+            seq=row.seq, message=what, records_per_second=rate, role="live" if row.sends == "live" else "candidate"
+        )
+        self.log.info(
+            "slice",
+            seq=row.seq,
+            what=what,
+            rows=row.rows_read,
+            dead=row.rows_dead,
+            sends=row.sends,
+            seconds=round(seconds, 3),
+        )
         if not row.logged:
             # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
             self.broker.set_group_offsets(self.paths.name, ranges_end(row.ranges))
@@ -479,7 +539,9 @@ class Driver:
         self.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         if self._failures >= self.config.attempts:
             detail = {"error": what, "seq": state.seq}
-            self._stuck = self.epochs.add(self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_first_line(error), **detail)
+            self._stuck = self.epochs.add(
+                self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_first_line(error), **detail
+            )
             self.beat.say(state="stuck", message=f"stuck at slice {state.seq}: {_first_line(error)}")
             return
         if self._failures > 1:
@@ -590,7 +652,9 @@ class Driver:
         try:
             self.ledger.claim(self.writer, self.code, state)
         except ConflictError as error:
-            raise DriverAlreadyRunningError(f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment.") from error
+            raise DriverAlreadyRunningError(
+                f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
+            ) from error
         crash_point("claim")
 
     def _has_claim(self) -> bool:
@@ -664,7 +728,16 @@ class Driver:
             mine = self._record().epoch(self.paths.epoch)
             if mine.stage in (Stage.ABORTED, Stage.DROPPED):
                 return []
-            return [Event(topology=self.topology.name, epoch=self.paths.epoch, event=event, at=clock.now(), actor="driver", detail=detail)]
+            return [
+                Event(
+                    topology=self.topology.name,
+                    epoch=self.paths.epoch,
+                    event=event,
+                    at=clock.now(),
+                    actor="driver",
+                    detail=detail,
+                )
+            ]
 
         self.ledger.check_claim(self.writer)
         self.epochs.append(decide)

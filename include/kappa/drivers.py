@@ -65,7 +65,12 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     found = []
     for name, epoch in control.wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
-        if beat and beat.host == socket.gethostname() and beat.pid != os.getpid() and heartbeat.is_process(beat.pid, beat.started):
+        if (
+            beat
+            and beat.host == socket.gethostname()
+            and beat.pid != os.getpid()
+            and heartbeat.is_process(beat.pid, beat.started)
+        ):
             os.kill(beat.pid, signal.SIGTERM)
             found.append(beat)
     deadline = time.monotonic() + timeout_seconds

@@ -63,7 +63,9 @@ def load(folder: Path, name: str) -> Topology:
     for topology in _import(known[name].file):
         if topology.name == name:
             return topology
-    raise UnknownTopologyError(f"{known[name].file} declares topology {name!r} but does not define it when imported.", name=name)
+    raise UnknownTopologyError(
+        f"{known[name].file} declares topology {name!r} but does not define it when imported.", name=name
+    )
 
 
 def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:
@@ -77,7 +79,10 @@ def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]
         try:
             for topology in _import(file):
                 if topology.name in good:
-                    raise CodeError(f"{file} defines topology {topology.name!r}, which another file of the folder defines too.", file=str(file))
+                    raise CodeError(
+                        f"{file} defines topology {topology.name!r}, which another file of the folder defines too.",
+                        file=str(file),
+                    )
                 good[topology.name] = topology
         except CodeError as error:
             broken[file] = error

@@ -59,7 +59,9 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
         if not isinstance(item, expressions.ColumnDef) or item.kind is None:
             raise TopologyError(f"The schema of {what} has a part without a type: {item.sql('spark')!r}.", ddl=ddl)
         required = any(isinstance(c.kind, expressions.NotNullColumnConstraint) for c in item.constraints)
-        found.append(Column(name=item.name, type=item.kind.sql("spark"), nullable=not required, delta=_delta(item.kind, what)))
+        found.append(
+            Column(name=item.name, type=item.kind.sql("spark"), nullable=not required, delta=_delta(item.kind, what))
+        )
     names = [column.name.lower() for column in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -93,9 +95,17 @@ def _delta(kind: Any, what: str) -> Any:
     if name == "ARRAY":
         return {"type": "array", "elementType": _delta(inner[0], what), "containsNull": True}
     if name == "MAP":
-        return {"type": "map", "keyType": _delta(inner[0], what), "valueType": _delta(inner[1], what), "valueContainsNull": True}
+        return {
+            "type": "map",
+            "keyType": _delta(inner[0], what),
+            "valueType": _delta(inner[1], what),
+            "valueContainsNull": True,
+        }
     if name == "STRUCT":
         return {"type": "struct", "fields": [_field(part.name, _delta(part.kind, what)) for part in inner]}
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
-    raise TopologyError(f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.", type=kind.sql("spark"))
+    raise TopologyError(
+        f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.",
+        type=kind.sql("spark"),
+    )

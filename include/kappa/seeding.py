@@ -66,10 +66,21 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     versions["dead_letters"] = tables.version(run.paths.dead_letters)
     row = run.ledger.append(
         LedgerRow(
-            kind="commit", seq=0, writer=run.writer, at=clock.now(), code=run.code, ranges=start.span_to(start), max_timestamps=times,
+            kind="commit",
+            seq=0,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            ranges=start.span_to(start),
+            max_timestamps=times,
             delta_versions=versions,
-            detail={"seed": source.kind, "of_epoch": source.epoch, "of_seq": source.seq, "topic_ids": dict(run.topic_ids)},
-        )  # fmt: skip
+            detail={
+                "seed": source.kind,
+                "of_epoch": source.epoch,
+                "of_seq": source.seq,
+                "topic_ids": dict(run.topic_ids),
+            },
+        )
     )
     crash_point("seed", 0)
     return row
@@ -80,12 +91,16 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
     paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     commits = {row.seq: row for row in Ledger(paths.ledger).state().commits}
     if source.seq not in commits:
-        raise LedgerError(f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq)
+        raise LedgerError(
+            f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
+        )
     row = commits[source.seq]
     for table in run.topology.tables:
         place = f"tables/{table.name}"
         if place not in row.delta_versions:
-            raise LedgerError(f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name)
+            raise LedgerError(
+                f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name
+            )
         frame = read_table(run.session, paths.table(table.name), row.delta_versions[place])
         tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
     for append in run.topology.appends:
@@ -126,5 +141,10 @@ def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
 
     lacking = [c.name for c in columns if not c.nullable and c.name not in frame.columns]
     if lacking:
-        raise LedgerError(f"The savepoint lacks columns {lacking}, which may not be null. Replay from the beginning instead.", columns=lacking)
-    return frame.select(*(F.col(f"`{c.name}`") if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns))
+        raise LedgerError(
+            f"The savepoint lacks columns {lacking}, which may not be null. Replay from the beginning instead.",
+            columns=lacking,
+        )
+    return frame.select(
+        *(F.col(f"`{c.name}`") if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)
+    )

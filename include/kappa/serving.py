@@ -45,9 +45,20 @@ class Snapshot:
         for kind in ("tables", "outputs"):
             if f"{kind}/{name}" in self.versions:
                 return self.versions[f"{kind}/{name}"]
-        raise UnknownTopologyError(f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}; it has {sorted(self.versions)}.", name=name)
+        raise UnknownTopologyError(
+            f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}; it has {sorted(self.versions)}.",
+            name=name,
+        )
 
-    def rows(self, name: str, where: str | None = None, *, select: str = "*", order_by: str | None = None, limit: int | None = None) -> pa.Table:
+    def rows(
+        self,
+        name: str,
+        where: str | None = None,
+        *,
+        select: str = "*",
+        order_by: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
         """Rows of a table or append output, by an SQL condition.
 
         Raises:
@@ -65,7 +76,9 @@ def resolve(config: Config, topology: str) -> int:
     """
     live = Epochs(config.lake).record(topology).live
     if live is None:
-        raise UnknownTopologyError(f"Topology {topology!r} has no live epoch. Start it: kappa start {topology} --execute", name=topology)
+        raise UnknownTopologyError(
+            f"Topology {topology!r} has no live epoch. Start it: kappa start {topology} --execute", name=topology
+        )
     return live
 
 
@@ -93,7 +106,11 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
         commits = ledger.state().commits
         found = [commit for commit in commits if commit.seq == seq]
         if not found:
-            raise UnknownEpochError(f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.", epoch=chosen, seq=seq)
+            raise UnknownEpochError(
+                f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
+                epoch=chosen,
+                seq=seq,
+            )
         row = found[-1]
     return Snapshot(
         topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges),

@@ -106,7 +106,9 @@ class Counts:
     max_timestamps: Mapping[str, Mapping[int, int]]
 
 
-def run_slice(run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None) -> LedgerRow:
+def run_slice(
+    run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None
+) -> LedgerRow:
     """Take one slice from planned to committed.
 
     Idempotent: whatever part of the slice is there already is used as it is. When the ledger holds a plan that was not
@@ -134,7 +136,9 @@ def run_slice(run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, log
     return finish_slice(run, plan, raw=raw)
 
 
-def plan_slice(run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool) -> LedgerRow:
+def plan_slice(
+    run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool
+) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
     Raises:
@@ -144,14 +148,24 @@ def plan_slice(run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange],
     for (topic, partition), start in begins.items():
         expected = state.position.get(topic, partition) or 0
         if start != expected:
-            raise LedgerError(f"Slice would read {topic}[{partition}] from {start}, the last commit ended at {expected}.", topic=topic, partition=partition)
+            raise LedgerError(
+                f"Slice would read {topic}[{partition}] from {start}, the last commit ended at {expected}.",
+                topic=topic,
+                partition=partition,
+            )
     if sends == "live" and state.is_yielded:
         raise LedgerError("The epoch has yielded: it may not plan a slice that sends.")
     row = run.ledger.append(
         LedgerRow(
-            kind="plan", seq=state.seq + 1, writer=run.writer, at=clock.now(), ranges=tuple(ranges), sends=sends,
-            logged=logged, code=run.code,
-        )  # fmt: skip
+            kind="plan",
+            seq=state.seq + 1,
+            writer=run.writer,
+            at=clock.now(),
+            ranges=tuple(ranges),
+            sends=sends,
+            logged=logged,
+            code=run.code,
+        )
     )
     crash_point("plan", row.seq)
     return row
@@ -193,15 +207,25 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
     row = run.ledger.append(
         LedgerRow(
-            kind="effects", seq=plan.seq, writer=run.writer, at=clock.now(), code=run.code, rows_read=counts.rows_read,
-            rows_parsed=counts.rows_parsed, rows_dead=counts.rows_dead, max_timestamps=counts.max_timestamps, delta_versions=versions,
-        )  # fmt: skip
+            kind="effects",
+            seq=plan.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            rows_read=counts.rows_read,
+            rows_parsed=counts.rows_parsed,
+            rows_dead=counts.rows_dead,
+            max_timestamps=counts.max_timestamps,
+            delta_versions=versions,
+        )
     )
     crash_point("effects", plan.seq)
     return row
 
 
-def step_effects(topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def step_effects(
+    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
     """Call the step and hold its effects against what the topology declares.
 
     Returns:
@@ -229,7 +253,9 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
     chosen = []
     for column in member.columns:
         if column.name not in found:
-            raise TopologyError(f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}.")
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}."
+            )
         if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
             raise TopologyError(
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
@@ -237,7 +263,11 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             )
         chosen.append(F.col(f"`{column.name}`"))
     if isinstance(member, Table):
-        chosen.append(F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted") if "_deleted" in found else F.lit(False).alias("_deleted"))
+        chosen.append(
+            F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted")
+            if "_deleted" in found
+            else F.lit(False).alias("_deleted")
+        )
     else:
         chosen.extend(
             (F.col(c.name) if c.name in found else F.lit(None)).cast(c.type).alias(c.name) for c in tables.LINEAGE
@@ -248,7 +278,11 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
 def plain_type(kind: Any) -> Any:
     """A Spark or Delta type without nullability and metadata, for comparison."""
     if isinstance(kind, dict):
-        return {k: plain_type(v) for k, v in kind.items() if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")}
+        return {
+            k: plain_type(v)
+            for k, v in kind.items()
+            if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")
+        }
     return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
 
 
@@ -284,12 +318,16 @@ def collect(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
     if len(frames) == 1:
         return {name: frame.toArrow() for name, frame in frames.items()}
     # Null where the row is another effect's: no field may be NOT NULL there.
-    empty = {name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema])) for name, frame in frames.items()}
+    empty = {
+        name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema]))
+        for name, frame in frames.items()
+    }
     tagged = [
         frame.select(
             F.lit(index).alias("_effect"),
             *(
-                (F.struct(*frame.columns) if other is frame else empty[name]).alias(name) for name, other in frames.items()
+                (F.struct(*frame.columns) if other is frame else empty[name]).alias(name)
+                for name, other in frames.items()
             ),
         )
         for index, frame in enumerate(frames.values())
@@ -353,7 +391,9 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     crash_point("send", plan.seq)
 
 
-def marker(run: EpochRun, seq: int, end: Offsets, max_timestamps: Mapping[str, Mapping[int, int]], sends: Sends) -> Record:
+def marker(
+    run: EpochRun, seq: int, end: Offsets, max_timestamps: Mapping[str, Mapping[int, int]], sends: Sends
+) -> Record:
     """The marker of a slice of this epoch."""
     return marker_record(
         run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids), code=run.code,
@@ -384,11 +424,21 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
     row = run.ledger.append(
         LedgerRow(
-            kind="commit", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, sends=plan.sends, logged=plan.logged,
-            code=run.code, rows_read=effects.rows_read, rows_parsed=effects.rows_parsed, rows_dead=effects.rows_dead,
-            max_timestamps=effects.max_timestamps, delta_versions={**effects.delta_versions, **versions},
+            kind="commit",
+            seq=plan.seq,
+            writer=run.writer,
+            at=clock.now(),
+            ranges=plan.ranges,
+            sends=plan.sends,
+            logged=plan.logged,
+            code=run.code,
+            rows_read=effects.rows_read,
+            rows_parsed=effects.rows_parsed,
+            rows_dead=effects.rows_dead,
+            max_timestamps=effects.max_timestamps,
+            delta_versions={**effects.delta_versions, **versions},
             detail={"started_at": plan.at.isoformat()},
-        )  # fmt: skip
+        )
     )
     for table in run.topology.tables:
         place = f"tables/{table.name}"
@@ -409,7 +459,9 @@ def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
     run.ledger.check_claim(run.writer)
     for path in effect_paths(run.topology, run.paths):
         tables.seal(path, plan.seq)
-    run.ledger.append(LedgerRow(kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code))
+    run.ledger.append(
+        LedgerRow(kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code)
+    )
     run.written = {}
     crash_point("abandon", plan.seq)
 
@@ -431,7 +483,9 @@ def create_tables(topology: Topology, paths: EpochPaths) -> None:
     for append in topology.appends:
         tables.create(paths.output(append.name), (tables.SEQ, *append.columns, *tables.LINEAGE))
     for table in topology.tables:
-        loose = [Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns]
+        loose = [
+            Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns
+        ]
         tables.create(paths.changes(table.name), (tables.SEQ, tables.DELETED, *loose))
         tables.create(paths.table(table.name), table.columns)
 
@@ -519,7 +573,12 @@ class _Reading:
         import pyarrow.compute as pc
 
         rows = parse_rows(self._read(source), source, self._carried.get(source.topic, {}))
-        self._tally(source, rows.group_by("_partition").aggregate([("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]))
+        self._tally(
+            source,
+            rows.group_by("_partition").aggregate(
+                [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+            ),
+        )
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select([*(c.name for c in source.columns), *RECORD_COLUMNS])
@@ -549,7 +608,15 @@ class _Reading:
 
         parts = []
         for rows in self._dead:
-            names = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_key": "key", "_value": "value", "_dead": "reason"}
+            names = {
+                "_topic": "topic",
+                "_partition": "partition",
+                "_offset": "offset",
+                "_timestamp": "timestamp",
+                "_key": "key",
+                "_value": "value",
+                "_dead": "reason",
+            }
             parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
         return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
 
@@ -569,7 +636,9 @@ class _Reading:
 
 def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
     if rows != keys:
-        raise TopologyError(f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest.")
+        raise TopologyError(
+            f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest."
+        )
 
 
 def _apply_stored(run: EpochRun, table: Table, seq: int, delta_version: int) -> None:
@@ -581,10 +650,14 @@ def _apply_stored(run: EpochRun, table: Table, seq: int, delta_version: int) -> 
         return
     changes = read_table(run.session, run.paths.changes(table.name), delta_version).where(F.col("_seq") == seq)
     if changes.count() <= run.arrow_rows:
-        tables.merge(path, tables.rows_of(run.paths.changes(table.name), delta_version, seq), table.key, table.columns, seq)
+        tables.merge(
+            path, tables.rows_of(run.paths.changes(table.name), delta_version, seq), table.key, table.columns, seq
+        )
         return
     names = [column.name for column in table.columns]
-    kept = read_table(run.session, path, tables.version(path)).join(changes.select(*table.key), on=list(table.key), how="left_anti")
+    kept = read_table(run.session, path, tables.version(path)).join(
+        changes.select(*table.key), on=list(table.key), how="left_anti"
+    )
     tables.overwrite_frame(path, kept.select(*names).unionByName(changes.where(~F.col("_deleted")).select(*names)), seq)
 
 
@@ -601,5 +674,3 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
     for table in run.topology.tables:
         yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
     yield marker(run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends)
-
-

@@ -10,7 +10,16 @@ from kappa import changelog, registry
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.lake import EpochPaths, topology_prefix
-from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, TopologyFacts, topology_facts
+from kappa.replay.facts import (
+    ActiveFacts,
+    Facts,
+    LiveFacts,
+    LogFacts,
+    MarkerFacts,
+    SavepointFacts,
+    TopologyFacts,
+    topology_facts,
+)
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.request import FromMarker, ReplayRequest, ToDatetime
 from kappa.runtime import code as code_store
@@ -43,9 +52,13 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         log=log,
         next_epoch=next_epoch(broker, record),
         live=_live(config, record),
-        active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"]) if candidate else None,
+        active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
+        if candidate
+        else None,
         markers=_markers(config, broker, request.topology) if isinstance(request.start, FromMarker) else (),
-        first_records=broker.first_at_or_after(present, _millis(request.start.at)) if isinstance(request.start, ToDatetime) else None,
+        first_records=broker.first_at_or_after(present, _millis(request.start.at))
+        if isinstance(request.start, ToDatetime)
+        else None,
         known=known,
         records_per_second=_measured_rate(config, record),
     )
@@ -88,7 +101,9 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
         return None
     state = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger).state()
     if state.committed is None:
-        raise LakeUnreachableError(f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment.")
+        raise LakeUnreachableError(
+            f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment."
+        )
     planned = record.epoch(record.live).planned.detail
     return LiveFacts(
         epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
@@ -112,8 +127,21 @@ def _markers(config: Config, broker: Broker, topology: str) -> tuple[MarkerFacts
         marker = changelog.read_marker(broker, paths)
         if marker is not None:
             start, end = f"{paths.name}.", ".changelog"
-            tables = tuple(topic.removeprefix(start).removesuffix(end) for topic in topics if topic.startswith(start) and topic.endswith(end))
-            found.append(MarkerFacts(epoch=epoch, seq=marker.seq, position=marker.end, topic_ids=marker.topic_ids, tables=tables, sends=marker.sends))
+            tables = tuple(
+                topic.removeprefix(start).removesuffix(end)
+                for topic in topics
+                if topic.startswith(start) and topic.endswith(end)
+            )
+            found.append(
+                MarkerFacts(
+                    epoch=epoch,
+                    seq=marker.seq,
+                    position=marker.end,
+                    topic_ids=marker.topic_ids,
+                    tables=tables,
+                    sends=marker.sends,
+                )
+            )
     return tuple(found)
 
 

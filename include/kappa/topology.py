@@ -50,7 +50,9 @@ class Source:
         if self.format not in ("json", "string", "bytes"):
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
         if self.format == "json" and not self.schema:
-            raise TopologyError(f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'.")
+            raise TopologyError(
+                f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
+            )
         clash = sorted({c.name for c in self.columns} & set(RECORD_COLUMNS))
         if clash:
             raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
@@ -88,7 +90,9 @@ class Table:
             raise TopologyError(f"Table {self.name!r} has no key. Name at least one column: key=['id'].")
         for key in self.key:
             if key not in known:
-                raise TopologyError(f"Table {self.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}.")
+                raise TopologyError(
+                    f"Table {self.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}."
+                )
             if known[key].nullable:
                 raise TopologyError(f"Table {self.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
 
@@ -140,7 +144,9 @@ class Topic:
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
-            raise TopologyError(f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-').")
+            raise TopologyError(
+                f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +188,9 @@ class Topology:
         for name in ("sources", "tables", "outputs", "checks"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not _NAME.fullmatch(self.name):
-            raise TopologyError(f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'.")
+            raise TopologyError(
+                f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
+            )
         if not self.version:
             raise TopologyError(f"Topology {self.name!r} has no version.")
         if not self.sources:
@@ -191,17 +199,25 @@ class Topology:
         _check_unique(self.name, "table or output", [*(t.name for t in self.tables), *(a.name for a in self.appends)])
         _check_unique(self.name, "topic", [topic.name for topic in self.topics])
         if not self.tables and not self.appends:
-            raise TopologyError(f"Topology {self.name!r} has neither a table nor an append output: it would do nothing.")
+            raise TopologyError(
+                f"Topology {self.name!r} has neither a table nor an append output: it would do nothing."
+            )
         for topic in self.topics:
             rows = {member.name: member for member in (*self.tables, *self.appends)}
             if topic.of not in rows:
-                raise TopologyError(f"Topology {self.name!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}.")
+                raise TopologyError(
+                    f"Topology {self.name!r}: topic {topic.name!r} is of {topic.of!r}, which is none of {sorted(rows)}."
+                )
             names = [column.name for column in rows[topic.of].columns]
             missing = sorted(set(topic.key) - set(names))
             if missing:
-                raise TopologyError(f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: {names}.")
+                raise TopologyError(
+                    f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: {names}."
+                )
             if topic.name in {source.topic for source in self.sources}:
-                raise TopologyError(f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself.")
+                raise TopologyError(
+                    f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself."
+                )
 
     @property
     def appends(self) -> tuple[Append, ...]:
@@ -251,7 +267,9 @@ class Slice:
             TopologyError: the topology does not read that topic.
         """
         if topic not in self.records:
-            raise TopologyError(f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}.")
+            raise TopologyError(
+                f"The step reads topic {topic!r}, which is not a source; sources are {sorted(self.records)}."
+            )
         return self.records[topic]
 
     def table(self, name: str) -> DataFrame:
@@ -261,7 +279,9 @@ class Slice:
             TopologyError: the topology has no such table.
         """
         if name not in self.tables:
-            raise TopologyError(f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}.")
+            raise TopologyError(
+                f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}."
+            )
         return self.tables[name]
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _SAMPLES = 5
 
 
-def verify(session: SparkSession, topology: Topology, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow]) -> DiffReport:
+def verify(
+    session: SparkSession, topology: Topology, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow]
+) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
     Changes nothing. Tables and outputs are compared in the columns that both have, by their names.
@@ -66,7 +68,10 @@ def _table_diff(table: Table, live: DataFrame | None, mine: DataFrame | None) ->
     both = live.select(*key, F.struct(*shared, F.lit(1).alias("_here")).alias("l")).join(
         mine.select(*key, F.struct(*shared, F.lit(1).alias("_here")).alias("c")), on=key, how="full_outer"
     )
-    changed = [(name, F.col("l").isNotNull() & F.col("c").isNotNull() & ~F.col(f"l.`{name}`").eqNullSafe(F.col(f"c.`{name}`"))) for name in shared]
+    changed = [
+        (name, F.col("l").isNotNull() & F.col("c").isNotNull() & ~F.col(f"l.`{name}`").eqNullSafe(F.col(f"c.`{name}`")))
+        for name in shared
+    ]
     any_changed = F.lit(False)
     for _, condition in changed:
         any_changed = any_changed | condition
@@ -79,7 +84,9 @@ def _table_diff(table: Table, live: DataFrame | None, mine: DataFrame | None) ->
     assert totals is not None
     samples: Sequence[Any] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
-        samples = both.where(any_changed | F.col("l").isNull() | F.col("c").isNull()).orderBy(*key).limit(_SAMPLES).collect()
+        samples = (
+            both.where(any_changed | F.col("l").isNull() | F.col("c").isNull()).orderBy(*key).limit(_SAMPLES).collect()
+        )
     return TableDiff(
         name=table.name, rows_live=totals["rows_live"], rows_candidate=totals["rows_candidate"], keys_added=totals["added"],
         keys_removed=totals["removed"], keys_changed=totals["changed"],
@@ -113,5 +120,7 @@ def _checks(session: SparkSession, topology: Topology, paths: EpochPaths, row: L
     results = []
     for check in topology.checks:
         found = session.sql(check.sql).count()
-        results.append(CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else ""))
+        results.append(
+            CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else "")
+        )
     return results

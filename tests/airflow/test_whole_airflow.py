@@ -7,8 +7,8 @@ import signal
 from typing import Any
 
 import pytest
-
 from harness import FAKES, AirflowStack, load, wait_for
+
 from kappa.errors import Transient
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]

@@ -15,8 +15,25 @@ SCHEMA = """
 
 _Token = Callable[[Random], str]
 
-_EDGES = [str(sign * 2**bits + step) for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (-1, 1) for step in (-1, 0, 1)]
-_STRANGE_INTEGERS = ["-0", "00", "01", "-01", "+1", "1.0", "1e2", "1E0", "0x1", "1_0", "1.", "- 1", "9" * 39, "1" * 1001]
+_EDGES = [
+    str(sign * 2**bits + step) for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (-1, 1) for step in (-1, 0, 1)
+]
+_STRANGE_INTEGERS = [
+    "-0",
+    "00",
+    "01",
+    "-01",
+    "+1",
+    "1.0",
+    "1e2",
+    "1E0",
+    "0x1",
+    "1_0",
+    "1.",
+    "- 1",
+    "9" * 39,
+    "1" * 1001,
+]
 _STRANGE_NUMBERS = [
     "-0", "-0.0", "0.0", "-0e5", "1e400", "-1e400", "1e-400", "4.9e-324", "2.4703282292062327e-324", "1.7976931348623159e308", "NaN", "-Infinity",
     "+INF", "INF", "nan", ".5", "5.", "1e", "1e+5", "1E+05", "9007199254740993", "0.1" + "0" * 60 + "1", "123456789012345678901234567890",
@@ -37,7 +54,14 @@ _BROKEN = [
     '[{"n":1}]', '{"n":1}//', '{"x":' + "[" * 999 + "]" * 999 + "}", '{"x":' + "[" * 1001 + "]" * 1001 + "}", '{"x":' + "[" * 100_000 + "]" * 100_000 + "}",
     '{"x":' + "1" * 999 + "}", '{"x":' + "1" * 1001 + "}", '{"x":0.' + "1" * 1001 + "}", '{"' + "k" * 50_001 + '":1}', '{"text":"' + "x" * 45_000 + '"}',
 ]  # fmt: skip
-_NO_TEXTS = [b"\xff", b'{"text":"\xff"}', b'{"text":"\xed\xa0\x80"}', b'{"text":"\xc0\x80"}', b'{"\xe9":1}', b'{"n":1}\xc3']
+_NO_TEXTS = [
+    b"\xff",
+    b'{"text":"\xff"}',
+    b'{"text":"\xed\xa0\x80"}',
+    b'{"text":"\xc0\x80"}',
+    b'{"\xe9":1}',
+    b'{"n":1}\xc3',
+]
 
 
 def value(random: Random) -> bytes | None:
@@ -73,7 +97,7 @@ def _number(random: Random) -> str:
         (4, lambda r: repr(r.uniform(-1000, 1000))),
         (2, lambda r: repr(struct.unpack("d", r.randbytes(8))[0])),
         (2, lambda r: f"{r.uniform(-1, 1):.{r.randint(0, 40)}e}"),
-        (1, lambda r: f"{r.randint(0, 10**r.randint(1, 25))}e{r.randint(-340, 310)}"),
+        (1, lambda r: f"{r.randint(0, 10 ** r.randint(1, 25))}e{r.randint(-340, 310)}"),
         (1, _integer),
         (0.5, lambda r: r.choice(_STRANGE_NUMBERS)),
     )
@@ -84,7 +108,12 @@ def _money(random: Random) -> str:
         random,
         (5, lambda r: f"{r.uniform(-999, 999):.2f}"),
         (2, lambda r: f"{r.uniform(-2000, 2000):.{r.randint(0, 3)}f}"),
-        (1, lambda r: f"{r.randint(-(10 ** r.randint(1, 30)), 10 ** r.randint(1, 30))}.{r.randint(0, 10 ** r.randint(1, 12))}"),
+        (
+            1,
+            lambda r: (
+                f"{r.randint(-(10 ** r.randint(1, 30)), 10 ** r.randint(1, 30))}.{r.randint(0, 10 ** r.randint(1, 12))}"
+            ),
+        ),
         (1, lambda r: f"{r.randint(0, 10**5)}e{r.randint(-6, 6)}"),
         (1, lambda r: r.choice(_STRANGE_MONEY)),
         (0.5, _number),
@@ -95,7 +124,15 @@ def _string(random: Random) -> str:
     inner = _some(
         random,
         (4, lambda r: "".join(r.choices("abc éß漢😀/:{}[],'", k=r.randint(0, 6)))),
-        (2, lambda r: json.dumps("".join(chr(r.choice([r.randint(0, 0x7F), r.randint(0, 0xD7FF), r.randint(0xE000, 0x10FFFF)])) for _ in range(3)))[1:-1]),
+        (
+            2,
+            lambda r: json.dumps(
+                "".join(
+                    chr(r.choice([r.randint(0, 0x7F), r.randint(0, 0xD7FF), r.randint(0xE000, 0x10FFFF)]))
+                    for _ in range(3)
+                )
+            )[1:-1],
+        ),
         (2, lambda r: "".join(r.choices(_PIECES, k=r.randint(1, 3)))),
         (1, lambda r: r.choice(_STRANGE_STRINGS)),
         (0.5, _money),
@@ -117,7 +154,9 @@ def _any(random: Random, depth: int = 0) -> str:
     if depth > 2:
         return _some(random, *plain)
     nested: _Token = lambda r: _any(r, depth + 1)  # noqa: E731
-    return _some(random, *plain, (1, lambda r: _list(r, nested)), (1, lambda r: _object(r, dict.fromkeys("xyki", nested))))
+    return _some(
+        random, *plain, (1, lambda r: _list(r, nested)), (1, lambda r: _object(r, dict.fromkeys("xyki", nested)))
+    )
 
 
 def _list(random: Random, item: _Token) -> str:

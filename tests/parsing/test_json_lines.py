@@ -10,7 +10,7 @@ from kappa.parsing.json_lines import is_exact, rows_of
 KIND = pa.struct([("n", pa.int64()), ("money", pa.decimal128(5, 2)), ("f", pa.float64()), ("text", pa.string())])
 
 
-def numbers(*values: str) -> list[int | None | str]:
+def numbers(*values: str) -> list[int | str | None]:
     """The column ``n`` of each value, or 'refused'."""
     rows, refused = rows_of(pa.array(values), KIND)
     assert len(rows) == len(values)
@@ -22,7 +22,18 @@ def test_a_row_stays_beside_its_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "{}{}", '{"n":7}{"n":8}', "null", '{"n":7}}{"i":2,"v":{"n":8}', '{"n":7},"v":{"n":8}', '{"n":7},"i":9', '{"n":\n7}', '{"n":7']
+    "value",
+    [
+        "",
+        "{}{}",
+        '{"n":7}{"n":8}',
+        "null",
+        '{"n":7}}{"i":2,"v":{"n":8}',
+        '{"n":7},"v":{"n":8}',
+        '{"n":7},"i":9',
+        '{"n":\n7}',
+        '{"n":7',
+    ],
 )
 def test_a_value_that_would_shift_the_rows_is_refused(value: str) -> None:
     assert numbers('{"n":1}', value, '{"n":3}') == [1, "refused", 3]
@@ -30,7 +41,7 @@ def test_a_value_that_would_shift_the_rows_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("bad", [0, 1, 511, 512, 513, 4999])
 def test_one_bad_value_of_many_is_refused_alone(bad: int) -> None:
-    values = ['{"n":%d}' % i for i in range(5000)]
+    values = [f'{{"n":{i}}}' for i in range(5000)]
     values[bad] = '{"n":"x"}'
 
     found = numbers(*values)
@@ -78,7 +89,17 @@ def test_no_values_give_no_rows() -> None:
     assert len(rows) == len(refused) == 0
 
 
-@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.float32(), pa.binary(), pa.map_(pa.string(), pa.int64()), pa.decimal128(38, 10)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.float32(),
+        pa.binary(),
+        pa.map_(pa.string(), pa.int64()),
+        pa.decimal128(38, 10),
+    ],
+)
 def test_types_that_only_spark_reads_are_told(kind: pa.DataType) -> None:
     assert not is_exact(kind)
     assert not is_exact(pa.struct([("x", pa.list_(kind))]))

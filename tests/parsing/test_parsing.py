@@ -69,7 +69,9 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, in_arrow: bool) -> None
         (b'{"ID":"a"}', "id is NOT NULL and absent"),
     ],
 )
-def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(log: Log, in_arrow: bool, value: bytes, reason: str) -> None:
+def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(
+    log: Log, in_arrow: bool, value: bytes, reason: str
+) -> None:
     row = one(log, value, "id STRING NOT NULL, n INT", in_arrow=in_arrow)
 
     assert (row["_dead"], bytes(row["_value"])) == (reason, value)
@@ -92,7 +94,13 @@ def test_types_that_only_spark_reads_are_read(log: Log) -> None:
 
     row = one(log, value, "day DATE, at TIMESTAMP, tags MAP<STRING, INT>, raw BINARY, n INT", in_arrow=True)
 
-    assert (str(row["day"]), row["tags"], bytes(row["raw"]), row["n"], row["_dead"]) == ("2026-02-03", {"a": 1}, b"\1\2", 1, None)
+    assert (str(row["day"]), row["tags"], bytes(row["raw"]), row["n"], row["_dead"]) == (
+        "2026-02-03",
+        {"a": 1},
+        b"\1\2",
+        1,
+        None,
+    )
 
 
 def test_text_and_bytes_come_in_the_column_value(log: Log) -> None:
@@ -101,20 +109,28 @@ def test_text_and_bytes_come_in_the_column_value(log: Log) -> None:
     texts = parse(raw, Source(topic="pos", format="string"), {}).collect()
     contents = parse(raw, Source(topic="pos", format="bytes"), {}).collect()
 
-    assert [(r["value"], r["_dead"]) for r in texts] == [("text", None), (None, "the value is not UTF-8"), (None, None), ("", None)]
+    assert [(r["value"], r["_dead"]) for r in texts] == [
+        ("text", None),
+        (None, "the value is not UTF-8"),
+        (None, None),
+        ("", None),
+    ]
     assert [r["value"] and bytes(r["value"]) for r in contents] == [b"text", b"\xff", None, b""]
     assert [r["_value"] and bytes(r["_value"]) for r in texts] == [None, b"\xff", None, None]
 
 
 def test_a_key_that_is_no_text_is_null(log: Log) -> None:
-    rows = parse(log([(0, 0, {}, b"\xff"), (0, 1, {}, "é".encode())]), Source(topic="pos", schema="n INT"), {}).collect()
+    rows = parse(
+        log([(0, 0, {}, b"\xff"), (0, 1, {}, "é".encode())]), Source(topic="pos", schema="n INT"), {}
+    ).collect()
 
     assert [row["_key"] for row in rows] == [None, "é"]
 
 
 def test_headers_come_through(log: Log, in_arrow: bool) -> None:
     raw = log([(0, 0, {"n": 1}), (0, 1, {"n": 2})]).selectExpr(
-        "*", "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', NULL)), NULL) AS headers"
+        "*",
+        "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', NULL)), NULL) AS headers",
     )
 
     rows = parse(raw, Source(topic="pos", schema="n INT"), {}, in_arrow=in_arrow).collect()
@@ -132,7 +148,14 @@ def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> Non
         parse(raw, Source(topic="pos", schema="n INT"), {}).collect()
 
 
-@settings(max_examples=2, derandomize=True, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=2,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @given(seed=st.integers(0, 2**32))
 def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, seed: int) -> None:
     """Every way of parsing against ``from_json`` itself, on values that are wrong in most ways a value can be."""
@@ -159,27 +182,39 @@ def compare(values: list[bytes | None], log: Log, spark: SparkSession) -> None:
 
 def _from_json(raw: DataFrame) -> dict[int, str | None]:
     """What ``from_json`` makes of each record, as text; None for a dead letter."""
-    parsed = raw.selectExpr("offset", "value", f"from_json(CAST(value AS STRING), '{SCHEMA}, broken STRING', map('columnNameOfCorruptRecord', 'broken')) AS row")
-    found = parsed.selectExpr("offset", "value", "is_valid_utf8(CAST(value AS STRING)) AS is_text", "row.broken IS NOT NULL AS is_broken", "row.* EXCEPT (broken)")
+    parsed = raw.selectExpr(
+        "offset",
+        "value",
+        f"from_json(CAST(value AS STRING), '{SCHEMA}, broken STRING', map('columnNameOfCorruptRecord', 'broken')) AS row",
+    )
+    found = parsed.selectExpr(
+        "offset",
+        "value",
+        "is_valid_utf8(CAST(value AS STRING)) AS is_text",
+        "row.broken IS NOT NULL AS is_broken",
+        "row.* EXCEPT (broken)",
+    )
     rows: dict[int, str | None] = {}
-    for offset, value, is_text, is_broken, *columns in found.collect():
-        is_good = value is None or (is_text and not is_broken and bytes(value).lstrip(b" \t\r\n").startswith(b"{"))
+    for offset, content, is_text, is_broken, *columns in found.collect():
+        is_good = content is None or (is_text and not is_broken and bytes(content).lstrip(b" \t\r\n").startswith(b"{"))
         rows[offset] = repr(columns) if is_good else None
     return rows
 
 
 def _good(rows: DataFrame) -> dict[int, str | None]:
     names = [column.name for column in Source(topic="pos", schema=SCHEMA).columns]
-    return {row["_offset"]: repr([row[name] for name in names]) if row["_dead"] is None else None for row in rows.collect()}
+    return {
+        row["_offset"]: repr([row[name] for name in names]) if row["_dead"] is None else None for row in rows.collect()
+    }
 
 
 def _read_one_by_one(values: list[bytes | None], source: Source) -> dict[int, str | None]:
     """The rows that Arrow accepts when each value is a batch of its own: none is spared by a neighbour that is refused."""
     kind = arrow_kind(source)
     accepted: dict[int, str | None] = {}
-    for place, value in enumerate(values):
+    for place, content in enumerate(values):
         try:
-            text = None if value is None else value.decode()
+            text = None if content is None else content.decode()
         except UnicodeDecodeError:
             continue
         if text is None:
@@ -202,6 +237,8 @@ def _as_spark(value: Any, kind: pa.DataType) -> Any:
 
 def _assert_same(values: list[bytes | None], expected: dict[int, str | None], found: dict[int, str | None]) -> None:
     differing = [
-        f"{(values[place] or b'')[:200]!r}: from_json gives {expected[place]}, Kappa {found[place]}" for place in expected if expected[place] != found[place]
+        f"{(values[place] or b'')[:200]!r}: from_json gives {expected[place]}, Kappa {found[place]}"
+        for place in expected
+        if expected[place] != found[place]
     ]
     assert not differing, "\n".join(differing[:20])

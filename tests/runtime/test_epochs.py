@@ -16,7 +16,14 @@ SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "
 
 
 def event(epoch: int, name: str, **detail: object) -> Event:
-    return Event(topology="a.b", epoch=epoch, event=name, at=datetime(2026, 1, 1, tzinfo=UTC), actor="test", detail={"code": "c", **detail})
+    return Event(
+        topology="a.b",
+        epoch=epoch,
+        event=name,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        actor="test",
+        detail={"code": "c", **detail},
+    )
 
 
 @pytest.fixture
@@ -55,7 +62,9 @@ def test_a_retired_epoch_comes_back_without_being_verified_again(epochs: Epochs)
         (1, "seeded", "from CUT_OVER to SEEDED"),
     ],
 )
-def test_what_cannot_follow_is_refused_and_names_both_stages(epochs: Epochs, epoch: int, name: str, message: str) -> None:
+def test_what_cannot_follow_is_refused_and_names_both_stages(
+    epochs: Epochs, epoch: int, name: str, message: str
+) -> None:
     before = len(epochs.events())
     with pytest.raises(IllegalTransitionError, match=message):
         epochs.append(lambda _: [event(epoch, name)])

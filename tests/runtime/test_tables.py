@@ -65,7 +65,9 @@ def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str,
     assert [row["id"] for row in rows(log)] == ["a", "d"]
 
 
-def test_two_writers_of_one_slice_at_once_write_it_once(paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_writers_of_one_slice_at_once_write_it_once(
+    paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, _ = paths
     is_written = tables._is_written
 
@@ -90,5 +92,9 @@ def test_a_null_where_none_may_be_is_named(paths: tuple[str, str]) -> None:
 
 def test_of_rows_with_one_key_the_later_stays() -> None:
     both = newest(changes(1, ("a", "1.00"), ("b", "2.00")), changes(2, ("b", None), ("c", "3.00")), ["id"])
-    assert {row["id"]: row["total"] for row in both.to_pylist()} == {"a": Decimal("1.00"), "b": None, "c": Decimal("3.00")}
+    assert {row["id"]: row["total"] for row in both.to_pylist()} == {
+        "a": Decimal("1.00"),
+        "b": None,
+        "c": Decimal("3.00"),
+    }
     assert newest(None, changes(1, ("a", "1.00")), ["id"]).num_rows == 1

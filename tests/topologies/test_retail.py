@@ -34,10 +34,16 @@ class Stream:
         """The rows of each effect, in the total order."""
         self._seq += 1
         source = self._topology.sources[0]
-        before = {t.name: self._session.createDataFrame(list(self._tables[t.name].values()), t.schema) for t in self._topology.tables}
+        before = {
+            t.name: self._session.createDataFrame(list(self._tables[t.name].values()), t.schema)
+            for t in self._topology.tables
+        }
         records = parse(self._log(sent, source.topic), source, {}).where("_dead IS NULL")
         effects = self._topology.step(Slice(seq=self._seq, records={source.topic: records}, tables=before))
-        found = {name: frame.orderBy("_order_timestamp", "_partition", "_offset").collect() for name, frame in effects.items()}
+        found = {
+            name: frame.orderBy("_order_timestamp", "_partition", "_offset").collect()
+            for name, frame in effects.items()
+        }
         for table in self._topology.tables:
             names = [column.name for column in table.columns]
             for row in effects[table.name].select(*names).collect():
@@ -55,13 +61,21 @@ def stream(spark: SparkSession, log: Log) -> Callable[[str, str], Stream]:
 
 
 def invoice(number: int, customer: str | None = "c1", amount: float = 100.0, **more: Any) -> dict[str, Any]:
-    return {"InvoiceNumber": str(number), "CustomerType": "PRIME", "CustomerCardNo": customer, "TotalAmount": amount, **more}
+    return {
+        "InvoiceNumber": str(number),
+        "CustomerType": "PRIME",
+        "CustomerCardNo": customer,
+        "TotalAmount": amount,
+        **more,
+    }
 
 
 def test_loyalty_v2_adds_up_a_customers_points_invoice_by_invoice(stream: Callable[[str, str], Stream]) -> None:
     loyalty = stream(".", "retail.loyalty")
 
-    rows = loyalty.slice([(0, 1, invoice(1)), (0, 2, invoice(2, amount=0.01)), (0, 3, invoice(3, customer="c2"))])["notifications"]
+    rows = loyalty.slice([(0, 1, invoice(1)), (0, 2, invoice(2, amount=0.01)), (0, 3, invoice(3, customer="c2"))])[
+        "notifications"
+    ]
 
     assert [(r["InvoiceNumber"], r["EarnedLoyaltyPoints"], r["TotalLoyaltyPoints"]) for r in rows] == [
         ("1", Decimal("2.0000"), Decimal("2.0000")),
@@ -96,7 +110,9 @@ def test_a_customer_of_two_stores_has_one_balance_in_the_order_of_time(stream: C
 def test_only_prime_customers_with_a_card_are_notified(stream: Callable[[str, str], Stream], folder: str) -> None:
     others = [invoice(2, CustomerType="NONPRIME"), invoice(3, CustomerType="prime"), invoice(4, customer=None)]
 
-    rows = stream(folder, "retail.loyalty").slice([(0, 1, invoice(1)), *((0, 2, other) for other in others), (0, 3, None)])
+    rows = stream(folder, "retail.loyalty").slice(
+        [(0, 1, invoice(1)), *((0, 2, other) for other in others), (0, 3, None)]
+    )
 
     assert [r["InvoiceNumber"] for r in rows["notifications"]] == ["1"]
 
@@ -111,10 +127,19 @@ def test_loyalty_v1_and_v2_earn_the_same_points(stream: Callable[[str, str], Str
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_shipped"), [("HOME-DELIVERY", True), ("home-delivery", True), ("Home-Delivery", True), ("TAKEAWAY", False), (None, False)]
+    ("kind", "is_shipped"),
+    [("HOME-DELIVERY", True), ("home-delivery", True), ("Home-Delivery", True), ("TAKEAWAY", False), (None, False)],
 )
-def test_invoices_with_home_delivery_are_shipped(stream: Callable[[str, str], Stream], kind: str | None, is_shipped: bool) -> None:
-    address = {"AddressLine": "1 Hill Lane", "City": "Pune", "State": "Maharashtra", "PinCode": "411001", "ContactNumber": "5"}
+def test_invoices_with_home_delivery_are_shipped(
+    stream: Callable[[str, str], Stream], kind: str | None, is_shipped: bool
+) -> None:
+    address = {
+        "AddressLine": "1 Hill Lane",
+        "City": "Pune",
+        "State": "Maharashtra",
+        "PinCode": "411001",
+        "ContactNumber": "5",
+    }
     items = [{"ItemCode": "7", "ItemDescription": "Rug", "ItemPrice": 1.5, "ItemQty": 2, "TotalValue": 3.0}]
     sent = invoice(1, StoreID="STR1", DeliveryType=kind, DeliveryAddress=address, InvoiceLineItems=items)
 
@@ -125,7 +150,9 @@ def test_invoices_with_home_delivery_are_shipped(stream: Callable[[str, str], St
     )
 
 
-def test_every_effect_has_the_declared_columns_and_types(stream: Callable[[str, str], Stream], log: Log, spark: SparkSession) -> None:
+def test_every_effect_has_the_declared_columns_and_types(
+    stream: Callable[[str, str], Stream], log: Log, spark: SparkSession
+) -> None:
     for folder, name in ((".", "retail.loyalty"), ("versions", "retail.loyalty"), (".", "retail.shipments")):
         topology = load(TOPOLOGIES / folder, name)
         source = topology.sources[0]

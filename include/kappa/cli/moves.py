@@ -22,12 +22,19 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def start(topology: Topology, reason: Reason = "start", execute: Execute = False, wait: Wait = True, json: Json = False) -> None:
+def start(
+    topology: Topology, reason: Reason = "start", execute: Execute = False, wait: Wait = True, json: Json = False
+) -> None:
     """Start the live epoch's driver; a topology that was never live gets its first epoch."""
     chosen = config()
     if not execute:
         live = Epochs(chosen.lake).record(topology).live
-        dry(f"start the driver of live epoch {live}" if live else "build epoch 1 from the beginning of its topics and make it live", f"kappa start {topology}")
+        dry(
+            f"start the driver of live epoch {live}"
+            if live
+            else "build epoch 1 from the beginning of its topics and make it live",
+            f"kappa start {topology}",
+        )
         return
     epoch = control.start(chosen, topology, actor=actor(), reason=reason)
     if wait:
@@ -36,7 +43,9 @@ def start(topology: Topology, reason: Reason = "start", execute: Execute = False
     say_json(found) if json else say(found.message)
 
 
-def stop(topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", execute: Execute = False, wait: Wait = True) -> None:
+def stop(
+    topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", execute: Execute = False, wait: Wait = True
+) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` goes on from there."""
     chosen = config()
     if not execute:
@@ -48,7 +57,14 @@ def stop(topology: Topology, epoch: OneEpoch = None, reason: Reason = "stop", ex
     say(f"Epoch {stopped} of {topology} is {control.driver_status(chosen, topology, stopped).state}.")
 
 
-def cutover(topology: Topology, epoch: OneEpoch = None, reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False) -> None:
+def cutover(
+    topology: Topology,
+    epoch: OneEpoch = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
+) -> None:
     """Make a verified candidate live: the old epoch yields, the new one takes over at the same offset, in one step."""
     chosen = config()
     wanted = epoch if epoch is not None else _candidate(chosen, topology)
@@ -66,7 +82,10 @@ def rollback(
     """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again."""
     chosen = config()
     if not execute:
-        dry(f"bring back {f'epoch {to}' if to else 'the epoch that was live before'} and make it live", f"kappa rollback {topology}")
+        dry(
+            f"bring back {f'epoch {to}' if to else 'the epoch that was live before'} and make it live",
+            f"kappa rollback {topology}",
+        )
         return
     wanted = control.rollback(chosen, topology, to=to, actor=actor(), reason=reason)
     watch(chosen, topology, wanted, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
@@ -95,7 +114,9 @@ def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 def _candidate(chosen: Config, topology: str) -> int:
     candidate = Epochs(chosen.lake).record(topology).candidate
     if candidate is None:
-        raise UnknownEpochError(f"No epoch of {topology!r} is being built. Build one: kappa replay {topology} --execute", topology=topology)
+        raise UnknownEpochError(
+            f"No epoch of {topology!r} is being built. Build one: kappa replay {topology} --execute", topology=topology
+        )
     return candidate.epoch
 
 

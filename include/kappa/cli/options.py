@@ -19,7 +19,10 @@ Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa stat
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
-Wait = Annotated[bool, typer.Option("--wait/--detach", help="Wait and show progress, or return at once. Ctrl-C only ends the waiting.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait/--detach", help="Wait and show progress, or return at once. Ctrl-C only ends the waiting."),
+]
 
 
 def config() -> Config:

@@ -37,13 +37,19 @@ def topologies(json: Json = False) -> None:
     if json:
         say_json({"topologies": rows, "broken": {str(file): str(error) for file, error in broken.items()}})
     else:
-        table([[", ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows], ["topology", "version", "live epoch", "reads", "keeps", "emits"])
+        table(
+            [[", ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
+            ["topology", "version", "live epoch", "reads", "keeps", "emits"],
+        )
         say(f"broken: {error}" for error in broken.values())
     if broken:
         raise typer.Exit(1)
 
 
-def status(topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None, json: Json = False) -> None:
+def status(
+    topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    json: Json = False,
+) -> None:
     """Show the epochs of a topology, how far they are, and their drivers."""
     chosen = config()
     names = [topology] if topology else Epochs(chosen.lake).topologies()
@@ -64,15 +70,26 @@ def lag(topology: Topology, json: Json = False) -> None:
     """Show for each partition how far the live epoch is behind the log."""
     chosen = config()
     epoch = serving.resolve(chosen, topology)
-    rows = _lag(chosen.bootstrap_servers, Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state().position)
+    rows = _lag(
+        chosen.bootstrap_servers,
+        Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state().position,
+    )
     if json:
         say_json({"topology": topology, "epoch": epoch, "partitions": rows, "lag": sum(row["lag"] for row in rows)})
         return
-    table([list(row.values()) for row in rows], ["topic", "partition", "committed", "stable end", "high watermark", "lag"])
+    table(
+        [list(row.values()) for row in rows], ["topic", "partition", "committed", "stable end", "high watermark", "lag"]
+    )
     say(f"epoch {epoch}: {sum(row['lag'] for row in rows):,} offsets behind")
 
 
-def diff(topology: Topology, epoch: Annotated[int | None, typer.Option(help="The candidate; by default the one being built, or the live one.")] = None, json: Json = False) -> None:
+def diff(
+    topology: Topology,
+    epoch: Annotated[
+        int | None, typer.Option(help="The candidate; by default the one being built, or the live one.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when a check failed."""
     report = control.diff(config(), topology, epoch)
     if json:
@@ -94,13 +111,19 @@ def certify(topology: Topology, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def history(topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None, json: Json = False) -> None:
+def history(
+    topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    json: Json = False,
+) -> None:
     """Show every event on record: who did what to which epoch, when and why."""
     events = control.history(config(), topology)
     if json:
         say_json(events)
         return
-    table([[e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.reason] for e in events], ["n", "at", "topology", "epoch", "event", "actor", "reason"])
+    table(
+        [[e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.reason] for e in events],
+        ["n", "at", "topology", "epoch", "event", "actor", "reason"],
+    )
 
 
 def query(
@@ -117,13 +140,22 @@ def query(
     snapshot = serving.snapshot(config(), topology, epoch=epoch, seq=seq)
     rows = snapshot.rows(name, where, order_by=order_by, limit=limit)
     if json:
-        say_json({"epoch": snapshot.epoch, "seq": snapshot.seq, "position": snapshot.position, "rows": [plain(row) for row in rows.to_pylist()]})
+        say_json(
+            {
+                "epoch": snapshot.epoch,
+                "seq": snapshot.seq,
+                "position": snapshot.position,
+                "rows": [plain(row) for row in rows.to_pylist()],
+            }
+        )
         return
     table([list(row.values()) for row in rows.to_pylist()], rows.column_names)
     say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
 
 
-def path(topology: Topology, name: Annotated[str, typer.Argument(help="A table or append output.")], json: Json = False) -> None:
+def path(
+    topology: Topology, name: Annotated[str, typer.Argument(help="A table or append output.")], json: Json = False
+) -> None:
     """Print where the live Delta table of a name is now, for readers that only know paths."""
     snapshot = serving.snapshot(config(), topology)
     found, version = snapshot.place(name)
@@ -143,5 +175,3 @@ def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
         }
         for (topic, partition), end in stable.items()
     ]  # fmt: skip
-
-

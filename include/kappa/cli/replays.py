@@ -17,11 +17,27 @@ from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
 
-ToEarliestOption = Annotated[bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")]
-ToDatetimeOption = Annotated[str | None, typer.Option("--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z.")]
-FromSavepointOption = Annotated[str | None, typer.Option("--from-savepoint", help="From a commit of the live epoch: its slice number, or a time.")]
-SeedOption = Annotated[str | None, typer.Option("--seed", help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with the start.")]
-AllowOption = Annotated[list[str] | None, typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated.")]
+ToEarliestOption = Annotated[
+    bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")
+]
+ToDatetimeOption = Annotated[
+    str | None,
+    typer.Option("--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z."),
+]
+FromSavepointOption = Annotated[
+    str | None, typer.Option("--from-savepoint", help="From a commit of the live epoch: its slice number, or a time.")
+]
+SeedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seed",
+        help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with the start.",
+    ),
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -42,7 +58,11 @@ def plan(
         raise typer.Exit(1)
 
 
-def explain(file: Annotated[Path, typer.Argument(help="A plan, as `kappa plan --json` printed it.", exists=True, dir_okay=False)]) -> None:
+def explain(
+    file: Annotated[
+        Path, typer.Argument(help="A plan, as `kappa plan --json` printed it.", exists=True, dir_okay=False)
+    ],
+) -> None:
     """Explain a plan that was written to a file: exactly the stages that its driver would run."""
     say(explain_plan(ReplayPlan.from_json(file.read_text())))
 
@@ -82,7 +102,9 @@ def rebuild(
     if not json:
         say(explain_plan(made))
     if not execute:
-        typer.echo(made.to_json()) if json else dry(f"rebuild {topology} into epoch {made.epoch}", f"kappa rebuild {topology} --from-changelog")
+        typer.echo(made.to_json()) if json else dry(
+            f"rebuild {topology} into epoch {made.epoch}", f"kappa rebuild {topology} --from-changelog"
+        )
         if made.is_refused:
             raise typer.Exit(1)
         return
@@ -98,7 +120,9 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
     chosen = config()
     epoch = control.replay(chosen, made, actor=actor(), reason=reason)
     if not wait:
-        say_json({"epoch": epoch}) if json else say(f"Epoch {epoch} is being built; follow it with: kappa status {made.topology}")
+        say_json({"epoch": epoch}) if json else say(
+            f"Epoch {epoch} is being built; follow it with: kappa status {made.topology}"
+        )
         return
     last = watch(chosen, made.topology, epoch, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
     if json:
@@ -126,13 +150,25 @@ def _plan(
 
 
 def _start(to_earliest: bool, to_datetime: str | None, from_savepoint: str | None) -> Start:
-    given = [name for name, value in (("--to-earliest", to_earliest), ("--to-datetime", to_datetime), ("--from-savepoint", from_savepoint)) if value]
+    given = [
+        name
+        for name, value in (
+            ("--to-earliest", to_earliest),
+            ("--to-datetime", to_datetime),
+            ("--from-savepoint", from_savepoint),
+        )
+        if value
+    ]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: a replay has one start.")
     if to_datetime:
         return ToDatetime(at=_time(to_datetime))
     if from_savepoint:
-        return FromSavepoint(seq=int(from_savepoint)) if re.fullmatch(r"\d+", from_savepoint) else FromSavepoint(at=_time(from_savepoint))
+        return (
+            FromSavepoint(seq=int(from_savepoint))
+            if re.fullmatch(r"\d+", from_savepoint)
+            else FromSavepoint(at=_time(from_savepoint))
+        )
     return ToEarliest()
 
 

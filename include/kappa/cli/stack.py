@@ -29,7 +29,9 @@ def up(
     airflow: Annotated[bool, typer.Option("--airflow/--no-airflow", help="Airflow too, or only the broker.")] = True,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; the one of last time by default.")] = None,
-    api_port: Annotated[int | None, typer.Option(help="Port of Airflow's page; the one of last time by default.")] = None,
+    api_port: Annotated[
+        int | None, typer.Option(help="Port of Airflow's page; the one of last time by default.")
+    ] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
     supervisor.up(
@@ -57,7 +59,11 @@ def _show(stack: supervisor.Stack) -> None:
     say(f"Kafka    {stack.bootstrap_servers}")
     if stack.url:
         say([f"Airflow  {stack.url}", f"user     {stack.user}"])
-        say(f"password {stack.password} (shown this once; kept in {stack.password_file})" if stack.password else f"password see {stack.password_file}")
+        say(
+            f"password {stack.password} (shown this once; kept in {stack.password_file})"
+            if stack.password
+            else f"password see {stack.password_file}"
+        )
     say(f"logs     {stack.logs}")
 
 
@@ -97,4 +103,6 @@ def generate(
     if json:
         say_json(made)
     else:
-        say(f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on purpose.")
+        say(
+            f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on purpose."
+        )

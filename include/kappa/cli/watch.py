@@ -18,14 +18,22 @@ PAUSE_SECONDS = 0.5
 REVIVE_SECONDS = 5.0
 
 
-def watch(config: Config, topology: str, epoch: int, *, until: Callable[[control.Progress], bool], quiet: bool = False) -> control.Progress:
+def watch(
+    config: Config, topology: str, epoch: int, *, until: Callable[[control.Progress], bool], quiet: bool = False
+) -> control.Progress:
     """Show an epoch's progress until a condition holds; a dead driver is started again.
 
     Raises:
         StuckError: the driver waits for a decision.
     """
     console = Console(stderr=True, quiet=quiet)
-    columns = (TextColumn("epoch {task.fields[epoch]} {task.fields[stage]}"), BarColumn(), TextColumn("{task.percentage:>3.0f}% {task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[doing]}"))
+    columns = (
+        TextColumn("epoch {task.fields[epoch]} {task.fields[stage]}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}% {task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[doing]}"),
+    )
     shown = ""
     revived = time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty() or quiet) as bar:
@@ -33,14 +41,24 @@ def watch(config: Config, topology: str, epoch: int, *, until: Callable[[control
         while True:
             found = control.progress(config, topology, epoch)
             rate = f"{found.records_per_second:,.0f} records/s" if found.records_per_second else ""
-            bar.update(task, total=found.total or 1, completed=found.done, stage=found.stage, rate=rate, doing=found.driver.message)
+            bar.update(
+                task,
+                total=found.total or 1,
+                completed=found.done,
+                stage=found.stage,
+                rate=rate,
+                doing=found.driver.message,
+            )
             if not sys.stderr.isatty() and found.message != shown:
                 shown = found.message
                 console.print(shown, highlight=False)
             if until(found):
                 return found
             if found.driver.state == "stuck":
-                raise StuckError(f"Epoch {epoch} of {topology!r} is {found.driver.message}. Look at its log; `kappa start {topology} --execute` tries again.", epoch=epoch)
+                raise StuckError(
+                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Look at its log; `kappa start {topology} --execute` tries again.",
+                    epoch=epoch,
+                )
             if not found.driver.is_running and time.monotonic() - revived > REVIVE_SECONDS:
                 revived = time.monotonic()
                 control.ensure_driver(config, topology, epoch)

@@ -86,7 +86,9 @@ def required(source: Source) -> tuple[str, ...]:
 def _plain(records: DataFrame, kind: str) -> DataFrame:
     """Text or bytes in the column ``value``."""
     if kind == "bytes":
-        return records.selectExpr("* EXCEPT (_value)", "_value AS value", "CAST(NULL AS BINARY) AS _value", "CAST(NULL AS STRING) AS _dead")
+        return records.selectExpr(
+            "* EXCEPT (_value)", "_value AS value", "CAST(NULL AS BINARY) AS _value", "CAST(NULL AS STRING) AS _dead"
+        )
     is_broken = "NOT is_valid_utf8(CAST(_value AS STRING))"
     return records.selectExpr(
         "* EXCEPT (_value)",
@@ -102,10 +104,15 @@ def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
 
     is_left, text = F.col("_state") == LEFT, F.col("_value").cast("string")
     schema = f"{ddl_of(_nullable(source))}, {_CORRUPT} STRING"
-    read = records.withColumn("_json", F.from_json(F.when(is_left, text), schema, {"columnNameOfCorruptRecord": _CORRUPT}))
+    read = records.withColumn(
+        "_json", F.from_json(F.when(is_left, text), schema, {"columnNameOfCorruptRecord": _CORRUPT})
+    )
     by_spark = {column.name: F.col("_json").getField(column.name) for column in source.columns}
     rows = read.select(
-        *(F.when(is_left, json).otherwise(F.col(f"`{name}`") if is_parsed else None).alias(name) for name, json in by_spark.items()),
+        *(
+            F.when(is_left, json).otherwise(F.col(f"`{name}`") if is_parsed else None).alias(name)
+            for name, json in by_spark.items()
+        ),
         *(name for name in records.columns if name not in by_spark),
         _reason(is_left, text).alias("_dead"),
     )
@@ -139,7 +146,12 @@ def _state() -> SparkColumn:
     from pyspark.sql import functions as F
 
     value = F.col("_value")
-    return F.when(value.isNull(), TOMBSTONE).when(F.is_valid_utf8(value.cast("string")), LEFT).otherwise(NOT_TEXT).cast("tinyint")
+    return (
+        F.when(value.isNull(), TOMBSTONE)
+        .when(F.is_valid_utf8(value.cast("string")), LEFT)
+        .otherwise(NOT_TEXT)
+        .cast("tinyint")
+    )
 
 
 def _ordered(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
@@ -159,7 +171,11 @@ def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Map
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return ordered(parsed(given, kind, needed), before)
 
-    columns = [*_fields(ddl_of(_nullable(source))), *records.schema, *_fields("_state TINYINT, _order_timestamp TIMESTAMP")]
+    columns = [
+        *_fields(ddl_of(_nullable(source))),
+        *records.schema,
+        *_fields("_state TINYINT, _order_timestamp TIMESTAMP"),
+    ]
     return records.mapInArrow(batches, StructType(columns))
 
 

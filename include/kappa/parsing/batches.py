@@ -72,7 +72,9 @@ def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Ite
             continue
         times = batch["_timestamp"]
         largest = maximum.follow(
-            batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy(), times.cast(pa.int64()).to_numpy()
+            batch["_partition"].to_numpy().astype(np.int64),
+            batch["_offset"].to_numpy(),
+            times.cast(pa.int64()).to_numpy(),
         )
         yield batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
 
@@ -94,11 +96,14 @@ def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Seq
         kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
         others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
         yield pa.RecordBatch.from_arrays(
-            [*rows.flatten(), *others.values(), pa.array(state)], names=[*(field.name for field in kind), *others, "_state"]
+            [*rows.flatten(), *others.values(), pa.array(state)],
+            names=[*(field.name for field in kind), *others, "_state"],
         )
 
 
-def _rows(values: pa.BinaryArray, kind: pa.StructType, is_worth_it: bool) -> tuple[pa.StructArray, npt.NDArray[np.int8]]:
+def _rows(
+    values: pa.BinaryArray, kind: pa.StructType, is_worth_it: bool
+) -> tuple[pa.StructArray, npt.NDArray[np.int8]]:
     """A row for each value, null unless the state says that it was parsed; and the states."""
     texts = _texts(values)
     is_text = texts.is_valid().to_numpy(zero_copy_only=False)

@@ -37,7 +37,14 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = records.toArrow()
     batches = list(ordered(parsed(rows.to_batches(), kind, required(source)), before))
-    schema = pa.schema([*kind, *rows.schema, pa.field("_state", pa.int8()), pa.field("_order_timestamp", rows.schema.field("_timestamp").type)])
+    schema = pa.schema(
+        [
+            *kind,
+            *rows.schema,
+            pa.field("_state", pa.int8()),
+            pa.field("_order_timestamp", rows.schema.field("_timestamp").type),
+        ]
+    )
     done = pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
     names = [*(column.name for column in source.columns), *RECORD_COLUMNS, "_value", "_dead"]
     is_left = pc.equal(done["_state"], LEFT)

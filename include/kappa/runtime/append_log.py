@@ -78,7 +78,10 @@ class AppendLog:
         new = {row["n"]: row for row in _read(uris - self._seen) if row["n"] > self._last}  # a merged file repeats rows
         self._seen = uris
         if new and (min(new), max(new)) != (self._last + 1, self._last + len(new)):
-            raise LedgerError(f"{self.path} holds {len(new)} rows after number {self._last}, numbered {min(new)} to {max(new)}.", path=self.path)
+            raise LedgerError(
+                f"{self.path} holds {len(new)} rows after number {self._last}, numbered {min(new)} to {max(new)}.",
+                path=self.path,
+            )
         self._last += len(new)
         return [new[n] for n in sorted(new)]
 
@@ -153,7 +156,9 @@ def _read(uris: Iterable[str]) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = []
     for uri in uris:
-        rows.extend(pq.ParquetFile(_local(uri)).read().to_pylist() if "://" not in uri else pq.read_table(uri).to_pylist())
+        rows.extend(
+            pq.ParquetFile(_local(uri)).read().to_pylist() if "://" not in uri else pq.read_table(uri).to_pylist()
+        )
     return rows
 
 

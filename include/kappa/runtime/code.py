@@ -50,7 +50,7 @@ def store(lake: str, folder: Path, topology: str) -> str:
     code, content = snapshot(folder, topology)
     filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        filesystem.create_dir(os.path.dirname(path), recursive=True)
+        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         temporary = f"{path}.{os.getpid()}.tmp"
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)

@@ -133,7 +133,15 @@ class TopologyRecord:
         return active[-1] if active else None
 
 
-_BUILDING = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED, Stage.APPROVED)
+_BUILDING = (
+    Stage.PLANNED,
+    Stage.REWOUND,
+    Stage.SEEDED,
+    Stage.REPLAYED,
+    Stage.CAUGHT_UP,
+    Stage.VERIFIED,
+    Stage.APPROVED,
+)
 
 
 def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
@@ -231,7 +239,9 @@ class Epochs:
 
     def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
-        row = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail)
+        row = Event(
+            topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail
+        )
         return self.append(lambda _: [row])[0]
 
 
@@ -246,7 +256,9 @@ def _check(events: Sequence[Event], event: Event) -> None:
         is_recalled = record.epoch(event.epoch).is_recalled
         check_transition(stage, STAGE_OF[event.event], has_live=record.live is not None, is_recalled=is_recalled)
     elif event.event == "recalled" and stage is not Stage.RETIRED:
-        raise IllegalTransitionError(f"Epoch {event.epoch} of {event.topology!r} is {stage.name}; only a RETIRED epoch can be recalled.")
+        raise IllegalTransitionError(
+            f"Epoch {event.epoch} of {event.topology!r} is {stage.name}; only a RETIRED epoch can be recalled."
+        )
 
 
 def _arrow_schema() -> pa.Schema:

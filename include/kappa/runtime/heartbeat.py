@@ -145,4 +145,6 @@ class Beating:
 def this_process(writer: str, code: str) -> Heartbeat:
     """A heartbeat of the calling process."""
     pid = os.getpid()
-    return Heartbeat(writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code)
+    return Heartbeat(
+        writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code
+    )

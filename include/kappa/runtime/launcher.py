@@ -35,10 +35,21 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     root = extract(config.lake, code, config.home)
     env = {**os.environ, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
-    command = [sys.executable, str(root / "jobs" / "run_epoch.py"), "--topology", topology, "--epoch", str(epoch), "--code", code]
+    command = [
+        sys.executable,
+        str(root / "jobs" / "run_epoch.py"),
+        "--topology",
+        topology,
+        "--epoch",
+        str(epoch),
+        "--code",
+        code,
+    ]
     file = log_file(config, topology, epoch)
     file.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([sys.executable, "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _DETACH, str(file), *command], env=env, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise KappaError(f"The driver of {topology!r} did not start: {done.stderr.strip()}")
     return int(done.stdout)

@@ -249,7 +249,10 @@ class Ledger:
 def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
-    text = {name: pa.string() for name in ("kind", "writer", "sends", "code", "ranges", "max_timestamps", "delta_versions", "detail")}
+    text = {
+        name: pa.string()
+        for name in ("kind", "writer", "sends", "code", "ranges", "max_timestamps", "delta_versions", "detail")
+    }
     numbers = {name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead")}
     return pa.schema({"n": pa.int64(), **numbers, **text, "logged": pa.bool_(), "at": pa.timestamp("us", "UTC")})
 

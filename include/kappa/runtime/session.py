@@ -115,7 +115,6 @@ def local_cores(master: str) -> int | None:
     return int(found[1] or 1)
 
 
-
 #: Setting -> its value for small slices, and for large ones unless the session was built with another. A small slice is
 #: over before generated code is compiled, and one task is started sooner than several.
 _TUNED = {

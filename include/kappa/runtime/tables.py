@@ -45,7 +45,9 @@ def create(path: str, columns: Sequence[Column]) -> None:
     """Create a Delta table; does nothing when it is there."""
     from deltalake import DeltaTable, Schema
 
-    DeltaTable.create(path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration={"delta.checkpointInterval": "20"})
+    DeltaTable.create(
+        path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration={"delta.checkpointInterval": "20"}
+    )
 
 
 def version(path: str) -> int:
@@ -115,7 +117,13 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
     names = [column.name for column in columns]
     assignments = {f"`{name}`": f"s.`{name}`" for name in names}
     on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
-    merger = table.merge(changes.select([*names, "_deleted"]), predicate=on, source_alias="s", target_alias="t", commit_properties=_transaction(seq))
+    merger = table.merge(
+        changes.select([*names, "_deleted"]),
+        predicate=on,
+        source_alias="s",
+        target_alias="t",
+        commit_properties=_transaction(seq),
+    )
     try:
         (
             merger.when_matched_delete(predicate="s.`_deleted`")
@@ -137,7 +145,15 @@ def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
     return query(path, delta_version, where=f"_seq = {seq}")
 
 
-def query(path: str, delta_version: int | None, *, select: str = "*", where: str | None = None, order_by: str | None = None, limit: int | None = None) -> pa.Table:
+def query(
+    path: str,
+    delta_version: int | None,
+    *,
+    select: str = "*",
+    where: str | None = None,
+    order_by: str | None = None,
+    limit: int | None = None,
+) -> pa.Table:
     """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
 
     The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
@@ -152,7 +168,9 @@ def query(path: str, delta_version: int | None, *, select: str = "*", where: str
     sql += f" LIMIT {limit}" if limit is not None else ""
     found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
     declared = pa.schema(table.schema().to_arrow())
-    return found.cast(pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names]))
+    return found.cast(
+        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
+    )
 
 
 def seal(path: str, seq: int) -> None:
@@ -190,5 +208,8 @@ def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
     schema = pa.schema(table.schema().to_arrow())
     for field in schema:
         if not field.nullable and rows.column(field.name).null_count:
-            raise LedgerError(f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack it.", column=field.name)
+            raise LedgerError(
+                f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack it.",
+                column=field.name,
+            )
     return rows.select(schema.names).cast(schema)
