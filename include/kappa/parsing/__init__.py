@@ -184,7 +184,7 @@ def arrow_kind(source: Source) -> pa.StructType | None:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    kind = pa.struct(list(to_arrow_schema(_fields(ddl_of(_nullable(source))))))
+    kind = pa.struct(list(to_arrow_schema(_fields(ddl_of(_nullable(source))), timezone="UTC")))
     return kind if is_exact(kind) else None
 
 
