@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from kappa import control, registry
+from kappa.reading import read_log
 from kappa.replay.offsets import OffsetRange
 from kappa.replay.stages import Stage
 from kappa.runtime.ledger import LedgerRow
 from kappa.schema import ddl_of
-from kappa.slices import read_log
 from kappa.topology import Source
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def measure(site: Site) -> list[Figure]:
 def _whole_process(site: Site) -> float:
     begun = now()
     epoch = site.replay()
-    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch)
+    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=1.0)
     ended = site.at(epoch, "replayed")
     assert ended is not None
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
@@ -75,7 +75,7 @@ def _warm(site: Site) -> tuple[float, list[float], int]:
     source = registry.load(site.config.topologies, TOPOLOGY).sources[0]
     with site.session("benchmark a") as session:
         with site.driver(epoch, session):
-            site.until(lambda: site.record().epoch(epoch).stage not in _BEFORE, "the replay ends")
+            site.until(lambda: site.record().epoch(epoch).stage not in _BEFORE, "the replay ends", pause=1.0)
             commits = [row for row in site.state(epoch).commits if row.seq > 0]
         floors = [floor_rate(session, site.config.bootstrap_servers, source, commits) for _ in range(2)]
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)

@@ -125,7 +125,13 @@ class Site:
         )
 
     def until(
-        self, condition: Callable[[], T], what: str, epoch: int | None = None, *, seconds: float = DEADLINE_SECONDS
+        self,
+        condition: Callable[[], T],
+        what: str,
+        epoch: int | None = None,
+        *,
+        seconds: float = DEADLINE_SECONDS,
+        pause: float = 0.05,
     ) -> T:
         """Wait for a condition.
 
@@ -141,7 +147,7 @@ class Site:
                 driver = control.driver_status(self.config, TOPOLOGY, epoch)
                 if driver.state == "stuck":
                     raise KappaError(f"{what}: not any more. {driver.message}\n{self.last_words(epoch)}")
-            time.sleep(0.05)
+            time.sleep(pause)
         raise KappaError(f"{what}: not within {seconds:.0f} s")
 
     def last_words(self, epoch: int) -> str:

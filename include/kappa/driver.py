@@ -416,7 +416,7 @@ class Driver:
         query = LiveQuery(
             self.session, self.config.bootstrap_servers, end.merge(state.position),
             checkpoint=self.paths.query_checkpoint(uuid.uuid4().hex[:8]), trigger_seconds=self.config.trigger_seconds,
-            max_records=self._slice_records, position=lambda: self.ledger.state().position, on_batch=self._on_batch,
+            max_records=self._slice_records, headers=any(source.headers for source in self.topology.sources), position=lambda: self.ledger.state().position, on_batch=self._on_batch,
         )  # fmt: skip
         try:
             while query.is_active() and self._may_go_on():

@@ -13,27 +13,25 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kappa import clock
+from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
-from kappa.parsing import parse
-from kappa.parsing.small import parse_rows
+from kappa.reading import Reading, is_small
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
 from kappa.runtime.sender import Record
-from kappa.runtime.session import frame_of, tune
+from kappa.runtime.session import is_too_large, tune
 from kappa.schema import Column
 from kappa.state import TableState
-from kappa.topology import RECORD_COLUMNS, Append, Slice, Source, Table, Topology
+from kappa.topology import Slice, Table, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,9 +39,6 @@ if TYPE_CHECKING:
 
     from kappa.runtime.broker import Broker
     from kappa.runtime.sender import Sender
-
-#: Largest span of a slice whose parsed records are taken into the driver's memory; beyond it Spark keeps them.
-SMALL_SLICE = 50_000
 
 
 @dataclass(kw_only=True)
@@ -87,23 +82,6 @@ class EpochRun:
         if table.name not in self.states:
             self.states[table.name] = TableState(self.session, self.paths.table(table.name), table)
         return self.states[table.name]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """What a slice read.
-
-    Attributes:
-        rows_read: records that Kafka gave, counted before parsing.
-        rows_parsed: records that parsed.
-        rows_dead: dead letters.
-        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
-    """
-
-    rows_read: int
-    rows_parsed: int
-    rows_dead: int
-    max_timestamps: Mapping[str, Mapping[int, int]]
 
 
 def run_slice(
@@ -196,11 +174,14 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     }
     run.ledger.check_claim(run.writer)
     tune(run.session, is_small=is_small(plan.ranges))
-    with _Reading(run, plan, committed, raw) as reading:
-        frames = step_effects(run.topology, plan.seq, reading.records, before)
+    with Reading(run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw) as reading:
+        effects = call_step(run.topology, plan.seq, reading.records, before)
+        if not reading.is_small:
+            reading.hold(shared(list(effects.values())))
+        frames = conformed(run.topology, effects)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
         crash_point("effects.dead_letters", plan.seq)
-        run.written = write_frames(run, plan.seq, frames, is_small=reading.is_small)
+        run.written = write_frames(run, plan, frames)
         counts = reading.counts()
     check_topics(run.broker, run.topic_ids)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
@@ -226,118 +207,43 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
 def step_effects(
     topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
 ) -> dict[str, DataFrame]:
-    """Call the step and hold its effects against what the topology declares.
+    """Call the step and hold its effects against what the topology declares; see :func:`conformed`."""
+    return conformed(topology, call_step(topology, seq, records, before))
 
-    Returns:
-        Name of table or append output -> rows in the declared columns; outputs with lineage columns, table changes with
-        ``_deleted``.
+
+def call_step(
+    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """The effects of a slice as the step returns them, one for each table and append output.
 
     Raises:
-        TopologyError: an effect is missing or undeclared, or its columns differ from the schema.
+        TopologyError: an effect is missing or undeclared.
     """
     effects = topology.step(Slice(seq=seq, records=records, tables=before))
-    declared: dict[str, Table | Append] = {member.name: member for member in (*topology.appends, *topology.tables)}
-    if set(effects) != set(declared):
+    declared = {member.name for member in (*topology.appends, *topology.tables)}
+    if set(effects) != declared:
         raise TopologyError(
             f"The step of {topology.name!r} returned {sorted(effects)}, the topology declares {sorted(declared)}.",
             returned=sorted(effects), declared=sorted(declared),
         )  # fmt: skip
-    return {name: conform(effects[name], member, topology.name) for name, member in declared.items()}
+    return dict(effects)
 
 
-def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
-    """The declared columns of an effect, types compared, and the platform's own."""
-    from pyspark.sql import functions as F
-
-    found = {f.name: f.dataType for f in frame.schema.fields}
-    chosen = []
-    for column in member.columns:
-        if column.name not in found:
-            raise TopologyError(
-                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}."
-            )
-        if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
-            raise TopologyError(
-                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
-                f"declared is {column.type}. Cast it in the step."
-            )
-        chosen.append(F.col(f"`{column.name}`"))
-    if isinstance(member, Table):
-        chosen.append(
-            F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted")
-            if "_deleted" in found
-            else F.lit(False).alias("_deleted")
-        )
-    else:
-        chosen.extend(
-            (F.col(c.name) if c.name in found else F.lit(None)).cast(c.type).alias(c.name) for c in tables.LINEAGE
-        )
-    return frame.select(*chosen)
-
-
-def plain_type(kind: Any) -> Any:
-    """A Spark or Delta type without nullability and metadata, for comparison."""
-    if isinstance(kind, dict):
-        return {
-            k: plain_type(v)
-            for k, v in kind.items()
-            if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")
-        }
-    return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
-
-
-def write_frames(run: EpochRun, seq: int, frames: Mapping[str, DataFrame], *, is_small: bool) -> dict[str, pa.Table]:
-    """Write every effect once.
+def write_frames(run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
 
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
-    if is_small:
-        return _write_rows(run, seq, collect(frames))
-    kept: dict[str, pa.Table] = {}
-    held = [frame.persist() for frame in frames.values()] if len(frames) > 1 else []
-    try:
-        for name, frame in frames.items():
-            if frame.count() <= run.arrow_rows:
-                kept |= _write_rows(run, seq, {name: frame.toArrow()})
-            else:
-                _write_frame(run, seq, name, frame)
-    finally:
-        for frame in held:
-            frame.unpersist()
-    return kept
-
-
-def collect(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Rows of several DataFrames, computed in one Spark job: they share what they are made of, and a job has a price."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructField, StructType
-
-    if len(frames) == 1:
-        return {name: frame.toArrow() for name, frame in frames.items()}
-    # Null where the row is another effect's: no field may be NOT NULL there.
-    empty = {
-        name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema]))
-        for name, frame in frames.items()
-    }
-    tagged = [
-        frame.select(
-            F.lit(index).alias("_effect"),
-            *(
-                (F.struct(*frame.columns) if other is frame else empty[name]).alias(name)
-                for name, other in frames.items()
-            ),
-        )
-        for index, frame in enumerate(frames.values())
-    ]
-    rows = reduce(lambda left, right: left.union(right), tagged).toArrow()
-    found = {}
-    for index, name in enumerate(frames):
-        mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
-        found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
-    return found
+    if sum(r.count for r in plan.ranges) <= run.arrow_rows:
+        try:
+            return _write_rows(run, plan.seq, collect(frames))
+        except Exception as error:
+            if not is_too_large(error):
+                raise
+    for name, frame in frames.items():
+        _write_frame(run, plan.seq, name, frame)
+    return {}
 
 
 def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -366,14 +272,6 @@ def _write_frame(run: EpochRun, seq: int, name: str, frame: DataFrame) -> None:
 
 def _place(topology: Topology, name: str) -> str:
     return f"changes/{name}" if name in {table.name for table in topology.tables} else f"outputs/{name}"
-
-
-def with_seq(rows: pa.Table, seq: int) -> pa.Table:
-    """Rows with the slice's number in column ``_seq``."""
-    import numpy as np
-    import pyarrow as pa
-
-    return rows.append_column(pa.field("_seq", pa.int64(), nullable=False), pa.array(np.full(rows.num_rows, seq)))
 
 
 def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
@@ -466,11 +364,6 @@ def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
     crash_point("abandon", plan.seq)
 
 
-def is_small(ranges: Sequence[OffsetRange]) -> bool:
-    """Whether the records of a slice are taken into the driver's memory."""
-    return sum(r.count for r in ranges) <= SMALL_SLICE
-
-
 def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
     """Delta tables into which the slices of an epoch write their effects."""
     outputs = [paths.output(append.name) for append in topology.appends]
@@ -495,22 +388,6 @@ def read_table(session: SparkSession, path: str, delta_version: int) -> DataFram
     return session.read.format("delta").option("versionAsOf", delta_version).load(path)
 
 
-def read_log(session: SparkSession, bootstrap_servers: str, topic: str, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
-    mine = [r for r in ranges if r.topic == topic]
-    return (
-        session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: [r.partition for r in mine]}))
-        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in mine}}))
-        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-    )
-
-
 def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
     """Raise when a source topic is not the one that the epoch began with.
 
@@ -527,111 +404,6 @@ def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
                 "Offsets of the old topic mean nothing in the new one; plan a replay from the new topic's beginning.",
                 topic=topic, found=found.get(topic), expected=expected,
             )  # fmt: skip
-
-
-class _Reading:
-    """The records of one slice: read once, parsed once, counted before and after."""
-
-    def __init__(self, run: EpochRun, plan: LedgerRow, committed: LedgerRow, raw: DataFrame | None) -> None:
-        self._run = run
-        self._plan = plan
-        self._carried = committed.max_timestamps
-        self._raw = raw
-        self._held: list[DataFrame] = []
-        self._observations: list[Any] = []
-        self._dead: list[pa.Table] = []
-        self._rows: list[tuple[str, int, int, int, int]] = []
-        self.records: dict[str, DataFrame] = {}
-        self.is_small = is_small(plan.ranges)
-
-    def __enter__(self) -> _Reading:
-        sources = self._run.topology.sources
-        if self._raw is not None and len(sources) > 1:
-            self._held.append(self._raw.persist())
-        for source in sources:
-            self.records[source.topic] = self._small(source) if self.is_small else self._large(source)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for frame in self._held:
-            frame.unpersist()
-
-    def _read(self, source: Source) -> DataFrame:
-        """The records, counted by Spark as they are read."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        if self._raw is None:
-            raw = read_log(self._run.session, self._run.bootstrap_servers, source.topic, self._plan.ranges)
-        else:
-            raw = self._raw.where(F.col("topic") == source.topic)
-        observation = Observation()
-        self._observations.append(observation)
-        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"))
-
-    def _small(self, source: Source) -> DataFrame:
-        import pyarrow.compute as pc
-
-        rows = parse_rows(self._read(source), source, self._carried.get(source.topic, {}))
-        self._tally(
-            source,
-            rows.group_by("_partition").aggregate(
-                [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
-            ),
-        )
-        is_good = pc.is_null(rows["_dead"])
-        self._dead.append(rows.filter(pc.invert(is_good)))
-        good = rows.filter(is_good).select([*(c.name for c in source.columns), *RECORD_COLUMNS])
-        return frame_of(self._run.session, good)
-
-    def _large(self, source: Source) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        held = parse(self._read(source), source, self._carried.get(source.topic, {})).persist()
-        self._held.append(held)
-        tally = held.groupBy("_partition").agg(
-            F.count("_offset").alias("_offset_count"), F.count("_dead").alias("_dead_count"), F.max("_order_timestamp").alias("_order_timestamp_max")
-        ).toArrow()  # fmt: skip
-        self._tally(source, tally)
-        if sum(tally["_dead_count"].to_pylist()):
-            self._dead.append(held.where("_dead IS NOT NULL").toArrow())
-        return held.where("_dead IS NULL").drop("_dead", "_value")
-
-    def _tally(self, source: Source, tally: pa.Table) -> None:
-        for row in tally.to_pylist():
-            millis = round(row["_order_timestamp_max"].timestamp() * 1000)
-            self._rows.append((source.topic, row["_partition"], row["_offset_count"], row["_dead_count"], millis))
-
-    def dead_letters(self) -> pa.Table:
-        """Dead letters of all sources, in the columns of the dead letter table."""
-        import pyarrow as pa
-
-        parts = []
-        for rows in self._dead:
-            names = {
-                "_topic": "topic",
-                "_partition": "partition",
-                "_offset": "offset",
-                "_timestamp": "timestamp",
-                "_key": "key",
-                "_value": "value",
-                "_dead": "reason",
-            }
-            parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
-        return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
-
-    def counts(self) -> Counts:
-        """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
-        times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
-        for topic, partition, _, _, millis in self._rows:
-            times.setdefault(topic, {})[partition] = millis
-        dead = sum(row[3] for row in self._rows)
-        return Counts(
-            rows_read=sum(observation.get["rows_read"] for observation in self._observations),
-            rows_parsed=sum(row[2] for row in self._rows) - dead,
-            rows_dead=dead,
-            max_timestamps=times,
-        )
 
 
 def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:

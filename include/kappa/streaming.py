@@ -31,13 +31,14 @@ class LiveQuery:
         checkpoint: folder for the query checkpoint; other starts beside it are removed.
         trigger_seconds: least time between the starts of two micro-batches.
         max_records: most offsets of one micro-batch.
+        headers: whether records come with their headers.
         position: asked for the ledger's position before each micro-batch.
         on_batch: called with each micro-batch, in order, never two at once.
     """
 
     def __init__(
         self, session: SparkSession, bootstrap_servers: str, start: Offsets, *, checkpoint: str, trigger_seconds: float,
-        max_records: int, position: Callable[[], Offsets], on_batch: OnBatch,
+        max_records: int, headers: bool, position: Callable[[], Offsets], on_batch: OnBatch,
     ) -> None:  # fmt: skip
         self._position = position
         self._on_batch = on_batch
@@ -54,7 +55,7 @@ class LiveQuery:
             .option("startingOffsets", start.to_json())
             .option("maxOffsetsPerTrigger", max_records)
             .option("failOnDataLoss", "true")
-            .option("includeHeaders", "true")
+            .option("includeHeaders", str(headers).lower())
             .load()
             .writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", checkpoint)

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from kappa.effects import collect
 from kappa.encoding import topic_records
 from kappa.errors import TopologyError
 from kappa.parsing.small import parse_rows
 from kappa.runtime.session import frame_of
 from kappa.schema import ddl_of
-from kappa.slices import collect, step_effects
+from kappa.slices import step_effects
 from kappa.state import newest
-from kappa.topology import ORDER, RECORD_COLUMNS, Source, Topology
+from kappa.topology import ORDER, Source, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +130,7 @@ class TopologyDriver:
         self.dead_letters.extend(
             rows.filter(pc.invert(is_good)).select(["_topic", "_partition", "_offset", "_value", "_dead"]).to_pylist()
         )
-        columns = [*(c.name for c in source.columns), *RECORD_COLUMNS]
+        columns = [*(c.name for c in source.columns), *source.record_columns]
         return frame_of(self._session, rows.filter(is_good).select(columns))
 
     def _raw(self, topic: str, inputs: list[Input]) -> DataFrame:

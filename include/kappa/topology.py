@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Effects = Mapping[str, "DataFrame"]
 Step = Callable[["Slice"], Effects]
 
-#: Columns that every record of a source has, whatever its schema.
+#: Columns that every record of a source has, whatever its schema; ``_headers`` only where the source asks for them.
 #: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
 #: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
 RECORD_COLUMNS = ("_key", "_headers", "_topic", "_partition", "_offset", "_timestamp", "_order_timestamp")
@@ -39,12 +39,14 @@ class Source:
             Ignored unless ``format`` is ``json``.
         format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
+        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times as long.
     """
 
     topic: str
     schema: str = ""
     format: Literal["json", "string", "bytes"] = "json"
     keyed: bool = True
+    headers: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in ("json", "string", "bytes"):
@@ -63,6 +65,11 @@ class Source:
         if self.format == "json":
             return columns_of(self.schema, f"source {self.topic!r}")
         return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """Those of :data:`RECORD_COLUMNS` that its records have."""
+        return tuple(name for name in RECORD_COLUMNS if self.headers or name != "_headers")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ which take longer over one value than Spark takes over a hundred."""
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from random import Random
@@ -40,7 +41,7 @@ _STRANGE_NUMBERS = [
 ]  # fmt: skip
 _STRANGE_MONEY = [
     "999.99", "999.994", "999.995", "999", "1000", "1234.5", "12345", "0.005", "-0.005", "0.004999", "1e2", "1E-2", "1e-9", "1e3", "1e38", "1e40", "12e1",
-    "1e-2147483648", "1e2147483648", "-0", "0.00", "9" * 28, "9" * 29, "9" * 38, "9" * 39, "0." + "9" * 38, "0." + "0" * 40 + "1", "000.5", "99.9e1",
+    "-0", "0.00", "9" * 28, "9" * 29, "9" * 38, "9" * 39, "0." + "9" * 38, "0." + "0" * 40 + "1", "000.5", "99.9e1",
 ]  # fmt: skip
 _PIECES = [
     r"\n", r"\"", r"\\", r"\/", r"\u0041", r"\u0000", r"\uD83D\uDE00", r"\ud83d", r"\ude00", r"\ude00\ud83d", r"\uFFFF", r"\u12", r"\x41", r"\'", r"\b",
@@ -65,16 +66,30 @@ _NO_TEXTS = [
 
 
 def value(random: Random) -> bytes | None:
-    """One record's value; three in four are objects that at least somebody reads."""
+    """One record's value; three in four are objects that at least somebody reads.
+
+    None has an exponent of five digits: ``from_json``, with which they are compared, would not come back.
+    """
+    while True:
+        made = _value(random)
+        if made is None or not re.search(rb"[0-9.][eE][+-]?0*[1-9][0-9]{4}", made):
+            return made
+
+
+def _value(random: Random) -> bytes | None:
     kind = random.random()
     if kind < 0.75:
-        return _fields(random).encode("utf-8", "surrogatepass")
+        return _bytes(_fields(random))
     if kind < 0.97:
-        text, place = _fields(random), random.random()
-        place = int(place * (len(text) + 1))
+        text = _fields(random)
+        place = random.randint(0, len(text))
         middle = random.choice(["", _any(random), random.choice(_PIECES), random.choice(_BROKEN)])
-        return (text[:place] + middle + random.choice([text[place:], ""])).encode("utf-8", "surrogatepass")
-    return random.choice([None, *_NO_TEXTS]) if kind < 0.98 else random.choice(_BROKEN).encode("utf-8", "surrogatepass")
+        return _bytes(text[:place] + middle + random.choice([text[place:], ""]))
+    return random.choice([None, *_NO_TEXTS]) if kind < 0.98 else _bytes(random.choice(_BROKEN))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _some(random: Random, *choices: tuple[float, _Token]) -> str:

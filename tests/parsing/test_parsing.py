@@ -43,7 +43,7 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, in_arrow: bool) -> None
 
     rows = parse(raw, Source(topic="ticks", schema="n INT"), {1: 1_500}, in_arrow=in_arrow)
 
-    assert rows.columns == ["n", *RECORD_COLUMNS, "_value", "_dead"]
+    assert rows.columns == ["n", *(name for name in RECORD_COLUMNS if name != "_headers"), "_value", "_dead"]
     assert [(r["n"], r["_key"], r["_topic"], r["_partition"], r["_offset"], r["_dead"]) for r in rows.collect()] == [
         (1, "k", "ticks", 1, 0, None),
         (2, None, "ticks", 1, 1, None),
@@ -75,6 +75,35 @@ def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(
     row = one(log, value, "id STRING NOT NULL, n INT", in_arrow=in_arrow)
 
     assert (row["_dead"], bytes(row["_value"])) == (reason, value)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", ["1e-214748364", '"1E+99999999"', "0.1e00012345", '"' + "9" * 1000 + '"'])
+@pytest.mark.parametrize("schema", ["m DECIMAL(12,2)", "m DECIMAL(38,20)"])
+def test_a_number_that_from_json_would_not_come_back_from_is_a_dead_letter(
+    log: Log, schema: str, number: str, in_arrow: bool
+) -> None:
+    values = [
+        f'{{"m":{number}}}',
+        f'{{"m":{number}',
+        f'{{"inner":{{"list":[null,{{"m":1}},{{"m":{number}}}]}}}}',
+        f'{{"tags":{{"a":{number}}}}}',
+    ]
+    source = Source(
+        topic="pos",
+        schema=f"text STRING, {schema}, inner STRUCT<list: ARRAY<STRUCT<m: DECIMAL(5,2)>>>, tags MAP<STRING, DECIMAL(5,2)>",
+    )
+
+    rows = parse(log((0, 0, value.encode()) for value in values), source, {}, in_arrow=in_arrow).collect()
+
+    out_of_range = "a number of the value is out of range, or a field has another type"
+    assert [row["_dead"] for row in rows] == [out_of_range, "the value is not JSON", out_of_range, out_of_range]
+
+
+def test_text_that_looks_like_such_a_number_is_read(log: Log, in_arrow: bool) -> None:
+    row = one(log, b'{"id":"\\"5e12345","m":0.0}', "id STRING, m DECIMAL(12,2)", in_arrow=in_arrow)
+
+    assert (row["id"], str(row["m"]), row["_dead"]) == ('"5e12345', "0.00", None)
 
 
 def test_a_good_record_keeps_no_value(log: Log, in_arrow: bool) -> None:
@@ -133,7 +162,7 @@ def test_headers_come_through(log: Log, in_arrow: bool) -> None:
         "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', NULL)), NULL) AS headers",
     )
 
-    rows = parse(raw, Source(topic="pos", schema="n INT"), {}, in_arrow=in_arrow).collect()
+    rows = parse(raw, Source(topic="pos", schema="n INT", headers=True), {}, in_arrow=in_arrow).collect()
 
     assert [row["_headers"] and [tuple(header) for header in row["_headers"]] for row in rows] == [
         [("trace", bytearray(b"\x01\xff")), ("none", None)],

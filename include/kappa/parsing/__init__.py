@@ -10,35 +10,33 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kappa.parsing.batches import LEFT, NOT_TEXT, TOMBSTONE, ordered, parsed
+from kappa.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, ordered, parsed
+from kappa.parsing.decimals import is_endless
 from kappa.parsing.json_lines import is_exact
 from kappa.schema import Column, ddl_of
-from kappa.topology import RECORD_COLUMNS, Source
+from kappa.topology import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _CORRUPT = "_kappa_corrupt"
-NOT_UTF8 = "the value is not UTF-8"
-ABSENT = "{} is NOT NULL and absent"
 
 
 def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
-    """The records of a source: its columns, :data:`~kappa.topology.RECORD_COLUMNS`, ``_value`` and ``_dead``.
+    """The records of a source: its columns, its ``record_columns``, ``_value`` and ``_dead``.
 
     ``_dead`` STRING is null for a good record, else the reason, which never holds the value. ``_value`` BINARY is null for a
     good record, else the value. The source's columns of a dead letter mean nothing. In detail:
 
     * A null value is a good record whose columns are null, ``NOT NULL`` ones too: it deletes its key.
     * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields, and what follows the first object,
-      are ignored. Dead: no UTF-8, empty, no object at the top, a field of another type, a ``NOT NULL`` column null or absent.
-      ``NOT NULL`` inside a struct is not checked.
+      are ignored. Dead: no UTF-8, empty, no object at the top, a field of another type, a ``NOT NULL`` column null or absent, and
+      a DECIMAL with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
     * Text is dead when it is no UTF-8.
-    * ``_key`` is null when the key is no UTF-8, ``_headers`` when they were not read.
+    * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
 
     Args:
@@ -53,24 +51,52 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     from pyspark.sql import functions as F
 
     before = {partition: time * 1000 for partition, time in running_max.items()}
-    records = raw.select(*record_columns(raw))
+    records = raw.select(*columns_to_read(source))
     if source.format != "json":
         rows = _ordered(_plain(records, source.format), before)
     elif in_arrow and (kind := arrow_kind(source)) is not None:
-        rows = typed(_parsed(records, source, kind, before), source, is_parsed=True)
+        rows = typed(_parsed(records, source, kind, before).drop("_dead"), source, is_parsed=True)
     else:
         rows = _ordered(typed(records.withColumn("_state", _state()), source, is_parsed=False), before)
-    return rows.select(*(F.col(f"`{column.name}`") for column in source.columns), *RECORD_COLUMNS, "_value", "_dead")
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*_names(source))
 
 
-def record_columns(raw: DataFrame) -> list[SparkColumn]:
-    """A Kafka source's columns under the names of :data:`~kappa.topology.RECORD_COLUMNS`, and ``_value``."""
+def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> DataFrame | None:
+    """The same rows and ``_state``, but where that is ``LEFT`` nothing is known yet: :func:`typed_rows` goes on with those.
+
+    Returns:
+        None when the source has nothing that is parsed in Arrow.
+    """
+    from pyspark.sql import functions as F
+
+    kind = arrow_kind(source) if source.format == "json" else None
+    if kind is None:
+        return None
+    before = {partition: time * 1000 for partition, time in running_max.items()}
+    rows = _parsed(raw.select(*columns_to_read(source)), source, kind, before)
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*_names(source), "_state")
+
+
+def typed_rows(session: SparkSession, left: pa.Table, source: Source) -> pa.Table:
+    """The rows that :func:`parse_in_arrow` left, with their columns and ``_dead``, by ``from_json``."""
+    return (
+        typed(session.createDataFrame(left.drop_columns("_dead")), source, is_parsed=True)
+        .select(*_names(source))
+        .toArrow()
+    )
+
+
+def _names(source: Source) -> list[str]:
+    return [*(f"`{column.name}`" for column in source.columns), *source.record_columns, "_value", "_dead"]
+
+
+def columns_to_read(source: Source) -> list[SparkColumn]:
+    """What is taken from Kafka's columns: ``_value`` and the source's ``record_columns``, but for those that are added later."""
     from pyspark.sql import functions as F
 
     return [
         F.expr("try_validate_utf8(CAST(key AS STRING)) AS _key"),
-        (F.col("headers") if "headers" in raw.columns else F.lit(None).cast(_HEADERS)).alias("_headers"),
-        F.col("topic").alias("_topic"),
+        *([F.col("headers").alias("_headers")] if source.headers else []),
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
@@ -102,11 +128,14 @@ def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
     """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it to do."""
     from pyspark.sql import functions as F
 
-    is_left, text = F.col("_state") == LEFT, F.col("_value").cast("string")
-    schema = f"{ddl_of(_nullable(source))}, {_CORRUPT} STRING"
-    read = records.withColumn(
-        "_json", F.from_json(F.when(is_left, text), schema, {"columnNameOfCorruptRecord": _CORRUPT})
+    wanted = ddl_of(_nullable(source))
+    is_left = F.col("_state") == LEFT
+    text = F.when(is_left, F.col("_value").cast("string"))
+    marked = records.withColumn("_endless", is_endless(text, _fields(wanted)))
+    by_json = F.from_json(
+        F.when(~F.col("_endless"), text), f"{wanted}, {_CORRUPT} STRING", {"columnNameOfCorruptRecord": _CORRUPT}
     )
+    read = marked.withColumn("_json", by_json)
     by_spark = {column.name: F.col("_json").getField(column.name) for column in source.columns}
     rows = read.select(
         *(
@@ -126,12 +155,13 @@ def _reason(is_left: SparkColumn, text: SparkColumn) -> SparkColumn:
     from pyspark.sql import functions as F
 
     start = F.ltrim(text, F.lit(" \t\r\n"))
-    is_corrupt = is_left & F.col("_json").getField(_CORRUPT).isNotNull()
+    is_corrupt = is_left & (F.col("_endless") | F.col("_json").getField(_CORRUPT).isNotNull())
     return (
         F.when(F.col("_state") == NOT_TEXT, NOT_UTF8)
         .when(is_left & (start == ""), "the value is empty")
         .when(is_left & ~start.startswith("{"), "the value is not a JSON object")
         .when(is_corrupt & F.try_parse_json(text).isNull(), "the value is not JSON")
+        .when(F.col("_endless"), "a number of the value is out of range, or a field has another type")
         .when(is_corrupt, "a field of the value has another type")
     )
 
@@ -174,7 +204,7 @@ def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Map
     columns = [
         *_fields(ddl_of(_nullable(source))),
         *records.schema,
-        *_fields("_state TINYINT, _order_timestamp TIMESTAMP"),
+        *_fields("_state TINYINT, _dead STRING, _order_timestamp TIMESTAMP"),
     ]
     return records.mapInArrow(batches, StructType(columns))
 

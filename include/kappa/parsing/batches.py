@@ -17,6 +17,9 @@ Ints = npt.NDArray[np.int64]
 
 #: What has become of a value: done with, for ``from_json``, not text, or a tombstone.
 DONE, LEFT, NOT_TEXT, TOMBSTONE = 0, 1, 2, 3
+#: Why a record is a dead letter, as far as it is known here.
+NOT_UTF8 = "the value is not UTF-8"
+ABSENT = "{} is NOT NULL and absent"
 #: More than this share of a batch refused: the rest of the task is left to ``from_json`` unread.
 _TOO_MANY = 0.5
 
@@ -80,7 +83,7 @@ def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Ite
 
 
 def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns of ``kind`` in front and ``_state`` behind; ``_value`` is kept only where it is still needed.
+    """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still needed.
 
     Args:
         batches: with the column ``_value``.
@@ -91,14 +94,29 @@ def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Seq
     for batch in batches:
         rows, state = _rows(batch["_value"], kind, is_worth_it)
         is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
-        lacks = [rows.field(name).is_null().to_numpy(zero_copy_only=False) for name in required]
-        is_needed = pa.array((state == LEFT) | (state == NOT_TEXT) | np.logical_or.reduce([state < 0, *lacks]))
+        dead = _dead(rows, state, required)
+        is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
         kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
         others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
         yield pa.RecordBatch.from_arrays(
-            [*rows.flatten(), *others.values(), pa.array(state)],
-            names=[*(field.name for field in kind), *others, "_state"],
+            [*rows.flatten(), *others.values(), pa.array(state), dead],
+            names=[*(field.name for field in kind), *others, "_state", "_dead"],
         )
+
+
+def _dead(rows: pa.StructArray, state: npt.NDArray[np.int8], required: Sequence[str]) -> pa.StringArray:
+    """Why a record is a dead letter; null for a good one, and for one that is left."""
+    found = pa.nulls(len(rows), pa.string())
+    for reason, is_dead in [
+        (NOT_UTF8, state == NOT_TEXT),
+        *(
+            (ABSENT.format(n), (state == DONE) & ~rows.field(n).is_valid().to_numpy(zero_copy_only=False))
+            for n in required
+        ),
+    ]:
+        if is_dead.any():
+            found = pc.coalesce(found, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
+    return found
 
 
 def _rows(

@@ -35,7 +35,11 @@ _SETTINGS = {
     # Rows of one Arrow batch between the JVM and Python: parsing pays a fixed price for each batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.driver.memory": "2g",
+    # Slices are kept for a moment only: compressing them costs more than the memory is worth.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.driver.memory": "3g",
+    # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
+    "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -70,6 +74,24 @@ def is_alive(session: SparkSession) -> bool:
     """Whether the session's JVM still runs; one that was killed does not come back within this process."""
     process = getattr(session.sparkContext._gateway, "proc", None)
     return process is None or process.poll() is None
+
+
+def is_part(part: DataFrame, whole: DataFrame) -> bool:
+    """Whether a DataFrame's plan occurs within another's: keeping its rows then spares the other the work."""
+    wanted = part._jdf.queryExecution().analyzed()
+    waiting = [whole._jdf.queryExecution().analyzed()]
+    while waiting:
+        plan = waiting.pop()
+        if plan.sameResult(wanted):
+            return True
+        children = plan.children()
+        waiting.extend(children.apply(index) for index in range(children.size()))
+    return False
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether Spark refused to send a result to the driver because of ``spark.driver.maxResultSize``."""
+    return "spark.driver.maxResultSize" in str(error)
 
 
 def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:

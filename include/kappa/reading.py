@@ -1,0 +1,232 @@
+"""The records of one slice: read once, parsed once, counted before and after."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kappa.effects import with_seq
+from kappa.parsing import parse, parse_in_arrow, typed_rows
+from kappa.parsing.batches import LEFT
+from kappa.parsing.small import parse_rows
+from kappa.replay.offsets import OffsetRange
+from kappa.runtime.session import frame_of
+from kappa.topology import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from kappa.runtime.ledger import LedgerRow
+
+#: Largest span of a slice whose parsed records are taken into the driver's memory; beyond it Spark keeps them.
+SMALL_SLICE = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a slice read.
+
+    Attributes:
+        rows_read: records that Kafka gave, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+    """
+
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    max_timestamps: Mapping[str, Mapping[int, int]]
+
+
+def is_small(ranges: Sequence[OffsetRange]) -> bool:
+    """Whether the records of a slice are taken into the driver's memory."""
+    return sum(r.count for r in ranges) <= SMALL_SLICE
+
+
+def read_log(
+    session: SparkSession,
+    bootstrap_servers: str,
+    topic: str,
+    ranges: Sequence[OffsetRange],
+    *,
+    headers: bool = False,
+) -> DataFrame:
+    """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
+    mine = [r for r in ranges if r.topic == topic]
+    return (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: [r.partition for r in mine]}))
+        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in mine}}))
+        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", str(headers).lower())
+        .load()
+    )
+
+
+class Reading:
+    """The records of one slice, while it is worked on; what is kept in memory is let go at the end.
+
+    Args:
+        session: Spark.
+        bootstrap_servers: Kafka brokers.
+        sources: what is read.
+        plan: the slice.
+        committed: the commit before it.
+        raw: the records, when Spark has read them already.
+
+    Attributes:
+        records: topic -> parsed records.
+        is_small: whether they are in the driver's memory.
+    """
+
+    def __init__(
+        self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
+        raw: DataFrame | None = None,
+    ) -> None:  # fmt: skip
+        self._session = session
+        self._bootstrap_servers = bootstrap_servers
+        self._sources = sources
+        self._plan = plan
+        self._carried = committed.max_timestamps
+        self._raw = raw
+        self._held: list[DataFrame] = []
+        self._observations: list[Any] = []
+        self._dead: list[pa.Table] = []
+        self._rows: list[tuple[str, int, int, int, int]] = []
+        self.records: dict[str, DataFrame] = {}
+        self.is_small = is_small(plan.ranges)
+
+    def __enter__(self) -> Reading:
+        if self._raw is not None and len(self._sources) > 1:
+            self._held.append(self._raw.persist())
+        for source in self._sources:
+            self.records[source.topic] = self._small(source) if self.is_small else self._large(source)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._held:
+            frame.unpersist()
+
+    def hold(self, frames: Sequence[DataFrame]) -> None:
+        """Keep the rows of these, once computed, until the end of the slice."""
+        self._held.extend(frame.persist() for frame in frames)
+
+    def _read(self, source: Source) -> DataFrame:
+        """The records, counted by Spark as they are read."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        if self._raw is None:
+            raw = read_log(
+                self._session, self._bootstrap_servers, source.topic, self._plan.ranges, headers=source.headers
+            )
+        else:
+            raw = self._raw.where(F.col("topic") == source.topic)
+        observation = Observation()
+        self._observations.append(observation)
+        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"))
+
+    def _small(self, source: Source) -> DataFrame:
+        import pyarrow.compute as pc
+
+        rows = parse_rows(self._read(source), source, self._carried.get(source.topic, {}))
+        tally = rows.group_by("_partition").aggregate(
+            [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+        )
+        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
+        is_good = pc.is_null(rows["_dead"])
+        self._dead.append(rows.filter(pc.invert(is_good)))
+        good = rows.filter(is_good).select([*(c.name for c in source.columns), *source.record_columns])
+        return frame_of(self._session, good)
+
+    def _large(self, source: Source) -> DataFrame:
+        import pyarrow.compute as pc
+        from pyspark.sql import functions as F
+
+        before = self._carried.get(source.topic, {})
+        frame = parse_in_arrow(self._read(source), source, before)
+        if frame is None:
+            return self._by_spark(source, before)
+        self.hold([frame])
+        tally = frame.groupBy("_partition").agg(*_tally(), F.count_if(F.col("_state") == LEFT).alias("left")).toArrow()
+        left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
+        if left > SMALL_SLICE:  # not worth the detour: read again, and let Spark parse all of it
+            self._held.pop().unpersist()
+            self._observations.pop()
+            return self._by_spark(source, before)
+        names = [*(c.name for c in source.columns), *source.record_columns]
+        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*(f"`{name}`" for name in names))
+        if not left:
+            self._count(source, tally)
+            if dead:
+                self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
+            return good
+        odd = frame.where(f"_dead IS NOT NULL OR _state = {LEFT}").toArrow()
+        is_left = pc.equal(odd["_state"], LEFT)
+        rows = typed_rows(self._session, odd.filter(is_left), source)
+        is_good = pc.is_null(rows["_dead"])
+        self._dead += [odd.filter(pc.invert(is_left)), rows.filter(pc.invert(is_good))]
+        self._count(source, tally, also_dead=rows.filter(pc.invert(is_good)))
+        return good.unionByName(frame_of(self._session, rows.filter(is_good).select(names)))
+
+    def _by_spark(self, source: Source, before: Mapping[int, int]) -> DataFrame:
+        """The same where Arrow reads nothing, or too little."""
+        frame = parse(self._read(source), source, before, in_arrow=False)
+        self.hold([frame])
+        tally = frame.groupBy("_partition").agg(*_tally()).toArrow()
+        self._count(source, tally)
+        if sum(tally["dead"].to_pylist()):
+            self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
+        return frame.where("_dead IS NULL").drop("_dead", "_value")
+
+    def _count(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
+        more = Counter(also_dead["_partition"].to_pylist() if also_dead is not None else [])
+        for row in tally.to_pylist():
+            millis = round(row["newest"].timestamp() * 1000)
+            dead = row["dead"] + more[row["_partition"]]
+            self._rows.append((source.topic, row["_partition"], row["rows"], dead, millis))
+
+    def dead_letters(self) -> pa.Table:
+        """Dead letters of all sources, in the columns of the dead letter table."""
+        import pyarrow as pa
+
+        parts = []
+        for rows in self._dead:
+            names = {
+                "_topic": "topic",
+                "_partition": "partition",
+                "_offset": "offset",
+                "_timestamp": "timestamp",
+                "_key": "key",
+                "_value": "value",
+                "_dead": "reason",
+            }
+            parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
+        return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
+
+    def counts(self) -> Counts:
+        """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
+        times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
+        for topic, partition, _, _, millis in self._rows:
+            times.setdefault(topic, {})[partition] = millis
+        dead = sum(row[3] for row in self._rows)
+        return Counts(
+            rows_read=sum(observation.get["rows_read"] for observation in self._observations),
+            rows_parsed=sum(row[2] for row in self._rows) - dead,
+            rows_dead=dead,
+            max_timestamps=times,
+        )
+
+
+def _tally() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.count("_offset").alias("rows"), F.count("_dead").alias("dead"), F.max("_order_timestamp").alias("newest")]
