@@ -26,6 +26,7 @@ from kappa.errors import (
     UnknownEpochError,
     UnknownTopologyError,
 )
+from kappa.history import Entry, entries
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
@@ -540,6 +541,20 @@ def certify(config: Config, topology: str) -> Certificate:
 def history(config: Config, topology: str | None = None) -> list[Event]:
     """Every event on record, oldest first."""
     return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
+
+
+def chronicle(
+    config: Config, topology: str | None = None, *, epoch: int | None = None, since: datetime | None = None
+) -> tuple[Entry, ...]:
+    """Every move and decision on record, oldest first, with plans, offsets, verdicts, reports and certificates.
+
+    Args:
+        config: where everything is.
+        topology: of this topology; None for all.
+        epoch: of epochs of this number.
+        since: from this time on.
+    """
+    return entries(Epochs(config.lake).events(), topology=topology, epoch=epoch, since=since)
 
 
 def _refuse_lost_lake(config: Config, topology: str) -> None:

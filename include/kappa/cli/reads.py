@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from kappa import control, registry, serving
-from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.cli.options import Json, Topology, config, plain, say, say_json, table, time_of
+from kappa.history import vector
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
 from kappa.runtime.broker import Broker
@@ -113,17 +114,29 @@ def certify(topology: Topology, json: Json = False) -> None:
 
 def history(
     topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Only epochs of this number.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only from this time on, for example 2026-03-01T00:00:00Z.", metavar="TIME")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show every event on record: who did what to which epoch, when and why."""
-    events = control.history(config(), topology)
+    """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and certificates."""
+    found = control.chronicle(config(), topology, epoch=epoch, since=time_of(since) if since else None)
     if json:
-        say_json(events)
+        say_json(found)
         return
     table(
-        [[e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.reason] for e in events],
-        ["n", "at", "topology", "epoch", "event", "actor", "reason"],
-    )
+        [
+            [
+                e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+            ]
+            for e in found
+        ],
+        ["n", "at", "topology", "epoch", "event", "actor", "plan", "offsets", "verdict", "certificate", "reason"],
+    )  # fmt: skip
+    if not found:
+        say("Nothing on record.")
 
 
 def query(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json, time_of
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
@@ -162,12 +161,12 @@ def _start(to_earliest: bool, to_datetime: str | None, from_savepoint: str | Non
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: a replay has one start.")
     if to_datetime:
-        return ToDatetime(at=_time(to_datetime))
+        return ToDatetime(at=time_of(to_datetime))
     if from_savepoint:
         return (
             FromSavepoint(seq=int(from_savepoint))
             if re.fullmatch(r"\d+", from_savepoint)
-            else FromSavepoint(at=_time(from_savepoint))
+            else FromSavepoint(at=time_of(from_savepoint))
         )
     return ToEarliest()
 
@@ -179,13 +178,3 @@ def _seed(text: str | None) -> Seed | None:
         return Seed(text)
     except ValueError as error:
         raise UsageError(f"--seed {text!r} is none of {[seed.value for seed in Seed]}.") from error
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
-    if found.tzinfo is None:
-        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
-    return found.astimezone(UTC)
