@@ -15,6 +15,7 @@ from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
+from kappa.replay.thresholds import parsed
 
 ToEarliestOption = Annotated[
     bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")
@@ -37,6 +38,13 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
 ]
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a share); may be repeated.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -48,10 +56,10 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", json: Json = False,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -68,11 +76,11 @@ def explain(
 
 def replay(
     topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", execute: Execute = False,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
     wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -138,12 +146,12 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 def _plan(
     topology: str, to_earliest: bool, to_datetime: str | None, from_savepoint: str | None, seed: str | None, allow: list[str] | None,
-    slice_records: int | None, reason: str,
+    slice_records: int | None, threshold: list[str] | None, reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=_start(to_earliest, to_datetime, from_savepoint), seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records,
+        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()),
     )  # fmt: skip
     return control.plan(chosen, request)
 
