@@ -114,7 +114,7 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
         reason=form["reason"],
         actor=actor,
         allow=frozenset(form["allow"] or ()),
-        thresholds=parsed(form.get("thresholds") or ()),
+        thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
     )
 

@@ -63,6 +63,13 @@ def test_what_the_live_epoch_lacks_is_not_judged_and_says_so() -> None:
     assert result.ok and str(result) == "rewards.keys_added: found not applied: nothing to compare with, allowed 0"
 
 
+def test_a_name_that_was_an_output_and_is_a_table_now_is_judged_as_the_table() -> None:
+    new = TableDiff(name="rewards", rows_live=None, rows_candidate=3, keys_added=3)
+    gone = OutputDiff(name="rewards", rows_live=7, rows_candidate=None, rows_removed=7)
+    (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [gone])
+    assert result.ok
+
+
 def test_a_result_names_what_was_found_and_what_is_allowed() -> None:
     results = judged(limits_of([Threshold(table="rewards", keys_removed=0.01, keys_changed=1)]), [REWARDS], [])
     assert [str(r) for r in results] == [

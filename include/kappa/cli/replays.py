@@ -139,9 +139,13 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
         say(f"Epoch {epoch} is live.")
         return
     say(control.diff(chosen, made.topology, epoch).render())
-    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
     if last.verdict == "failed":
+        say(
+            f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. "
+            f"To give it up: kappa abort {made.topology} {epoch} --execute"
+        )
         raise typer.Exit(1)
+    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
 
 
 def _plan(

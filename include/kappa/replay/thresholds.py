@@ -124,8 +124,9 @@ def judged(
     limits: Mapping[str, Limit], tables: Iterable[TableDiff], outputs: Iterable[OutputDiff]
 ) -> tuple[ThresholdResult, ...]:
     """What was found of each measure that is limited, and whether that is allowed."""
-    members: dict[str, TableDiff | OutputDiff] = {table.name: table for table in tables}
-    members |= {output.name: output for output in outputs}
+    diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
+    # A name that only the live epoch had as the other kind is no part of what is limited.
+    members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
     found = []
     for name, limit in sorted(limits.items()):
         table, _, measure = name.partition(".")
