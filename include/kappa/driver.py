@@ -37,6 +37,7 @@ from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
+from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
@@ -250,7 +251,9 @@ class Driver:
                 f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
             )
         self._say("verifying")
-        report = verify(self.session, self.topology, (live, commits[-1]), (self.paths, state.committed))
+        limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
+        mine = (self.paths, state.committed)
+        report = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 

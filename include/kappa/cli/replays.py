@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json, time_of
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
+from kappa.replay.thresholds import parsed
 
 ToEarliestOption = Annotated[
     bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")
@@ -38,6 +38,13 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
 ]
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a share); may be repeated.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -49,10 +56,10 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", json: Json = False,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -69,11 +76,11 @@ def explain(
 
 def replay(
     topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", execute: Execute = False,
+    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
     wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, reason)
+    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -132,19 +139,23 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
         say(f"Epoch {epoch} is live.")
         return
     say(control.diff(chosen, made.topology, epoch).render())
-    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
     if last.verdict == "failed":
+        say(
+            f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. "
+            f"To give it up: kappa abort {made.topology} {epoch} --execute"
+        )
         raise typer.Exit(1)
+    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
 
 
 def _plan(
     topology: str, to_earliest: bool, to_datetime: str | None, from_savepoint: str | None, seed: str | None, allow: list[str] | None,
-    slice_records: int | None, reason: str,
+    slice_records: int | None, threshold: list[str] | None, reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=_start(to_earliest, to_datetime, from_savepoint), seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records,
+        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()),
     )  # fmt: skip
     return control.plan(chosen, request)
 
@@ -162,12 +173,12 @@ def _start(to_earliest: bool, to_datetime: str | None, from_savepoint: str | Non
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: a replay has one start.")
     if to_datetime:
-        return ToDatetime(at=_time(to_datetime))
+        return ToDatetime(at=time_of(to_datetime))
     if from_savepoint:
         return (
             FromSavepoint(seq=int(from_savepoint))
             if re.fullmatch(r"\d+", from_savepoint)
-            else FromSavepoint(at=_time(from_savepoint))
+            else FromSavepoint(at=time_of(from_savepoint))
         )
     return ToEarliest()
 
@@ -179,13 +190,3 @@ def _seed(text: str | None) -> Seed | None:
         return Seed(text)
     except ValueError as error:
         raise UsageError(f"--seed {text!r} is none of {[seed.value for seed in Seed]}.") from error
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
-    if found.tzinfo is None:
-        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
-    return found.astimezone(UTC)
