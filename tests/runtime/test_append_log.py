@@ -65,3 +65,22 @@ def test_a_log_that_was_removed_is_never_written_again(log: AppendLog) -> None:
     with pytest.raises(LedgerError):
         log.append([{"word": "b"}])
     assert not Path(log.path).exists() or not list(Path(log.path).glob("*.parquet"))
+
+
+def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kappa.runtime.append_log._KEEP_HOURS", 0)
+    monkeypatch.setattr("kappa.runtime.append_log._COMPACT_AFTER", 4)
+    slow = AppendLog(log.path, SCHEMA)
+    log.refresh()
+    seen = []
+    for number in range(300):
+        log.append([{"word": str(number)}])
+        log.refresh()
+        if number % 37 == 0:
+            seen += slow.refresh()
+    seen += slow.refresh()
+    assert [row["word"] for row in seen] == [str(number) for number in range(300)]
+    assert [row["n"] for row in log.newest_first()] == list(range(300, 0, -1))
+    assert len(list(Path(log.path).glob("*.parquet"))) < 60

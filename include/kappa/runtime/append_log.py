@@ -19,6 +19,11 @@ _APP = "kappa.append_log"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
 _COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
+#: Merged files are removed after this time, so that whoever is reading them can finish; log entries are kept for a day.
+_KEEP_HOURS = 1
+_CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 days"}
+#: Files are removed after every so many merges.
+_VACUUM_AFTER = 8
 
 
 class AppendLog:
@@ -35,6 +40,7 @@ class AppendLog:
         self._table: DeltaTable | None = None
         self._last = 0
         self._seen: set[str] = set()
+        self._merges = 0
 
     def exists(self) -> bool:
         """Whether the table is there."""
@@ -46,7 +52,7 @@ class AppendLog:
         """Create the table; does nothing when it is there."""
         from deltalake import DeltaTable
 
-        DeltaTable.create(self.path, self.schema, mode="ignore", configuration={"delta.checkpointInterval": "20"})
+        DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
 
     @property
     def last(self) -> int:
@@ -147,6 +153,9 @@ class AppendLog:
             self._table.optimize.compact(
                 target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
             )
+            self._merges += 1
+            if self._merges % _VACUUM_AFTER == 0:
+                self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         except CommitFailedError:
             return  # an append came in between; the next one compacts
 
