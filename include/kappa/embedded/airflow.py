@@ -114,6 +114,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
         # A killed task is noticed after a minute, not five: nothing here is far enough away to be late by that much.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # A scheduler that is killed takes its tasks with it; the next one looks for them this often, by default five minutes.
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
     with contextlib.suppress(ConfigError):  # Airflow itself runs without Java; a task that needs it says so

@@ -1,0 +1,98 @@
+"""A whole Airflow over real drivers: its processes, and theirs, are killed during a replay and during its cutover."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from rig import Rig, rig, rows
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
+
+from harness import AirflowStack, running, wait_for  # noqa: E402 - a module of the folder above
+
+from kappa import control  # noqa: E402
+from kappa.replay.stages import Stage  # noqa: E402
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+
+PATIENCE = 240
+
+
+def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_no_human(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory
+) -> None:
+    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:
+        machine.produce(rows(50))
+        with running(AirflowStack(machine.config)) as stack:
+            stream, replay = f"stream__{machine.name}", f"replay__{machine.name}"
+            wait_for(lambda: is_known(stack, replay), PATIENCE, "Airflow has the DAGs")
+            stack.unpause(stream)
+            first = wait_for(lambda: machine.record().live, PATIENCE, "the stream's DAG brings an epoch live")
+            machine.started.add(first)
+            machine.settle(first)
+            machine.deploy(2)
+
+            run = stack.trigger(replay, {"cut_over": True, "reason": "version 2"})
+            kill_a_running_task(stack, replay, run)
+            wait_for(lambda: len(machine.record().epochs) == 2, PATIENCE, "the replay is on record")
+            machine.started.add(2)
+            wait_for(lambda: machine.status(2).is_running, PATIENCE, "the candidate's driver runs")
+            stack.kill("triggerer")
+            machine.kill(2)
+            stack.start_component("triggerer")
+            machine.produce(rows(12, first=100), start_ms=1_700_000_100_000)
+
+            wait_for(lambda: machine.record().handover, PATIENCE, "the cutover begins", lambda: state_of(machine))
+            stack.kill("triggerer")
+            kill_all(stack, machine, "scheduler", first)
+            stack.start_component("triggerer")
+            stack.start_component("scheduler")
+            assert stack.finish(replay, run, PATIENCE) == "success"
+            assert machine.record().live == 2
+
+            machine.produce(rows(12, first=200), start_ms=1_700_000_200_000)
+            machine.settle(2)
+            wait_for(lambda: machine.record().epoch(first).stage is Stage.RETIRED, PATIENCE, "the old epoch is retired")
+            assert machine.prove({first: 1, 2: 2}) == 74
+
+
+def is_known(stack: AirflowStack, dag_id: str) -> bool:
+    return dag_id in [dag["dag_id"] for dag in stack.call("GET", "/dags?limit=100")["dags"]]
+
+
+def kill_a_running_task(stack: AirflowStack, dag_id: str, run: str) -> None:
+    """SIGKILL the process of a task while it works; Airflow's executor is not told."""
+    process = wait_for(lambda: next(iter(task_processes(stack)), None), PATIENCE, "a task runs")
+    process.kill()
+
+
+def task_processes(stack: AirflowStack) -> list[psutil.Process]:
+    """Processes below the executor's workers: what runs a task's code."""
+    scheduler = psutil.Process(stack.processes["scheduler"].pid)
+    workers = scheduler.children()
+    return [child for worker in workers for child in worker.children(recursive=True)]
+
+
+def kill_all(stack: AirflowStack, machine: Rig, component: str, epoch: int) -> None:
+    """A component with its tasks, and the epoch's driver, as when a host goes away."""
+    stack.kill(component)
+    status = machine.status(epoch)
+    if status.is_running and status.pid is not None:
+        os.kill(status.pid, signal.SIGKILL)
+
+
+def state_of(machine: Rig) -> str:
+    progress: Callable[[int], control.Progress] = lambda epoch: control.progress(machine.config, machine.name, epoch)  # noqa: E731
+    return "; ".join(progress(epoch).message for epoch in machine.record().epochs)
