@@ -1,4 +1,4 @@
-"""Fixtures that need a JVM: one Spark session for the whole run, and records as Kafka's source gives them."""
+"""Fixtures that need a JVM: one Spark session for the whole run, records as Kafka's source gives them, and a lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import TopicFactory
+    from lab import Lab
     from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.runtime.broker import Broker
 
 #: partition, timestamp in milliseconds, value (an object becomes JSON), and the key if there is one.
 Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
@@ -50,3 +56,13 @@ def log(spark: SparkSession) -> Log:
         return frame.selectExpr("* EXCEPT (time)", "timestamp_millis(time) AS timestamp", "0 AS timestampType")
 
     return sent_records
+
+
+@pytest.fixture
+def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Lab]:
+    """A deployed topology, version 1, whose topic has two partitions."""
+    from lab import lab
+
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
+        made.deploy(1)
+        yield made

@@ -224,7 +224,7 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
         for name in epochs.topologies()
         for record in [epochs.record(name)]
         for epoch in record.epochs.values()
-        if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building)
+        if epoch.is_wanted and (epoch.epoch == record.live or epoch.is_recalled or epoch.is_building or epoch.is_kept)
     ]
 
 
@@ -360,7 +360,14 @@ def status(config: Config, topology: str) -> TopologyStatus:
 
 
 def cut_over(
-    config: Config, topology: str, epoch: int, *, actor: str, reason: str, accept_verdict: bool = False
+    config: Config,
+    topology: str,
+    epoch: int,
+    *,
+    actor: str,
+    reason: str,
+    accept_verdict: bool = False,
+    keep_old_running: bool = False,
 ) -> None:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
@@ -374,6 +381,8 @@ def cut_over(
         actor: who.
         reason: why.
         accept_verdict: move readers although the verification failed; needs a reason, and is on record with it.
+        keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing, so that a rollback
+            need not catch up first.
 
     Raises:
         MoveRefusedError: another handover is pending, or the verification failed.
@@ -393,7 +402,7 @@ def cut_over(
             raise MoveRefusedError(
                 f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}."
             )
-        detail: dict[str, Any] = {"from": record.live}
+        detail: dict[str, Any] = {"from": record.live, "keep_old_running": keep_old_running}
         if not _can_take_over(wanted):
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED."

@@ -192,8 +192,10 @@ class Driver:
                 self._replay(record)
             case Stage.REPLAYED:
                 self._follow(record, mine)
-            case Stage.RETIRED:
+            case Stage.RETIRED if mine.is_recalled:
                 self._follow(record, mine)
+            case Stage.RETIRED:
+                self._keep_up(record)
             case Stage.CAUGHT_UP if not mine.is_recalled:
                 self._verify(record)
             case _:
@@ -238,6 +240,12 @@ class Driver:
         lag = self._lag_to_live(record)
         if lag <= self.plan.request.slice_records * CAUGHT_UP_SHARE:
             self._event("caught_up", seq=self.ledger.state().seq, lag=lag)
+
+    def _keep_up(self, record: TopologyRecord) -> None:
+        """Retired and kept running: follow the live epoch, held, so that a rollback finds it where it has to be."""
+        if not self._follow_once(record, "following, retired"):
+            self._say("following, retired")
+            time.sleep(IDLE_SECONDS)
 
     def _verify(self, record: TopologyRecord) -> None:
         from kappa.verification import verify
@@ -318,6 +326,7 @@ class Driver:
                         "seq": state.seq,
                         "plan": self.plan.id,
                         "handover": wanted,
+                        "keep_old_running": bool(handover and handover.detail.get("keep_old_running")),
                         "certificate": certificate.to_json(),
                     },
                 )

@@ -75,6 +75,13 @@ def replay_form() -> dict[str, Param]:
             description="Yes: readers are moved to the new epoch once its checks pass. No: it is built, verified and "
             "kept up to date; `kappa cutover` moves readers later.",
         ),
+        "keep_old_running": Param(
+            False,
+            type="boolean",
+            title="Keep the old version running",
+            description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
+            "catch up first. It takes the memory of a driver until `kappa stop` or `kappa retire`.",
+        ),
         "reason": Param(
             type="string",
             minLength=1,

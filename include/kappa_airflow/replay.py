@@ -249,6 +249,11 @@ class CutOver(AwaitStage):
 
         with terminal_errors_fail():
             control.cut_over(
-                config, self.topology, int(self.epoch), actor=actor(context), reason=context["params"]["reason"]
+                config,
+                self.topology,
+                int(self.epoch),
+                actor=actor(context),
+                reason=context["params"]["reason"],
+                keep_old_running=bool(context["params"].get("keep_old_running")),
             )
         self._await(context, config, restarts=restarts)

@@ -15,10 +15,10 @@ from rig import Rig, rig, rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
 
-from harness import AirflowStack, running, wait_for  # noqa: E402 - a module of the folder above
+from harness import AirflowStack, running, wait_for
 
-from kappa import control  # noqa: E402
-from kappa.replay.stages import Stage  # noqa: E402
+from kappa import control
+from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

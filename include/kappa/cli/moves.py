@@ -15,6 +15,11 @@ from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
 
+KeepOld = Annotated[
+    bool,
+    typer.Option("--keep-old-running", help="The old driver follows on, sending nothing: a way back without a wait."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -65,6 +70,7 @@ def cutover(
         bool,
         typer.Option("--accept-verdict", help="Move readers although the verification failed; --reason says why."),
     ] = False,
+    keep_old_running: KeepOld = False,
     execute: Execute = False,
     wait: Wait = True,
     json: Json = False,
@@ -75,13 +81,16 @@ def cutover(
     if not execute:
         dry(f"hand {topology} over to epoch {wanted}", f"kappa cutover {topology}")
         return
-    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason, accept_verdict=accept_verdict)
+    control.cut_over(
+        chosen, topology, wanted, actor=actor(), reason=reason, accept_verdict=accept_verdict,
+        keep_old_running=keep_old_running,
+    )  # fmt: skip
     _await_live(chosen, topology, wanted, wait, json)
 
 
 def rollback(
     topology: Topology, to: Annotated[int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")] = None,
-    reason: Reason = "", execute: Execute = False, json: Json = False,
+    keep_old_running: KeepOld = False, reason: Reason = "", execute: Execute = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again."""
     chosen = config()
@@ -93,7 +102,7 @@ def rollback(
         return
     wanted = control.rollback(chosen, topology, to=to, actor=actor(), reason=reason)
     watch(chosen, topology, wanted, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason)
+    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason, keep_old_running=keep_old_running)
     _await_live(chosen, topology, wanted, True, json)
 
 

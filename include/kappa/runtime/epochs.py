@@ -88,6 +88,11 @@ class EpochRecord:
         return str(self.planned.detail["code"])
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is retired and its driver follows the live epoch all the same."""
+        return self.stage is Stage.RETIRED and self.is_wanted and not self.is_recalled
+
+    @property
     def is_building(self) -> bool:
         """Whether it was planned and has neither gone live nor ended."""
         return self.stage in _BUILDING
@@ -181,7 +186,7 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 moves.append(event)
                 handover = None
                 if live is not None and live != event.epoch:
-                    epochs[live].update(stage=Stage.RETIRED, is_wanted=False)
+                    epochs[live].update(stage=Stage.RETIRED, is_wanted=bool(event.detail.get("keep_old_running")))
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
     return TopologyRecord(
