@@ -35,6 +35,7 @@ class Config:
         stale_seconds: age at which a heartbeat no longer counts.
         handover_seconds: how long an old driver waits for a new one before it goes on by itself.
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
+        throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
         attempts: how often a slice is tried before the epoch is stuck.
         maintain_minutes: time between two looks after an epoch's Delta files.
         keep_minutes: how long every commit of an epoch stays readable.
@@ -56,6 +57,7 @@ class Config:
     stale_seconds: float = 15.0
     handover_seconds: float = 120.0
     arrow_rows: int = 500_000
+    throttle_lag: int = 100_000
     attempts: int = 3
     maintain_minutes: float = 10.0
     keep_minutes: float = 30.0

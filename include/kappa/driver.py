@@ -228,9 +228,36 @@ class Driver:
             self._move(record, None, state)
             return
         if state.position == self.plan.end:
-            self._event("replayed", seq=state.seq)
+            self._event("replayed", seq=state.seq, throttled_seconds=round(self._throttled, 3))
             return
+        self._throttle(record)
         self._bounded(state, self.plan.end, sends="held", what="replaying")
+
+    def _throttle(self, record: TopologyRecord) -> None:
+        """Leave the machine to the live stream while that is far behind, but never for longer than the last two slices took.
+
+        A live epoch whose driver does not run gets nothing from it.
+        """
+        assert record.live is not None
+        live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+        deadline = time.monotonic() + 2 * self._slice_seconds
+        begun = time.monotonic()
+        while time.monotonic() < deadline and not self._stop_reason:
+            beat = heartbeat.read(live.heartbeat)
+            position = self._live_ledger(record).state().position
+            lag = position.count_to(self._stable(position))
+            if (
+                lag <= self.config.throttle_lag
+                or beat is None
+                or not beat.is_fresh(clock.now(), self.config.stale_seconds)
+            ):
+                break
+            self._say(f"pausing: the live stream is {lag:,} offsets behind")
+            time.sleep(min(1.0, 2 * self._slice_seconds))
+        self._throttled += time.monotonic() - begun
+
+    _slice_seconds = 0.0
+    _throttled = 0.0
 
     def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Slices that end on commits of the live epoch, held, until the lag is small."""
@@ -487,7 +514,8 @@ class Driver:
             self._open_sender()
         started = time.monotonic()
         row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw)
-        self._committed(row, what, time.monotonic() - started)
+        self._slice_seconds = time.monotonic() - started
+        self._committed(row, what, self._slice_seconds)
 
     def _finish_open(self, state: LedgerState) -> None:
         """Redo a slice that was planned and not committed, with its own ranges."""
