@@ -16,6 +16,7 @@ from kappa.replay.facts import (
     LiveFacts,
     LogFacts,
     MarkerFacts,
+    NamedSavepoint,
     SavepointFacts,
     TopologyFacts,
     topology_facts,
@@ -57,6 +58,10 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         if candidate
         else None,
         markers=_markers(config, broker, request.topology) if isinstance(request.start, FromMarker) else (),
+        named_savepoints={
+            name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
+            for name, event in record.savepoints.items()
+        },
         first_records=None if at is None else broker.first_at_or_after(present, _millis(at)),
         known=known,
         records_per_second=_measured_rate(config, record),
