@@ -34,7 +34,8 @@ PAGES = (
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = [
-    ROOT / "include" / "kappa" / "replay" / name for name in ("log_rules.py", "request_rules.py", "start_rules.py")
+    ROOT / "include" / "kappa" / "replay" / name
+    for name in ("log_rules.py", "request_rules.py", "start_rules.py", "group_rules.py")
 ]
 
 _SNIPPET_SECONDS = 600

@@ -8,6 +8,7 @@ KappaError
 │   ├── CodeError               stored or deployed code does not import
 │   ├── UnknownTopologyError    no topology of that name is deployed or on record
 │   ├── UnknownEpochError       the topology has no such epoch
+│   ├── UnknownGroupError       no consumer group of that name has offsets
 │   ├── SavepointError          no savepoint has that name, or it is taken, or no commit to name
 │   ├── RefusedError            a plan has findings that refuse it
 │   ├── IllegalTransitionError  an epoch cannot go from one stage to the other
@@ -77,6 +78,10 @@ class UnknownTopologyError(Terminal):
 
 class UnknownEpochError(Terminal):
     """The topology has no such epoch."""
+
+
+class UnknownGroupError(Terminal):
+    """No consumer group of that name has offsets."""
 
 
 class SavepointError(Terminal):
