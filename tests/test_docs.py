@@ -31,6 +31,7 @@ PAGES = (
     ROOT / "docs" / "operations.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "reset-tools.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = [
