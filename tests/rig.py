@@ -70,8 +70,10 @@ class Rig(Lab):
         return self._newest()
 
     def await_death(self, epoch: int) -> None:
-        """Wait until the driver that an epoch had is gone."""
-        beat = self.beat(epoch)
+        """Wait until the driver that an epoch had is gone; one that never beat was gone when :meth:`run` returned."""
+        beat = heartbeat.read(self.paths(epoch).heartbeat)
+        if beat is None:
+            return
         self.wait(lambda: not heartbeat.is_process(beat.pid, beat.started), f"the driver of epoch {epoch} dies")
 
     def status(self, epoch: int) -> control.DriverStatus:

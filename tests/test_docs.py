@@ -29,6 +29,7 @@ PAGES = (
     ROOT / "CHANGELOG.md",
     ROOT / "docs" / "concepts.md",
     ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "reset-tools.md",
@@ -105,7 +106,8 @@ def command_lines(text: str) -> Iterator[list[str]]:
         for word in [*lexer, ";"]:
             if word in _SEPARATORS:
                 if "kappa" in words:
-                    yield words[words.index("kappa") + 1 :]
+                    command = words[words.index("kappa") + 1 :]
+                    yield command[: command.index(">")] if ">" in command else command
                 words = []
             else:
                 words.append(word)
@@ -236,6 +238,26 @@ def test_every_finding_that_may_be_allowed_says_so() -> None:
     refusals = set(re.findall(r"^\| `([a-z-]+)` \| refuses, may be allowed", page, re.MULTILINE))
     warnings = set(re.findall(r"^\| `([a-z-]+)` \| warns", page, re.MULTILINE))
     assert refusals == ALLOWABLE - warnings
+
+
+def test_every_error_is_in_the_runbook_and_no_other() -> None:
+    from kappa import errors
+
+    branches = {errors.KappaError, errors.Terminal, errors.Transient}
+    kinds = {
+        name for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.KappaError) and kind not in branches
+    }  # fmt: skip
+    page = (ROOT / "docs" / "runbook.md").read_text()
+    assert set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE)) == kinds
+
+
+def test_every_section_of_the_runbook_is_reached_from_its_symptoms_or_stands_for_itself() -> None:
+    page = (ROOT / "docs" / "runbook.md").read_text()
+    reached = set(re.findall(r"\]\(#([\w-]+)\)", page[: page.index("## The plan refuses")]))
+    by_themselves = {"first-three-looks", "give-a-candidate-up", "keep-the-evidence", "errors-by-name"}
+    headings = {h.lower().replace(",", "").replace(" ", "-") for h in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+    assert headings == reached | by_themselves
 
 
 def test_every_command_is_in_the_changelog_and_no_other() -> None:

@@ -70,8 +70,17 @@ def test_the_last_commit_of_the_live_epoch_gets_a_name(config: Config) -> None:
 
 def test_an_earlier_commit_gets_a_name_by_its_number(config: Config) -> None:
     assert savepoints.create(config, NAME, "first", seq=1, actor="ada").offsets == Offsets({"pos": {0: 10}})
-    with pytest.raises(SavepointError, match="has no commit 3; it has from 0 to 2"):
+    with pytest.raises(SavepointError, match="has no commit 3 whose files are kept; it has 3, from 0 to 2"):
         savepoints.create(config, NAME, "later", seq=3, actor="ada")
+
+
+def test_a_commit_whose_files_are_gone_gets_no_name(config: Config) -> None:
+    detail = {"readable_from": 2, "savepoints": [0]}
+    ledger = Ledger(EpochPaths(lake=config.lake, topology=NAME, epoch=1).ledger)
+    ledger.append(LedgerRow(kind="maintain", seq=2, writer="w", at=AT, detail=detail))
+    with pytest.raises(SavepointError, match="has no commit 1 whose files are kept; it has 2, from 0 to 2"):
+        savepoints.create(config, NAME, "gone", seq=1, actor="ada")
+    assert savepoints.create(config, NAME, "kept", seq=0, actor="ada").seq == 0
 
 
 def test_a_name_is_unique_and_giving_it_again_to_the_same_commit_changes_nothing(config: Config) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kappa.errors import TopologyError
-from kappa.topology import Append, Slice, Source, Table, Topic, Topology
+from kappa.topology import Append, Check, Slice, Source, Table, Threshold, Topic, Topology
 
 SOURCE = Source(topic="in", schema="id STRING NOT NULL")
 ROWS = Append(name="rows", schema="id STRING NOT NULL, n BIGINT")
@@ -48,6 +48,13 @@ def test_a_good_one_knows_its_parts() -> None:
         (lambda: Table(name="t", key=["id"], schema="id STRING"), "may be null"),
         (lambda: Table(name="t", key=["no"], schema="id STRING NOT NULL"), "not in its schema"),
         (lambda: Table(name="t", key=[], schema="id STRING NOT NULL"), "no key"),
+        (lambda: Table(name="t", key=["id"], schema="id STRING NOT NULL", masked=["ids"]), "masked column 'ids'"),
+        (lambda: Append(name="t", schema="id STRING", masked=["Id"]), "masked column 'Id'"),
+        (lambda: Check(name="c"), "exactly one"),
+        (lambda: Check(name="c", sql="SELECT 1", function=lambda tables: True), "exactly one"),
+        (lambda: topology(thresholds=[Threshold(table="row", rows=0)]), "Did you mean 'rows.rows'"),
+        (lambda: topology(thresholds=[Threshold(table="rows", keys_added=0)]), "could limit"),
+        (lambda: topology(thresholds=[Threshold(table="rows", rows=0)] * 2), "more than once"),
         (lambda: Source(topic="in"), "no schema"),
         (lambda: Source(topic="in", schema="_key STRING"), "metadata"),
         (lambda: Source(topic="in", schema="a STRING", format="xml"), "not one of"),  # type: ignore[arg-type]
@@ -64,3 +71,13 @@ def test_a_step_that_reads_what_is_not_declared_is_told_what_is() -> None:
         empty["out"]
     with pytest.raises(TopologyError, match=r"tables are \['t'\]"):
         empty.table("u")
+
+
+def test_a_threshold_may_limit_counts_and_the_drift_of_numbers_that_may_be_seen() -> None:
+    schema = "id STRING NOT NULL, a BIGINT, b DECIMAL(9,2), c STRING, secret DOUBLE"
+    table = Table(name="t", key=["id"], schema=schema, masked=["secret"])
+    made = topology(tables=[table], thresholds=[Threshold(table="t", keys_removed=0, drift={"b": 0.1})])
+    counts = {f"t.{name}" for name in ("keys_added", "keys_removed", "keys_changed", "rows", "drift.a", "drift.b")}
+    assert set(made.measures) == counts | {"rows.rows", "rows.rows_added", "rows.rows_removed"}
+    with pytest.raises(TopologyError, match=r"t\.drift\.secret"):
+        topology(tables=[table], thresholds=[Threshold(table="t", drift={"secret": 0.1})])

@@ -36,6 +36,10 @@ class Config:
         handover_seconds: how long an old driver waits for a new one before it goes on by itself.
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         attempts: how often a slice is tried before the epoch is stuck.
+        maintain_minutes: time between two looks after an epoch's Delta files.
+        keep_minutes: how long every commit of an epoch stays readable.
+        savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
+        savepoint_hours: how long savepoints stay readable.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -53,6 +57,10 @@ class Config:
     handover_seconds: float = 120.0
     arrow_rows: int = 500_000
     attempts: int = 3
+    maintain_minutes: float = 10.0
+    keep_minutes: float = 30.0
+    savepoint_minutes: float = 60.0
+    savepoint_hours: float = 24.0
     launcher: str = "here"
 
     @classmethod

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from kappa import clock
 from kappa.config import Config
@@ -25,7 +26,9 @@ from kappa.errors import (
     RefusedError,
     UnknownEpochError,
     UnknownTopologyError,
+    UsageError,
 )
+from kappa.history import Entry, entries
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
@@ -357,14 +360,25 @@ def status(config: Config, topology: str) -> TopologyStatus:
     )
 
 
-def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+def cut_over(
+    config: Config, topology: str, epoch: int, *, actor: str, reason: str, accept_verdict: bool = False
+) -> None:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
     Returns at once; watch :func:`progress` until the epoch is live. Idempotent. When the new epoch does not take over in
     time the old one withdraws the handover and goes on.
 
+    Args:
+        config: where everything is.
+        topology: the topology.
+        epoch: the epoch that shall be live.
+        actor: who.
+        reason: why.
+        accept_verdict: move readers although the verification failed; needs a reason, and is on record with it.
+
     Raises:
         MoveRefusedError: another handover is pending, or the verification failed.
+        UsageError: a failed verdict is accepted without a reason.
         IllegalTransitionError: the epoch has not been verified.
     """
     epochs = Epochs(config.lake)
@@ -380,12 +394,15 @@ def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: s
             raise MoveRefusedError(
                 f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}."
             )
+        detail: dict[str, Any] = {"from": record.live}
         if not _can_take_over(wanted):
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED."
             )
-        if wanted.verified is not None and wanted.verified.detail["verdict"] == "failed" and not wanted.is_recalled:
-            raise MoveRefusedError(f"The verification of epoch {epoch} failed; see `kappa diff {topology}`.")
+        is_failed = wanted.verified is not None and wanted.verified.detail["verdict"] == "failed"
+        if is_failed and not wanted.is_recalled:
+            _check_accepted(wanted, topology, reason, accept_verdict)
+            detail["accepted_verdict"] = "failed"
         return [
             Event(
                 topology=topology,
@@ -394,7 +411,7 @@ def cut_over(config: Config, topology: str, epoch: int, *, actor: str, reason: s
                 at=clock.now(),
                 actor=actor,
                 reason=reason,
-                detail={"from": record.live},
+                detail=detail,
             )
         ]
 
@@ -543,6 +560,20 @@ def history(config: Config, topology: str | None = None) -> list[Event]:
     return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
 
 
+def chronicle(
+    config: Config, topology: str | None = None, *, epoch: int | None = None, since: datetime | None = None
+) -> tuple[Entry, ...]:
+    """Every move and decision on record, oldest first, with plans, offsets, verdicts, reports and certificates.
+
+    Args:
+        config: where everything is.
+        topology: of this topology; None for all.
+        epoch: of epochs of this number.
+        since: from this time on.
+    """
+    return entries(Epochs(config.lake).events(), topology=topology, epoch=epoch, since=since)
+
+
 def _refuse_lost_lake(config: Config, topology: str) -> None:
     """A first epoch would send everything again when the broker remembers an epoch that sent and the lake does not."""
     with Broker(config.bootstrap_servers) as broker:
@@ -575,6 +606,20 @@ def _previous(record: TopologyRecord) -> int:
 
 def _can_take_over(epoch: EpochRecord) -> bool:
     return epoch.stage in (Stage.VERIFIED, Stage.APPROVED) or (epoch.is_recalled and epoch.stage is Stage.CAUGHT_UP)
+
+
+def _check_accepted(epoch: EpochRecord, topology: str, reason: str, is_accepted: bool) -> None:
+    assert epoch.verified is not None
+    if not is_accepted:
+        report = epoch.verified.detail.get("report")
+        failures = "; ".join(DiffReport.from_json(report).failures) if report else ""
+        raise MoveRefusedError(
+            f"The verification of epoch {epoch.epoch} of {topology!r} failed{f': {failures}' if failures else ''}. See it: kappa diff {topology} "
+            f"{epoch.epoch}. To move readers all the same: kappa cutover {topology} --accept-verdict --reason '...' --execute",
+            failures=failures,
+        )  # fmt: skip
+    if not reason.strip():
+        raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
 
 
 def _want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:

@@ -31,11 +31,13 @@ from kappa.errors import (
     Transient,
 )
 from kappa.lake import EpochPaths
+from kappa.maintenance import maintain
 from kappa.proof import certificate_of
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
+from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
@@ -249,7 +251,9 @@ class Driver:
                 f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
             )
         self._say("verifying")
-        report = verify(self.session, self.topology, (live, commits[-1]), (self.paths, state.committed))
+        limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
+        mine = (self.paths, state.committed)
+        report = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 
@@ -509,6 +513,27 @@ class Driver:
         if not row.logged:
             # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
             self.broker.set_group_offsets(self.paths.name, ranges_end(row.ranges))
+        self._maintain()
+
+    def _maintain(self) -> None:
+        """Look after the Delta files, when it is time."""
+        state = self.ledger.state()
+        last = state.maintained or state.commits[0]
+        if (clock.now() - last.at).total_seconds() < 60 * self.config.maintain_minutes:
+            return
+        record = self._record()
+        candidate = record.candidate
+        named = record.named_seqs(self.paths.epoch)
+        is_compared = False
+        if record.live == self.paths.epoch and candidate is not None:
+            plan = ReplayPlan.from_json(candidate.planned.detail["plan"])
+            if plan.seed_epoch == self.paths.epoch and plan.seed_seq is not None:
+                named.add(plan.seed_seq)
+            # It compares itself with the commit at which it stands, however old that is by then.
+            is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
+        self._say("looking after files")
+        row = maintain(self.slice_run, self.config, clock.now(), named, keeps_all=is_compared)
+        self.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
     # Failures
 

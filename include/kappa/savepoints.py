@@ -82,7 +82,7 @@ def create(
 
 
 def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = "") -> Savepoint:
-    """Take a savepoint's name away; its commit stays. Returns what it was.
+    """Take a savepoint's name away; its files go when their time has come. Returns what it was.
 
     Raises:
         SavepointError: the topology has no savepoint of that name.
@@ -171,12 +171,13 @@ def _commit(config: Config, record: TopologyRecord, seq: int | None) -> LedgerRo
                 f"Epoch {record.live} of {record.topology!r} has no commit yet. Try again in a moment."
             )
         return row
-    commits = ledger.state().commits
+    state = ledger.state()
+    commits = [row for row in state.commits if state.is_readable(row.seq)]
     found = next((row for row in commits if row.seq == seq), None)
     if found is None:
-        kept = f"from {commits[0].seq} to {commits[-1].seq}" if commits else "none"
+        kept = f"{len(commits)}, from {commits[0].seq} to {commits[-1].seq}" if commits else "none"
         raise SavepointError(
-            f"Live epoch {record.live} of {record.topology!r} has no commit {seq}; it has {kept}.",
+            f"Live epoch {record.live} of {record.topology!r} has no commit {seq} whose files are kept; it has {kept}.",
             epoch=record.live,
             seq=seq,
         )

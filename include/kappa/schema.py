@@ -69,6 +69,12 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     return tuple(found)
 
 
+def is_numeric(column: Column) -> bool:
+    """Whether values of a column are numbers."""
+    kind = str(column.delta)
+    return kind in ("long", "integer", "short", "byte", "double", "float") or kind.startswith("decimal(")
+
+
 def ddl_of(columns: Iterable[Column]) -> str:
     """Columns as one Spark DDL schema."""
     return ", ".join(column.ddl() for column in columns)

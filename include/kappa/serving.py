@@ -103,7 +103,8 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
     if row is None:
         raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
     if seq is not None and seq != row.seq:
-        commits = ledger.state().commits
+        state = ledger.state()
+        commits = state.commits
         found = [commit for commit in commits if commit.seq == seq]
         if not found:
             raise UnknownEpochError(
@@ -112,6 +113,12 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
                 seq=seq,
             )
         row = found[-1]
+        if not state.is_readable(seq):
+            raise UnknownEpochError(
+                f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are {sorted(state.savepoints)} and all from "
+                f"{state.readable_from} on; KAPPA_KEEP_MINUTES and KAPPA_SAVEPOINT_HOURS say how long.",
+                epoch=chosen, seq=seq, readable_from=state.readable_from, savepoints=sorted(state.savepoints),
+            )  # fmt: skip
     return Snapshot(
         topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges),
         versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},

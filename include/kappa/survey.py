@@ -118,6 +118,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
                 tables=tuple(name.removeprefix("tables/") for name in row.delta_versions if name.startswith("tables/")),
             )
             for row in state.commits
+            if state.is_readable(row.seq)
         ),
     )  # fmt: skip
 

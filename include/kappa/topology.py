@@ -6,15 +6,31 @@ Importing this module, and any topology, needs neither Spark nor a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
-from kappa.schema import Column, columns_of
+from kappa.replay.thresholds import OUTPUT_MEASURES, TABLE_MEASURES, Threshold, limits_of, unknown
+from kappa.schema import Column, columns_of, is_numeric
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+__all__ = [
+    "ORDER",
+    "RECORD_COLUMNS",
+    "Append",
+    "Check",
+    "Effects",
+    "Slice",
+    "Source",
+    "Step",
+    "Table",
+    "Threshold",
+    "Topic",
+    "Topology",
+]
 
 Effects = Mapping[str, "DataFrame"]
 Step = Callable[["Slice"], Effects]
@@ -83,14 +99,17 @@ class Table:
         name: name within the topology.
         key: key columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
+        masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
     """
 
     name: str
     key: tuple[str, ...] | list[str]
     schema: str
+    masked: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "masked", tuple(self.masked))
         _check_name("table", self.name)
         known = {column.name: column for column in self.columns}
         if not self.key:
@@ -102,11 +121,18 @@ class Table:
                 )
             if known[key].nullable:
                 raise TopologyError(f"Table {self.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        _check_masked(f"Table {self.name!r}", self.masked, known)
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns of a row."""
         return columns_of(self.schema, f"table {self.name!r}")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        drift = (f"drift.{c.name}" for c in self.columns if is_numeric(c) and c.name not in (*self.key, *self.masked))
+        return tuple(f"{self.name}.{measure}" for measure in (*TABLE_MEASURES, *drift))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +142,24 @@ class Append:
     Attributes:
         name: name within the topology.
         schema: Spark DDL of the row.
+        masked: columns whose values never appear in a report.
     """
 
     name: str
     schema: str
+    masked: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "masked", tuple(self.masked))
         _check_name("output", self.name)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
+        _check_masked(f"Output {self.name!r}", self.masked, [column.name for column in self.columns])
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        return tuple(f"{self.name}.{measure}" for measure in OUTPUT_MEASURES)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -158,15 +193,21 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A statement about the finished state that must hold before a cutover.
+    """A statement about the finished state that must hold before a cutover; one that raises does not hold.
 
     Attributes:
         name: what is checked, for people.
         sql: a query over the topology's tables and append outputs, by their names; it must return no row.
+        function: the same as a function of those tables by name: the rows that contradict it, or whether it holds.
     """
 
     name: str
-    sql: str
+    sql: str = ""
+    function: Callable[[Mapping[str, DataFrame]], DataFrame | bool] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.sql) == (self.function is not None):
+            raise TopologyError(f"Check {self.name!r} needs exactly one of sql and function.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +222,7 @@ class Topology:
         tables: keyed state.
         outputs: what is emitted.
         checks: statements about the finished state.
+        thresholds: how much a candidate may differ from the live epoch.
     """
 
     name: str
@@ -189,10 +231,11 @@ class Topology:
     step: Step
     tables: tuple[Table, ...] | list[Table] = ()
     outputs: tuple[Append | Topic, ...] | list[Append | Topic] = ()
-    checks: tuple[Check, ...] | list[Check] = field(default=())
+    checks: tuple[Check, ...] | list[Check] = ()
+    thresholds: tuple[Threshold, ...] | list[Threshold] = ()
 
     def __post_init__(self) -> None:
-        for name in ("sources", "tables", "outputs", "checks"):
+        for name in ("sources", "tables", "outputs", "checks", "thresholds"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not _NAME.fullmatch(self.name):
             raise TopologyError(
@@ -209,6 +252,8 @@ class Topology:
             raise TopologyError(
                 f"Topology {self.name!r} has neither a table nor an append output: it would do nothing."
             )
+        for name, hint in unknown(limits_of(self.thresholds), self.measures).items():
+            raise TopologyError(f"Topology {self.name!r} has nothing that threshold {name!r} could limit. {hint}")
         for topic in self.topics:
             rows = {member.name: member for member in (*self.tables, *self.appends)}
             if topic.of not in rows:
@@ -235,6 +280,11 @@ class Topology:
     def topics(self) -> tuple[Topic, ...]:
         """Outputs that are Kafka topics."""
         return tuple(output for output in self.outputs if isinstance(output, Topic))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        return tuple(measure for member in (*self.tables, *self.appends) for measure in member.measures)
 
     @property
     def source_topics(self) -> tuple[str, ...]:
@@ -295,6 +345,12 @@ class Slice:
 def _check_name(kind: str, name: str) -> None:
     if not _MEMBER.fullmatch(name):
         raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+
+
+def _check_masked(what: str, masked: Iterable[str], known: Iterable[str]) -> None:
+    for name in masked:
+        if name not in known:
+            raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(known)}.")
 
 
 def _check_unique(topology: str, kind: str, names: list[str]) -> None:

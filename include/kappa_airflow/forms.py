@@ -21,6 +21,7 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
+from kappa.replay.thresholds import parsed
 
 DEFAULT_SEED = "default"
 
@@ -97,6 +98,14 @@ def replay_form() -> dict[str, Param]:
             title="Allow",
             description="Findings that shall warn instead of refuse.",
         ),
+        "thresholds": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Thresholds",
+            description="Most that the new epoch may differ, one a line: `rewards.keys_removed=0`, or a share, "
+            "`rewards.drift.Points=0.1`. Exceeded, the verdict is failed and readers are not moved.",
+        ),
     }
 
 
@@ -114,6 +123,7 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
         reason=form["reason"],
         actor=actor,
         allow=frozenset(form["allow"] or ()),
+        thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
     )
 

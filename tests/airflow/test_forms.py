@@ -61,6 +61,12 @@ def test_a_filled_form_is_a_request(filled: dict[str, Any], start: object) -> No
     assert request(**filled).start == start
 
 
+def test_thresholds_are_lines_and_blank_ones_do_not_count() -> None:
+    made = request(thresholds=["rewards.keys_removed=0", " ", "rewards.drift.Points=0.1"]).thresholds
+    assert [t.limits for t in made] == [{"rewards.keys_removed": 0}, {"rewards.drift.Points": 0.1}]
+    assert request(thresholds=None).thresholds == ()
+
+
 def test_the_seed_may_be_left_to_the_start() -> None:
     assert request().seed is None
     assert request(start="from_savepoint", value="1", seed="empty").seed is Seed.EMPTY
@@ -82,6 +88,7 @@ def test_the_seed_may_be_left_to_the_start() -> None:
         ({"start": "to_offset"}, "needs a value"),
         ({"start": "from_marker", "value": "x"}, "does not fit"),
         ({"allow": ["everything"]}, "cannot allow"),
+        ({"thresholds": ["rewards.key_removed=0"]}, "Did you mean 'keys_removed'"),
     ],
 )
 def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, Any], said: str) -> None:

@@ -24,6 +24,8 @@ def test_without_python_3_11_it_says_exactly_that(tmp_path):
 def test_a_ready_tree_is_left_alone(tmp_path):
     """The stamp is the hash of lock, project and place; here everything behind it is already there."""
     stamp = REPOSITORY / ".venv" / ".bootstrapped"
+    if stamp.parent.is_symlink():
+        pytest.skip("this environment is another tree's: the script would install this tree into it")
     if not stamp.is_file():
         pytest.skip("this environment was not made by scripts/bootstrap")
     before = stamp.stat().st_mtime_ns

@@ -24,6 +24,7 @@ TOPOLOGY = TopologyFacts(
     tables=("rewards",),
     appends=("notifications",),
     topics=("loyalty",),
+    measures=("rewards.keys_removed", "rewards.keys_changed", "rewards.drift.TotalLoyaltyPoints", "notifications.rows"),
 )
 LOG = LogFacts(
     low=Offsets({"pos": {0: 0, 1: 0}}),

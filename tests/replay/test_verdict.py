@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kappa.replay.offsets import Offsets
-from kappa.replay.verdict import CheckResult, DiffReport, OutputDiff, Sample, TableDiff, Verdict
+from kappa.replay.verdict import (
+    CheckResult,
+    DiffReport,
+    Drift,
+    OutputDiff,
+    Sample,
+    TableDiff,
+    ThresholdResult,
+    Verdict,
+)
 
 SAME = TableDiff(name="rewards", rows_live=3, rows_candidate=3)
 CHANGED = TableDiff(
@@ -19,6 +30,9 @@ CHANGED = TableDiff(
     changed_columns={"points": 1, "tier": 2},
     samples=(Sample(key={"card": "c1"}, live={"points": 5}, candidate=None),),
 )
+DRIFT = Drift(keys=1, sum_live=5.0, sum_candidate=7.5, mean_difference=2.5, max_difference=2.5, share=0.025)
+KEPT = ThresholdResult(measure="rewards.drift.points", allowed=0.1, found=0.025, ok=True)
+EXCEEDED = ThresholdResult(measure="rewards.keys_added", allowed=0, found=1, ok=False)
 
 
 def report(**parts: Any) -> DiffReport:
@@ -39,12 +53,21 @@ def report(**parts: Any) -> DiffReport:
         ({"tables": (TableDiff(name="t", rows_live=None, rows_candidate=0),)}, Verdict.DIFFERS),
         ({"outputs": (OutputDiff(name="o", rows_live=5, rows_candidate=5),)}, Verdict.SAME),
         ({"outputs": (OutputDiff(name="o", rows_live=5, rows_candidate=6),)}, Verdict.DIFFERS),
+        (
+            {"outputs": (OutputDiff(name="o", rows_live=5, rows_candidate=5, rows_added=1, rows_removed=1),)},
+            Verdict.DIFFERS,
+        ),
+        ({"tables": (TableDiff(name="t", rows_live=3, rows_candidate=3, columns_added=("c",)),)}, Verdict.DIFFERS),
+        ({"thresholds": (KEPT,)}, Verdict.SAME),
+        ({"thresholds": (KEPT, EXCEEDED)}, Verdict.FAILED),
         ({"checks": (CheckResult(name="c", ok=True),)}, Verdict.SAME),
         ({"checks": (CheckResult(name="c", ok=True), CheckResult(name="d", ok=False))}, Verdict.FAILED),
         ({"tables": (CHANGED,), "checks": (CheckResult(name="d", ok=False),)}, Verdict.FAILED),
     ],
 )
-def test_only_a_check_fails_a_candidate_and_any_difference_is_said(parts: dict[str, Any], verdict: Verdict) -> None:
+def test_only_checks_and_thresholds_fail_a_candidate_and_any_difference_is_said(
+    parts: dict[str, Any], verdict: Verdict
+) -> None:
     assert report(**parts).verdict is verdict
 
 
@@ -76,3 +99,34 @@ def test_a_report_is_readable() -> None:
         "  check no negative balance: DOES NOT HOLD: 2 rows",
         "  note: The epochs were cut differently.",
     ]
+
+
+def test_a_whole_report_survives_json_and_one_of_before_is_still_read() -> None:
+    table = replace(CHANGED, drift={"points": DRIFT}, columns_retyped=("tier",), masked=("card",))
+    full = report(tables=(table,), thresholds=(KEPT, EXCEEDED))
+    assert DiffReport.from_json(full.to_json()) == full
+    old = json.loads(report(tables=(CHANGED,)).to_json())
+    del old["thresholds"]
+    for name in ("drift", "columns_added", "columns_removed", "columns_retyped", "masked"):
+        del old["tables"][0][name]
+    assert DiffReport.from_json(json.dumps(old)) == report(tables=(CHANGED,))
+
+
+def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found_and_allowed() -> None:
+    table = replace(CHANGED, drift={"points": DRIFT}, masked=("card",), columns_added=("tier",))
+    full = report(tables=(table,), thresholds=(KEPT, EXCEEDED), checks=(CheckResult(name="c", ok=False, detail="why"),))
+    lines = full.render()
+    assert "    columns added: tier" in lines and "    columns masked: card" in lines
+    assert (
+        "    column points: changed in 1 keys; sum 5 -> 7.5, difference 2.5 in the mean, at most 2.5, 2.5 % of the column"
+        in lines
+    )
+    assert "  threshold rewards.drift.points: found 2.5 %, allowed 10 %: kept" in lines
+    assert "  threshold rewards.keys_added: found 1, allowed 0: EXCEEDED" in lines
+    assert full.failures == ("check c: why", "threshold rewards.keys_added: found 1, allowed 0")
+
+
+def test_a_value_cannot_move_the_cursor_or_end_a_line() -> None:
+    hostile = Sample(key={"k": "a\nb"}, live={"v": "\x1b[2J"}, candidate=None)
+    lines = report(tables=(replace(CHANGED, samples=(hostile,)),)).render()
+    assert lines[-1] == "    k=a\\nb: v=\\x1b[2J -> absent"

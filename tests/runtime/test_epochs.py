@@ -99,6 +99,7 @@ def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) ->
     epochs.append(lambda _: [named("a", 4)])
     epochs.append(lambda _: [named("b", 5)])
     assert {name: e.detail["seq"] for name, e in epochs.record("a.b").savepoints.items()} == {"a": 4, "b": 5}
+    assert epochs.record("a.b").named_seqs(1) == {4, 5} and epochs.record("a.b").named_seqs(2) == set()
     epochs.append(lambda _: [named("a", 4, "savepoint_dropped")])
     assert list(epochs.record("a.b").savepoints) == ["b"]
     assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER

@@ -61,6 +61,10 @@ def cutover(
     topology: Topology,
     epoch: OneEpoch = None,
     reason: Reason = "",
+    accept_verdict: Annotated[
+        bool,
+        typer.Option("--accept-verdict", help="Move readers although the verification failed; --reason says why."),
+    ] = False,
     execute: Execute = False,
     wait: Wait = True,
     json: Json = False,
@@ -71,7 +75,7 @@ def cutover(
     if not execute:
         dry(f"hand {topology} over to epoch {wanted}", f"kappa cutover {topology}")
         return
-    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason)
+    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason, accept_verdict=accept_verdict)
     _await_live(chosen, topology, wanted, wait, json)
 
 

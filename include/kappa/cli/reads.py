@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kappa import control, registry, serving
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.errors import UsageError
+from kappa.history import vector
 from kappa.lake import EpochPaths
+from kappa.replay.notation import parsed_time
 from kappa.replay.offsets import Offsets
+from kappa.reports import Format, rendered
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs
 from kappa.runtime.ledger import Ledger
@@ -86,16 +91,25 @@ def lag(topology: Topology, json: Json = False) -> None:
 def diff(
     topology: Topology,
     epoch: Annotated[
-        int | None, typer.Option(help="The candidate; by default the one being built, or the live one.")
+        int | None, typer.Argument(help="The candidate; by default the one being built, or the live one.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="What to write it as.")] = Format.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="A file to write it to; it is replaced.", dir_okay=False)
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when a check failed."""
+    """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when its verdict is failed."""
     report = control.diff(config(), topology, epoch)
-    if json:
-        typer.echo(report.to_json())
+    text = rendered(report, Format.JSON if json else format)
+    if output is None:
+        typer.echo(text, nl=False)
     else:
-        say(report.render())
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"The report cannot be written to {output}: {error.strerror}.") from error
+        say(f"Wrote {output}: {report.verdict}.")
     if report.verdict == "failed":
         raise typer.Exit(1)
 
@@ -113,17 +127,29 @@ def certify(topology: Topology, json: Json = False) -> None:
 
 def history(
     topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    epoch: Annotated[int | None, typer.Option(help="Only epochs of this number.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only from this time on, for example 2026-03-01T00:00:00Z.", metavar="TIME")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Show every event on record: who did what to which epoch, when and why."""
-    events = control.history(config(), topology)
+    """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and certificates."""
+    found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:
-        say_json(events)
+        say_json(found)
         return
     table(
-        [[e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.reason] for e in events],
-        ["n", "at", "topology", "epoch", "event", "actor", "reason"],
-    )
+        [
+            [
+                e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+            ]
+            for e in found
+        ],
+        ["n", "at", "topology", "epoch", "event", "actor", "plan", "offsets", "verdict", "certificate", "reason"],
+    )  # fmt: skip
+    if not found:
+        say("Nothing on record.")
 
 
 def query(

@@ -15,6 +15,7 @@ from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import FromMarker, ReplayRequest, Seed, Start
+from kappa.replay.thresholds import parsed
 
 SeedOption = Annotated[
     str | None,
@@ -27,6 +28,13 @@ AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
 ]
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a share); may be repeated.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -38,10 +46,10 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, start, seed, allow, slice_records, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -58,11 +66,11 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, reason: Reason = "", execute: Execute = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
     wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, start, seed, allow, slice_records, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -121,18 +129,23 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
         say(f"Epoch {epoch} is live.")
         return
     say(control.diff(chosen, made.topology, epoch).render())
-    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
     if last.verdict == "failed":
+        say(
+            f"Epoch {epoch} follows the live one; its verdict is failed and a cutover is refused. "
+            f"To give it up: kappa abort {made.topology} {epoch} --execute"
+        )
         raise typer.Exit(1)
+    say(f"Epoch {epoch} follows the live one and waits: kappa cutover {made.topology} --execute")
 
 
 def _plan(
-    topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, reason: str
-) -> ReplayPlan:
+    topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
+    reason: str,
+) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records,
+        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()),
     )  # fmt: skip
     return control.plan(chosen, request)
 

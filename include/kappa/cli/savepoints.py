@@ -62,7 +62,7 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
 
 @group.command()
 def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute = False, json: Json = False) -> None:
-    """Take a savepoint's name away. The commit itself stays in the ledger."""
+    """Take a savepoint's name away. Its files are no longer kept beyond their time."""
     chosen = config()
     if execute:
         found = savepoints.drop(chosen, topology, name, actor=actor(), reason=reason)
@@ -71,7 +71,9 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     if json:
         say_json({"executed": execute, "savepoint": found})
     elif execute:
-        say(f"Savepoint {name} of {topology} is gone; seq {found.seq} of epoch {found.epoch} stays.")
+        say(
+            f"Savepoint {name} of {topology} is gone; the files of seq {found.seq} of epoch {found.epoch} go when their time has come."
+        )
     else:
         dry(
             f"take the name {name!r} from seq {found.seq} of epoch {found.epoch}",

@@ -9,6 +9,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest, described
+from kappa.replay.thresholds import limits_of
 
 
 def explain(plan: ReplayPlan) -> list[str]:
@@ -48,8 +49,10 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
     if stage is Stage.CAUGHT_UP:
         return f"follow the ledger of epoch {plan.live_epoch} from seq {plan.live_seq} on; nothing is sent"
     if stage is Stage.VERIFIED:
+        asked = ", ".join(f"{name}={limit}" for name, limit in limits_of(plan.request.thresholds).items())
         return (
             f"compare {_names(plan.tables, plan.appends)} at the same commit as epoch {plan.live_epoch}; run the checks"
+            + (f"; fail above {asked}" if asked else "")
         )
     sent = f"; records to {_names(plan.topics)} are sent from there on" if plan.topics else ""
     return (

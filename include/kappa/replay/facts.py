@@ -37,6 +37,7 @@ class TopologyFacts:
         tables: names of its tables.
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
+        measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
     """
 
@@ -47,6 +48,7 @@ class TopologyFacts:
     tables: tuple[str, ...] = ()
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -206,4 +208,5 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
+        measures=topology.measures,
     )

@@ -17,6 +17,7 @@ from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
 from kappa.replay.stages import Stage
+from kappa.replay.thresholds import limits_of
 
 #: What a replay beside a live epoch runs through by itself.
 BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)
@@ -195,6 +196,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
+    found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += _log_findings(topology, facts.log, facts.live)
     resolved = resolve_start(request, facts, now)
     end = _end(request, facts)

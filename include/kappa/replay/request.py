@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kappa.errors import UsageError
+from kappa.errors import TopologyError, UsageError
 from kappa.replay.offsets import Offsets
 from kappa.replay.starts import (
     ByDuration,
@@ -23,6 +23,7 @@ from kappa.replay.starts import (
     start_from_dict,
     start_kind,
 )
+from kappa.replay.thresholds import Threshold, limits_of
 
 __all__ = [
     "ALLOWABLE",
@@ -65,6 +66,7 @@ class ReplayRequest:
         end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
         allow: codes of findings, of :data:`ALLOWABLE`, that shall warn instead of refuse.
         slice_records: most offsets that one slice spans.
+        thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -78,9 +80,15 @@ class ReplayRequest:
     end: Offsets | None = None
     allow: frozenset[str] = field(default_factory=frozenset)
     slice_records: int = 500_000
+    thresholds: tuple[Threshold, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
+        object.__setattr__(self, "thresholds", tuple(self.thresholds))
+        try:
+            limits_of(self.thresholds)
+        except TopologyError as error:
+            raise UsageError(str(error)) from error
         unknown = sorted(self.allow - ALLOWABLE)
         if unknown:
             raise UsageError(f"A request cannot allow {unknown}; it can allow {sorted(ALLOWABLE)}.", allow=unknown)
@@ -102,6 +110,8 @@ class ReplayRequest:
 
     def as_dict(self) -> dict[str, Any]:
         """The request as JSON values."""
+        # Left out where there are none: a plan's id is a hash of this, and older plans have none.
+        thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -111,6 +121,7 @@ class ReplayRequest:
             "actor": self.actor,
             "allow": sorted(self.allow),
             "slice_records": self.slice_records,
+            **thresholds,
         }
 
     @classmethod
@@ -124,13 +135,15 @@ class ReplayRequest:
         try:
             start = start_from_dict(parts.pop("start"))
             seed, end = parts.pop("seed", None), parts.pop("end", None)
+            thresholds = tuple(Threshold(**values) for values in parts.pop("thresholds", ()))
             return cls(
                 start=start,
                 seed=None if seed is None else Seed(seed),
                 end=None if end is None else Offsets.from_json(end),
+                thresholds=thresholds,
                 **parts,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, TopologyError) as error:
             raise UsageError(f"This is no replay request: {dict(values)!r}: {error}.") from error
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from kappa.replay.facts import ActiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuse, warn
 from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.thresholds import unknown
 
 
 def unknown_topology(name: str, known: tuple[str, ...]) -> list[Finding]:
@@ -36,6 +37,20 @@ def code_does_not_import(topology: TopologyFacts) -> list[Finding]:
             "Correct it and plan again; the live epoch keeps running on its own stored code.",
             error=topology.error,
         )
+    ]
+
+
+def unknown_thresholds(names: Iterable[str], topology: TopologyFacts) -> list[Finding]:
+    """A threshold limits what the topology does not have, or what cannot be measured."""
+    return [
+        refuse(
+            "unknown-threshold",
+            f"Topology {topology.name!r} has nothing that threshold {name!r} could limit: no such table or output, or a "
+            "column that is no number, a key or masked.",
+            hint,
+            name=name,
+        )
+        for name, hint in unknown(names, topology.measures).items()
     ]
 
 

@@ -20,8 +20,31 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drift:
+    """How far the values of a numeric column moved, over the keys of both epochs in which it differs; a null counts as 0.
+
+    A number is ``None`` where it is none: infinite, or a share of nothing.
+
+    Attributes:
+        keys: how many keys.
+        sum_live: sum of their values in the live epoch.
+        sum_candidate: sum of their values in the candidate.
+        mean_difference: mean absolute difference.
+        max_difference: greatest absolute difference.
+        share: sum of absolute differences as a share of the live epoch's absolute values in all keys of both.
+    """
+
+    keys: int
+    sum_live: float | None
+    sum_candidate: float | None
+    mean_difference: float | None
+    max_difference: float | None
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One key whose rows differ; a row is ``None`` where the epoch has none. Values are JSON values."""
+    """One key whose rows differ; a row is ``None`` where the epoch has none. Values are text, masked ones not the real ones."""
 
     key: Mapping[str, Any]
     live: Mapping[str, Any] | None
@@ -41,6 +64,11 @@ class TableDiff:
         keys_changed: keys of both whose rows differ.
         changed_columns: column -> number of keys in which it differs.
         samples: a few of the keys that differ.
+        drift: numeric column -> how far its values moved; masked columns have none.
+        columns_added: columns that only the candidate has; they are not compared.
+        columns_removed: columns that only the live epoch has.
+        columns_retyped: columns whose type is another one; they are compared as text unless both are numbers.
+        masked: columns whose values are not shown.
     """
 
     name: str
@@ -51,26 +79,50 @@ class TableDiff:
     keys_changed: int = 0
     changed_columns: Mapping[str, int] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
+    drift: Mapping[str, Drift] = field(default_factory=dict)
+    columns_added: tuple[str, ...] = ()
+    columns_removed: tuple[str, ...] = ()
+    columns_retyped: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
         """Whether both epochs have the same rows."""
         counted = self.keys_added + self.keys_removed + self.keys_changed
-        return self.rows_live == self.rows_candidate and not counted
+        has_same_columns = not (self.columns_added or self.columns_removed)
+        return self.rows_live == self.rows_candidate and not counted and has_same_columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputDiff:
-    """How many rows an append output has in each epoch; ``None`` where the epoch has no such output."""
+    """How an append output differs.
+
+    Rows are compared as multisets by the declared columns that both epochs have, and by the topic, partition and offset
+    that they came from, where they have those.
+
+    Attributes:
+        name: the output.
+        rows_live: rows in the live epoch; ``None`` if it has no such output.
+        rows_candidate: rows in the candidate; ``None`` if it has no such output.
+        rows_added: rows that only the candidate has.
+        rows_removed: rows that only the live epoch has.
+        columns_added: columns that only the candidate has; they are not compared.
+        columns_removed: columns that only the live epoch has.
+    """
 
     name: str
     rows_live: int | None
     rows_candidate: int | None
+    rows_added: int = 0
+    rows_removed: int = 0
+    columns_added: tuple[str, ...] = ()
+    columns_removed: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
-        """Whether both epochs have as many rows."""
-        return self.rows_live == self.rows_candidate
+        """Whether both epochs have the same rows."""
+        has_same_columns = not (self.columns_added or self.columns_removed)
+        return self.rows_live == self.rows_candidate and not self.rows_added + self.rows_removed and has_same_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +132,30 @@ class CheckResult:
     name: str
     ok: bool
     detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdResult:
+    """What was found of a measure that is limited.
+
+    Attributes:
+        measure: its full name, ``rewards.keys_removed`` or ``rewards.drift.Points``.
+        allowed: the limit: a float is a share, an int a number.
+        ok: whether it is kept.
+        found: what was found, as a share or number like the limit; ``None`` where there is none.
+        detail: why there is none.
+    """
+
+    measure: str
+    allowed: int | float
+    ok: bool
+    found: int | float | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        is_share = isinstance(self.allowed, float)
+        found = self.detail if self.found is None else _limit(self.found, is_share)
+        return f"{self.measure}: found {found}, allowed {_limit(self.allowed, is_share)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +172,7 @@ class DiffReport:
         tables: how each table differs.
         outputs: how each append output differs.
         checks: the candidate's own checks.
+        thresholds: what was found of each measure that topology or request limits.
         notes: what a reader must know, for example that the epochs were cut differently.
     """
 
@@ -108,15 +185,22 @@ class DiffReport:
     tables: tuple[TableDiff, ...] = ()
     outputs: tuple[OutputDiff, ...] = ()
     checks: tuple[CheckResult, ...] = ()
+    thresholds: tuple[ThresholdResult, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """``FAILED`` if a check does not hold, otherwise whether anything differs."""
-        if not all(check.ok for check in self.checks):
+        """``FAILED`` if a check does not hold or a threshold is exceeded, otherwise whether anything differs."""
+        if self.failures:
             return Verdict.FAILED
         is_same = all(table.is_same for table in self.tables) and all(output.is_same for output in self.outputs)
         return Verdict.SAME if is_same else Verdict.DIFFERS
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Every check that does not hold and every threshold that is exceeded, with what was found and what is allowed."""
+        checks = (f"check {c.name}: {c.detail or 'does not hold'}" for c in self.checks if not c.ok)
+        return (*checks, *(f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok))
 
     def to_json(self) -> str:
         """The report and its verdict as canonical JSON."""
@@ -128,17 +212,15 @@ class DiffReport:
         """Read what :meth:`to_json` wrote; the verdict is derived anew."""
         values: dict[str, Any] = json.loads(text)
         del values["verdict"]
-        tables = tuple(
-            TableDiff(**{**table, "samples": tuple(Sample(**sample) for sample in table["samples"])})
-            for table in values["tables"]
-        )
         return cls(
             **{
                 **values,
                 "at": Offsets.from_json(values["at"]),
-                "tables": tables,
-                "outputs": tuple(OutputDiff(**output) for output in values["outputs"]),
+                "tables": tuple(_table_diff(table) for table in values["tables"]),
+                "outputs": tuple(OutputDiff(**_tuples(output)) for output in values["outputs"]),
                 "checks": tuple(CheckResult(**check) for check in values["checks"]),
+                # Reports that are older than thresholds have none.
+                "thresholds": tuple(ThresholdResult(**found) for found in values.get("thresholds", ())),
                 "notes": tuple(values["notes"]),
             }
         )
@@ -154,20 +236,75 @@ class DiffReport:
                 f"  table {table.name}: {_rows(table)} rows; keys: {table.keys_added:,} added, "
                 f"{table.keys_removed:,} removed, {table.keys_changed:,} changed"
             )
-            columns = sorted(table.changed_columns.items(), key=lambda item: (-item[1], item[0]))
-            lines += [f"    column {name}: changed in {count:,} keys" for name, count in columns]
-            lines += [f"    {_shown(s.key)}: {_shown(s.live)} -> {_shown(s.candidate)}" for s in table.samples]
-        lines += [f"  output {output.name}: {_rows(output)} rows" for output in self.outputs]
+            lines += _columns(table)
+            for name, count in by_count(table.changed_columns):
+                lines.append(f"    column {name}: changed in {count:,} keys{_drift(table.drift.get(name))}")
+            lines += [f"    {shown(s.key)}: {shown(s.live)} -> {shown(s.candidate)}" for s in table.samples]
+        for output in self.outputs:
+            rows = f"; {output.rows_added:,} added, {output.rows_removed:,} removed"
+            is_compared = output.rows_live is not None and output.rows_candidate is not None
+            lines.append(f"  output {output.name}: {_rows(output)} rows{rows if is_compared else ''}")
+            lines += _columns(output)
         for check in self.checks:
             detail = f": {check.detail}" if check.detail else ""
             lines.append(f"  check {check.name}: {'holds' if check.ok else 'DOES NOT HOLD'}{detail}")
-        return lines + [f"  note: {note}" for note in self.notes]
+        lines += [f"  threshold {t}: {'kept' if t.ok else 'EXCEEDED'}" for t in self.thresholds]
+        return [visible(line) for line in lines + [f"  note: {note}" for note in self.notes]]
+
+
+def by_count(changed: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Changed columns, those that differ in most keys first."""
+    return sorted(changed.items(), key=lambda item: (-item[1], item[0]))
+
+
+def shown(row: Mapping[str, Any] | None) -> str:
+    """A row in one line; a null is empty."""
+    return "absent" if row is None else ", ".join(f"{k}={'' if v is None else v}" for k, v in row.items())
+
+
+def number(value: float | None) -> str:
+    """A number in at most six significant digits, or more where it is whole."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
+
+
+def visible(text: str) -> str:
+    """Text whose control characters are written out: a value must not move the reader's cursor, nor end a line."""
+    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
+
+
+def _table_diff(values: Mapping[str, Any]) -> TableDiff:
+    drift = {name: Drift(**found) for name, found in values.get("drift", {}).items()}
+    samples = tuple(Sample(**sample) for sample in values["samples"])
+    return TableDiff(**{**_tuples(values), "drift": drift, "samples": samples})
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _columns(diff: TableDiff | OutputDiff) -> list[str]:
+    parts = {"added": diff.columns_added, "removed": diff.columns_removed}
+    if isinstance(diff, TableDiff):
+        parts |= {"with another type": diff.columns_retyped, "masked": diff.masked}
+    return [f"    columns {what}: {', '.join(names)}" for what, names in parts.items() if names]
+
+
+def _drift(drift: Drift | None) -> str:
+    if drift is None:
+        return ""
+    share = "" if drift.share is None else f", {100 * drift.share:.3g} % of the column"
+    return (
+        f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, difference {number(drift.mean_difference)} in the mean, "
+        f"at most {number(drift.max_difference)}{share}"
+    )
+
+
+def _limit(value: float, is_share: bool) -> str:
+    return f"{100 * value:.4g} %" if is_share else number(value)
 
 
 def _rows(diff: TableDiff | OutputDiff) -> str:
     counts = ("none" if rows is None else f"{rows:,}" for rows in (diff.rows_live, diff.rows_candidate))
     return " -> ".join(counts)
-
-
-def _shown(row: Mapping[str, Any] | None) -> str:
-    return "absent" if row is None else ", ".join(f"{name}={value}" for name, value in row.items())

@@ -129,6 +129,10 @@ class TopologyRecord:
             )  # fmt: skip
         return self.epochs[number]
 
+    def named_seqs(self, epoch: int) -> set[int]:
+        """Slices of an epoch whose commits have a name: their files are kept."""
+        return {int(event.detail["seq"]) for event in self.savepoints.values() if event.epoch == epoch}
+
     @property
     def candidate(self) -> EpochRecord | None:
         """The epoch that is being built or brought back, if any."""

@@ -20,7 +20,7 @@ from kappa.runtime.append_log import AppendLog
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "code"]
+Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "code", "maintain"]
 Sends = Literal["live", "held"]
 
 
@@ -34,6 +34,7 @@ class LedgerRow:
             ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
             ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``code``: the code's hash changed.
+            ``maintain``: small files were merged, and files that no held commit needs were removed.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         at: when, UTC.
@@ -100,6 +101,9 @@ class LedgerState:
         yielded_for: number of the handover event that it yielded for.
         has_sent: whether the epoch was ever allowed to send.
         baseline_seq: slice up to which the whole state was written to the changelog.
+        readable_from: slice from which on every commit is readable.
+        savepoints: earlier slices whose commits are readable too.
+        maintained: the last maintain row.
         last: number of the last row.
     """
 
@@ -112,7 +116,14 @@ class LedgerState:
     yielded_for: int | None = None
     has_sent: bool = False
     baseline_seq: int | None = None
+    readable_from: int = 0
+    savepoints: frozenset[int] = frozenset()
+    maintained: LedgerRow | None = None
     last: int = 0
+
+    def is_readable(self, seq: int) -> bool:
+        """Whether the files of a commit are still there; those of old ones go (see :mod:`kappa.maintenance`)."""
+        return seq >= self.readable_from or seq in self.savepoints
 
     @property
     def committed(self) -> LedgerRow | None:
@@ -152,6 +163,9 @@ class _Fold:
             values.update(open_plan=None, open_effects=None, seq=row.seq)
         elif row.kind == "abandon":
             values.update(open_plan=None, open_effects=None)
+        elif row.kind == "maintain":
+            values["maintained"] = row
+            values.update(readable_from=row.detail["readable_from"], savepoints=frozenset(row.detail["savepoints"]))
         elif row.kind == "baseline":
             values["baseline_seq"] = row.seq
         elif row.kind == "yield":

@@ -37,6 +37,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Slices are kept for a moment only: compressing them costs more than the memory is worth.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.memory": "3g",
     # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
     "spark.driver.maxResultSize": "512m",

@@ -6,7 +6,7 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, LedgerError
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
+#: Number of files of a table after which they are merged.
+COMPACT_AFTER = 64
+_CONFIGURATION = {"delta.checkpointInterval": "20"}
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
 
@@ -45,9 +48,42 @@ def create(path: str, columns: Sequence[Column]) -> None:
     """Create a Delta table; does nothing when it is there."""
     from deltalake import DeltaTable, Schema
 
-    DeltaTable.create(
-        path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration={"delta.checkpointInterval": "20"}
-    )
+    DeltaTable.create(path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration=_CONFIGURATION)
+
+
+def compact(path: str) -> None:
+    """Merge small files, when there are many. Changes no row; a crash leaves it done or not."""
+    from deltalake import CommitProperties, DeltaTable
+
+    table = DeltaTable(path)
+    if len(table.file_uris()) > COMPACT_AFTER:
+        table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+
+
+def forget_before(path: str, seq: int) -> None:
+    """Remove the rows of earlier slices. Idempotent; readers of older Delta versions keep them."""
+    from deltalake import CommitProperties, DeltaTable
+
+    DeltaTable(path).delete(f"_seq < {seq}", commit_properties=CommitProperties(max_commit_retries=0))
+
+
+def vacuum(path: str, keep_versions: Collection[int]) -> int:
+    """Remove the files that neither the newest version nor these need, and log entries that have expired.
+
+    Versions that are not kept can no longer be read. A crash leaves some files; the next call removes them.
+
+    Returns:
+        Number of files that were removed.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    wanted = sorted({*keep_versions, table.version()})
+    # The first look costs no commit: most of the time there is nothing to remove.
+    if not table.vacuum(0, dry_run=True, enforce_retention_duration=False, keep_versions=wanted):
+        return 0
+    removed = table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=wanted)
+    return len(removed)
 
 
 def version(path: str) -> int:

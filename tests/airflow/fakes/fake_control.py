@@ -161,7 +161,7 @@ def progress(config, topology, epoch):
     )
 
 
-def cut_over(config, topology, epoch, *, actor, reason):
+def cut_over(config, topology, epoch, *, actor, reason, accept_verdict=False):
     with changed(config) as now:
         entry = _entry(now, topology, epoch)
         if now["live"].get(topology) == epoch:

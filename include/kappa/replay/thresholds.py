@@ -1,0 +1,177 @@
+"""How much a candidate may differ from the live epoch before its verdict is ``failed``."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kappa.errors import TopologyError, UsageError
+from kappa.replay.verdict import OutputDiff, TableDiff, ThresholdResult
+
+#: A float is a share (0..1), an int an absolute count.
+Limit = int | float
+
+TABLE_MEASURES = ("keys_added", "keys_removed", "keys_changed", "rows")
+OUTPUT_MEASURES = ("rows", "rows_added", "rows_removed")
+_MEASURES = (*TABLE_MEASURES, *OUTPUT_MEASURES[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """Most that one table or append output may differ. What is not named is not limited.
+
+    A limit is a share of the live epoch's rows when it is a float (``0.05``), and a number when it is an int (``0``).
+
+    Attributes:
+        table: name of a table or of an append output.
+        keys_added: keys that only the candidate has; of a table.
+        keys_removed: keys that only the live epoch has; of a table.
+        keys_changed: keys of both whose rows differ; of a table.
+        rows: difference of the numbers of rows.
+        rows_added: rows that only the candidate has; of an append output.
+        rows_removed: rows that only the live epoch has; of an append output.
+        drift: numeric column -> limit; of a table. A share is that of the sum of absolute differences in the sum of the
+            live epoch's absolute values, over all keys of both; an int is the greatest absolute difference of one key.
+
+    Raises:
+        TopologyError: a limit is neither a share nor a count, or there is none.
+    """
+
+    table: str
+    keys_added: Limit | None = None
+    keys_removed: Limit | None = None
+    keys_changed: Limit | None = None
+    rows: Limit | None = None
+    rows_added: Limit | None = None
+    rows_removed: Limit | None = None
+    drift: Mapping[str, Limit] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise TopologyError(f"The threshold of {self.table!r} limits nothing. Name a measure: keys_removed=0.")
+        for name, limit in self.limits.items():
+            _check_limit(name, limit)
+
+    def __hash__(self) -> int:
+        return hash((self.table, tuple(sorted(self.limits.items()))))
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """Full name of each measure, ``rewards.keys_removed`` or ``rewards.drift.Points``, and its limit."""
+        counts = {f"{self.table}.{name}": getattr(self, name) for name in _MEASURES}
+        drift = {f"{self.table}.drift.{column}": limit for column, limit in self.drift.items()}
+        return {name: limit for name, limit in {**counts, **drift}.items() if limit is not None}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The threshold as JSON values."""
+        found = {name: getattr(self, name) for name in ("table", *_MEASURES)}
+        return {name: value for name, value in {**found, "drift": dict(self.drift)}.items() if value not in (None, {})}
+
+
+def limits_of(thresholds: Iterable[Threshold]) -> dict[str, Limit]:
+    """Full name of each measure and its limit.
+
+    Raises:
+        TopologyError: a measure is limited twice.
+    """
+    found: dict[str, Limit] = {}
+    for threshold in thresholds:
+        twice = sorted(threshold.limits.keys() & found.keys())
+        if twice:
+            raise TopologyError(f"Threshold {twice[0]!r} is given more than once.")
+        found |= threshold.limits
+    return found
+
+
+def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
+    """Thresholds as people write them: ``rewards.keys_removed=0``, ``rewards.drift.Points=0.1``.
+
+    Raises:
+        UsageError: one is malformed or given twice.
+    """
+    found = []
+    for text in texts:
+        match = re.fullmatch(r"\s*([^.=\s]+)\.(?:(drift)\.)?([^=\s]+)\s*=\s*([0-9.eE+-]+)\s*", text)
+        if match is None:
+            raise UsageError(f"{text!r} is no threshold. Write it like rewards.keys_removed=0 or rewards.rows=0.01.")
+        table, is_drift, measure, number = match.groups()
+        if not is_drift and measure not in _MEASURES:
+            raise UsageError(f"Threshold {text!r} limits {measure!r}.{_nearest(measure, [*_MEASURES, 'drift'])}")
+        try:
+            limit: Limit = int(number) if re.fullmatch(r"[+-]?\d+", number) else float(number)
+            made = {"drift": {measure: limit}} if is_drift else {measure: limit}
+            found.append(Threshold(table=table, **made))
+        except (ValueError, TopologyError) as error:
+            raise UsageError(f"{text!r} is no threshold: {error}") from error
+    try:
+        limits_of(found)
+    except TopologyError as error:
+        raise UsageError(str(error)) from error
+    return tuple(found)
+
+
+def unknown(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Measures that are not known -> a sentence that names the nearest one, or all of them."""
+    measures = sorted(known)
+    return {name: _nearest(name, measures).strip() for name in sorted(names) if name not in measures}
+
+
+def judged(
+    limits: Mapping[str, Limit], tables: Iterable[TableDiff], outputs: Iterable[OutputDiff]
+) -> tuple[ThresholdResult, ...]:
+    """What was found of each measure that is limited, and whether that is allowed."""
+    diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
+    # A name that only the live epoch had as the other kind is no part of what is limited.
+    members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
+    found = []
+    for name, limit in sorted(limits.items()):
+        table, _, measure = name.partition(".")
+        found.append(_judged(name, measure, limit, members[table]))
+    return tuple(found)
+
+
+def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff) -> ThresholdResult:
+    if diff.rows_live is None:
+        return ThresholdResult(measure=name, allowed=limit, ok=True, detail="not applied: nothing to compare with")
+    if measure.startswith("drift."):
+        assert isinstance(diff, TableDiff)
+        column = measure.removeprefix("drift.")
+        if column in diff.columns_added:
+            return ThresholdResult(measure=name, allowed=limit, ok=True, detail="not applied: the column is new")
+        drift = diff.drift.get(column)
+        if drift is None and column in diff.changed_columns:
+            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="values that were no numbers")
+        number = 0.0 if drift is None else drift.share if isinstance(limit, float) else drift.max_difference
+    else:
+        count = abs((diff.rows_candidate or 0) - diff.rows_live) if measure == "rows" else getattr(diff, measure)
+        number = (
+            count
+            if isinstance(limit, int)
+            else count / diff.rows_live
+            if diff.rows_live
+            else 0.0
+            if not count
+            else None
+        )
+    if number is None:
+        return ThresholdResult(measure=name, allowed=limit, ok=False, detail="no finite number")
+    return ThresholdResult(measure=name, allowed=limit, found=number, ok=number <= limit)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else f" Known are {choices}."
+
+
+def _check_limit(name: str, limit: Limit) -> None:
+    is_share = isinstance(limit, float) and math.isfinite(limit) and 0 <= limit <= 1
+    is_count = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    if not is_share and not is_count:
+        raise TopologyError(
+            f"Threshold {name!r} is {limit!r}: give a share from 0.0 to 1.0 as a float, or a count from 0 as an int."
+        )

@@ -1,0 +1,155 @@
+"""How much a candidate may differ: what is asked for, what is found, and which of both wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kappa.errors import TopologyError, UsageError
+from kappa.replay.explain import explain
+from kappa.replay.facts import Facts
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.request import ReplayRequest, ToEarliest
+from kappa.replay.thresholds import Threshold, judged, limits_of, parsed
+from kappa.replay.verdict import Drift, OutputDiff, TableDiff
+
+DRIFT = Drift(keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1)
+REWARDS = TableDiff(
+    name="rewards", rows_live=200, rows_candidate=190, keys_added=0, keys_removed=10, keys_changed=2,
+    changed_columns={"points": 2, "tier": 1}, drift={"points": DRIFT}, columns_added=("new",),
+)  # fmt: skip
+ROWS = OutputDiff(name="rows", rows_live=0, rows_candidate=3, rows_added=3)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "found", "ok"),
+    [
+        ({"keys_removed": 10}, 10, True),
+        ({"keys_removed": 9}, 10, False),
+        ({"keys_removed": 0.05}, 0.05, True),
+        ({"keys_removed": 0.0499}, 0.05, False),
+        ({"keys_added": 0}, 0, True),
+        ({"keys_changed": 0.01}, 0.01, True),
+        ({"rows": 9}, 10, False),
+        ({"rows": 0.05}, 0.05, True),
+        ({"drift": {"points": 0.1}}, 0.1, True),
+        ({"drift": {"points": 0.09}}, 0.1, False),
+        ({"drift": {"points": 1}}, 1.0, True),
+        ({"drift": {"points": 0}}, 1.0, False),
+        ({"drift": {"steady": 0.0}}, 0.0, True),
+        ({"drift": {"tier": 1.0}}, None, False),
+        ({"drift": {"new": 0.0}}, None, True),
+    ],
+)
+def test_an_int_is_a_count_and_a_float_a_share(threshold: dict[str, Any], found: float | None, ok: bool) -> None:
+    (result,) = judged(limits_of([Threshold(table="rewards", **threshold)]), [REWARDS], [ROWS])
+    assert (result.found, result.ok) == (found, ok)
+
+
+def test_a_share_of_nothing_is_exceeded_by_anything_and_by_nothing_not() -> None:
+    results = judged(limits_of([Threshold(table="rows", rows_added=1.0, rows_removed=0.0, rows=3)]), [REWARDS], [ROWS])
+    assert {r.measure: r.ok for r in results} == {
+        "rows.rows": True,
+        "rows.rows_added": False,
+        "rows.rows_removed": True,
+    }
+
+
+def test_what_the_live_epoch_lacks_is_not_judged_and_says_so() -> None:
+    new = TableDiff(name="rewards", rows_live=None, rows_candidate=3, keys_added=3)
+    (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [])
+    assert result.ok and str(result) == "rewards.keys_added: found not applied: nothing to compare with, allowed 0"
+
+
+def test_a_name_that_was_an_output_and_is_a_table_now_is_judged_as_the_table() -> None:
+    new = TableDiff(name="rewards", rows_live=None, rows_candidate=3, keys_added=3)
+    gone = OutputDiff(name="rewards", rows_live=7, rows_candidate=None, rows_removed=7)
+    (result,) = judged(limits_of([Threshold(table="rewards", keys_added=0)]), [new], [gone])
+    assert result.ok
+
+
+def test_a_result_names_what_was_found_and_what_is_allowed() -> None:
+    results = judged(limits_of([Threshold(table="rewards", keys_removed=0.01, keys_changed=1)]), [REWARDS], [])
+    assert [str(r) for r in results] == [
+        "rewards.keys_changed: found 2, allowed 1",
+        "rewards.keys_removed: found 5 %, allowed 1 %",
+    ]
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, -0.1, float("nan"), float("inf"), True, "0"])
+def test_a_limit_is_a_share_or_a_count(limit: Any) -> None:
+    with pytest.raises(TopologyError, match="give a share"):
+        Threshold(table="t", keys_added=limit)
+
+
+def test_a_threshold_limits_something_and_each_measure_once() -> None:
+    with pytest.raises(TopologyError, match="limits nothing"):
+        Threshold(table="t")
+    with pytest.raises(TopologyError, match=r"'t\.rows' is given more than once"):
+        limits_of([Threshold(table="t", rows=1), Threshold(table="t", rows=2, keys_added=0)])
+
+
+def test_thresholds_are_written_as_people_write_them() -> None:
+    made = limits_of(parsed(["rewards.keys_removed=0", " rewards.drift.Total.Points = 0.1", "rows.rows=1.0"]))
+    assert made == {"rewards.keys_removed": 0, "rewards.drift.Total.Points": 0.1, "rows.rows": 1.0}
+    assert [type(limit) for limit in made.values()] == [int, float, float]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["rewards"], "is no threshold"),
+        (["rewards.keys_removed"], "is no threshold"),
+        (["rewards.keys_removed=few"], "is no threshold"),
+        (["rewards.keys_removed=1e"], "is no threshold"),
+        (["rewards.keys_removed=2.0"], "give a share"),
+        (["rewards.key_removed=0"], "Did you mean 'keys_removed'"),
+        (["rewards.rows=1", "rewards.rows=2"], "more than once"),
+    ],
+)
+def test_what_is_written_wrongly_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parsed(texts)
+
+
+def test_a_request_keeps_its_thresholds_over_json_and_one_without_any_has_the_hash_that_it_always_had() -> None:
+    plain = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a")
+    assert "thresholds" not in plain.as_dict()
+    asked = ReplayRequest(
+        topology="a.b", start=ToEarliest(), reason="r", actor="a",
+        thresholds=parsed(["rewards.keys_removed=0", "rewards.drift.P=1.0"]),
+    )  # fmt: skip
+    assert ReplayRequest.from_dict(asked.as_dict()) == asked
+    assert limits_of(ReplayRequest.from_dict(asked.as_dict()).thresholds) == {
+        "rewards.keys_removed": 0,
+        "rewards.drift.P": 1.0,
+    }
+    with pytest.raises(UsageError, match="more than once"):
+        ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a", thresholds=parsed(["t.rows=1"]) * 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("reward.keys_removed=0", "Did you mean 'rewards.keys_removed'?"),
+        ("rewards.drift.TotalLoyaltyPoint=0.1", "Did you mean 'rewards.drift.TotalLoyaltyPoints'?"),
+        ("notifications.keys_added=0", "Did you mean 'notifications.rows'?"),
+    ],
+)
+def test_a_plan_refuses_what_the_topology_does_not_have_and_names_the_nearest(
+    facts: Facts, plan_of: Callable[..., ReplayPlan], text: str, hint: str
+) -> None:
+    (finding,) = plan_of(facts, thresholds=parsed([text])).refusals
+    assert (finding.code, finding.remedy) == ("unknown-threshold", hint)
+
+
+def test_a_plan_says_what_fails_its_verification_and_survives_json(
+    facts: Facts, plan_of: Callable[..., ReplayPlan]
+) -> None:
+    plan = plan_of(facts, thresholds=parsed(["rewards.keys_removed=0", "rewards.keys_changed=0.05"]))
+    assert not plan.is_refused
+    fails = "run the checks; fail above rewards.keys_removed=0, rewards.keys_changed=0.05"
+    assert [line for line in explain(plan) if line.endswith(fails)]
+    assert ReplayPlan.from_json(plan.to_json()) == plan

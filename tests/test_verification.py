@@ -1,0 +1,192 @@
+"""What a comparison finds on three rows, and what it never shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa.replay.offsets import OffsetRange
+from kappa.replay.thresholds import Threshold, limits_of
+from kappa.replay.verdict import Drift
+from kappa.topology import Append, Check, Source, Table, Topology
+from kappa.verification import checked, output_diff, table_diff
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+REWARDS = Table(name="rewards", key=["card"], schema="card STRING NOT NULL, points DECIMAL(12,2), tier STRING")
+ROWS = Append(name="rows", schema="card STRING, n BIGINT")
+LINEAGE = "_topic STRING, _partition INT, _offset BIGINT, _order_timestamp TIMESTAMP, _seq BIGINT"
+
+
+@pytest.fixture
+def rewards(spark: SparkSession) -> Any:
+    from decimal import Decimal
+
+    def frame(*rows: tuple[Any, ...], ddl: str = "card STRING, points DECIMAL(12,2), tier STRING") -> DataFrame:
+        given = [tuple(Decimal(str(v)) if i == 1 and v is not None else v for i, v in enumerate(row)) for row in rows]
+        return spark.createDataFrame(given, ddl)
+
+    return frame
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Any:
+    """Rows of (card, n, offset, slice)."""
+
+    def frame(*given: tuple[Any, ...], ddl: str = "card STRING, n BIGINT") -> DataFrame:
+        full = [(*row[:-2], "pos" if row[-2] is not None else None, 0 if row[-2] is not None else None, row[-2], None, row[-1]) for row in given]  # fmt: skip
+        return spark.createDataFrame(full, f"{ddl}, {LINEAGE}")
+
+    return frame
+
+
+def test_counts_columns_and_drift_of_changed_keys(rewards: Any) -> None:
+    live = rewards(("a", 10, "x"), ("b", 20, "x"), ("c", None, "x"), ("d", 70, "x"))
+    mine = rewards(("a", 10, "x"), ("b", 25, "y"), ("c", -5, "x"), ("e", 1, "x"))
+    found = table_diff(REWARDS, live, mine)
+    assert (found.keys_added, found.keys_removed, found.keys_changed) == (1, 1, 2)
+    assert found.changed_columns == {"points": 2, "tier": 1}
+    assert found.drift == {
+        "points": Drift(
+            keys=2, sum_live=20.0, sum_candidate=20.0, mean_difference=5.0, max_difference=5.0, share=10 / 30
+        )
+    }
+    assert [sample.key["card"] for sample in found.samples] == ["b", "c", "d", "e"]
+    assert found.samples[1].live == {"points": None, "tier": "x"}
+    assert found.samples[2].candidate is None
+
+
+def test_masked_values_never_appear_and_masked_keys_can_be_told_apart(rewards: Any) -> None:
+    table = replace(REWARDS, masked=("card", "points"))
+    live = rewards(("secret-1", 4711, "x"), ("secret-2", 4712, "x"))
+    found = table_diff(table, live, rewards(("secret-1", 4713, "x"), ("secret-2", 4714, "y")))
+    text = json.dumps([found.samples, found.drift, found.changed_columns], default=vars)
+    assert "secret" not in text and "471" not in text
+    assert found.changed_columns == {"points": 2, "tier": 1} and found.drift == {}
+    first, second = (sample.key["card"] for sample in found.samples)
+    assert first != second and first.startswith("*") and len(first) == 9
+    assert found.samples[1].candidate == {"points": "***", "tier": "y"}
+    again = table_diff(table, live, rewards(("secret-1", 1, "x"), ("secret-2", 1, "y")))
+    assert again.samples[0].key["card"] != first  # the hash's key belongs to one report
+
+
+def test_columns_that_came_went_or_changed_type_are_named(rewards: Any, spark: SparkSession) -> None:
+    live = spark.createDataFrame([("a", "10.00", 1)], "card STRING, points STRING, old INT")
+    found = table_diff(REWARDS, live, rewards(("a", 10, "x")))
+    assert (found.columns_added, found.columns_removed, found.columns_retyped) == (("tier",), ("old",), ("points",))
+    assert found.keys_changed == 0 and not found.is_same
+    assert table_diff(REWARDS, live, rewards(("a", 11, "x"))).changed_columns == {"points": 1}
+
+
+def test_a_table_of_nothing_but_its_key_and_one_with_a_map_compare(spark: SparkSession) -> None:
+    only = Table(name="t", key=["id"], schema="id STRING NOT NULL")
+    ids = spark.createDataFrame([("a",), ("b",)], "id STRING")
+    found = table_diff(only, ids, ids.where("id = 'a'"))
+    assert (found.rows_live, found.keys_removed, found.samples[0].live) == (2, 1, {})
+    mapped = Table(name="t", key=["id"], schema="id STRING NOT NULL, m MAP<STRING, INT>")
+    one = spark.createDataFrame([("a", {"x": 1, "y": 2})], "id STRING, m MAP<STRING, INT>")
+    other = spark.createDataFrame([("a", {"y": 2, "x": 1})], "id STRING, m MAP<STRING, INT>")
+    assert table_diff(mapped, one, other).is_same
+    assert table_diff(mapped, one, other.selectExpr("id", "map('x', 9) AS m")).keys_changed == 1
+
+
+def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
+    live = rows(("a", 1, 0, 1), ("a", 1, 0, 1), ("b", None, 1, 1), (None, 2, None, 1))
+    assert output_diff(ROWS, live, rows((None, 2, None, 7), ("b", None, 1, 8), ("a", 1, 0, 9), ("a", 1, 0, 9))).is_same
+    found = output_diff(ROWS, live, rows(("a", 1, 0, 1), ("b", None, 2, 1), (None, 2, None, 1), ("c", 1, 3, 1)))
+    assert (found.rows_live, found.rows_candidate, found.rows_added, found.rows_removed) == (4, 4, 2, 2)
+    swapped = output_diff(Append(name="o", schema="a STRING, b STRING"), *(
+        rows((*pair, None, 1), ddl="a STRING, b STRING") for pair in ((None, "x"), ("x", None))
+    ))  # fmt: skip
+    assert (swapped.rows_added, swapped.rows_removed) == (1, 1)
+
+
+def test_an_output_without_rows_and_one_with_another_column(rows: Any, spark: SparkSession) -> None:
+    none = rows()
+    assert output_diff(ROWS, none, none).rows_live == 0
+    assert output_diff(ROWS, None, none).rows_live is None
+    wider = Append(name="rows", schema="card STRING, n BIGINT, extra STRING")
+    found = output_diff(
+        wider, rows(("a", 1, 0, 1)), rows(("a", 1, "new", 0, 1), ddl="card STRING, n BIGINT, extra STRING")
+    )
+    assert (found.columns_added, found.rows_added, found.is_same) == (("extra",), 0, False)
+
+
+def _boom(_: Mapping[str, DataFrame]) -> bool:
+    raise ValueError("no such thing as 4711\nsecond line")
+
+
+def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewards: Any) -> None:
+    checks = [
+        Check(name="holds", sql="SELECT * FROM rewards WHERE points < 0"),
+        Check(name="query", sql="SELECT * FROM rewards WHERE points > 0"),
+        Check(name="rows", function=lambda tables: tables["rewards"].where("points > 5")),
+        Check(name="true", function=lambda tables: tables["rewards"].count() == 2),
+        Check(name="false", function=lambda tables: False),
+        Check(name="raises", function=_boom),
+        Check(name="wrong", function=lambda tables: 3),  # type: ignore[arg-type, return-value]
+        Check(name="no column", sql="SELECT no_such FROM rewards"),
+    ]
+    topology = Topology(
+        name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], checks=checks, step=lambda s: {}
+    )  # fmt: skip
+    tables = {"rewards": rewards(("a", 1, "x"), ("b", 9, "x"))}
+    session = tables["rewards"].sparkSession
+    found = {result.name: (result.ok, result.detail) for result in checked(session, topology, tables)}
+    assert found["holds"] == (True, "")
+    assert found["query"] == (False, "2 rows contradict it")
+    assert found["rows"] == (False, "1 rows contradict it")
+    assert found["true"] == (True, "")
+    assert found["false"] == (False, "it says that it does not hold")
+    assert found["raises"] == (False, "raised ValueError: no such thing as 4711")
+    assert found["wrong"] == (False, "raised TypeError: its function returned int, not a DataFrame or a bool")
+    assert found["no column"][1].startswith("raised AnalysisException: [UNRESOLVED_COLUMN")
+    masked = replace(topology, tables=[replace(REWARDS, masked=("points",))])
+    hidden = {result.name: result.detail for result in checked(session, masked, tables)}
+    assert "4711" not in hidden["raises"] and hidden["raises"].startswith("raised ValueError")
+
+
+def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
+    rewards: Any, rows: Any, tmp_path: Any
+) -> None:
+    from types import SimpleNamespace
+
+    from kappa.lake import EpochPaths
+    from kappa.verification import verify
+
+    lake = {
+        1: {"tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")), "tables/old": rewards(("a", 1, "x")), "outputs/rows": rows(("a", 1, 0, 1))},
+        2: {"tables/rewards": rewards(("a", 11, "x"), ("b", 20, "x")), "outputs/rows": rows(("a", 2, 0, 1))},
+    }  # fmt: skip
+    sides = []
+    for epoch, frames in lake.items():
+        paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=epoch)
+        for place, frame in frames.items():
+            frame.write.format("delta").save(f"{paths.root}/{place}")
+        ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
+        sides.append((paths, SimpleNamespace(seq=epoch, ranges=ranges, delta_versions=dict.fromkeys(frames, 0))))
+    topology = Topology(
+        name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], outputs=[ROWS], step=lambda s: {}
+    )  # fmt: skip
+    limits = limits_of(
+        [Threshold(table="rewards", keys_changed=0.5, drift={"points": 0.03}), Threshold(table="rows", rows_added=0)]
+    )
+    report = verify(lake[1]["tables/old"].sparkSession, topology, sides[0], sides[1], limits=limits)
+    assert [(t.name, t.rows_live, t.rows_candidate) for t in report.tables] == [("rewards", 2, 2), ("old", 1, None)]
+    assert [(t.measure, t.found, t.ok) for t in report.thresholds] == [
+        ("rewards.drift.points", pytest.approx(1 / 30), False),
+        ("rewards.keys_changed", 0.5, True),
+        ("rows.rows_added", 1, False),
+    ]
+    assert report.verdict == "failed"
+    assert report.notes == (
+        "Rows of rows were both added and removed. What depends on the order of records across partitions is the same only "
+        "along the same cuts.",
+    )
