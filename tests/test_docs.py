@@ -32,9 +32,13 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "reset-tools.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
-RULES = [ROOT / "include" / "kappa" / "replay" / name for name in ("log_rules.py", "request_rules.py")]
+RULES = [
+    ROOT / "include" / "kappa" / "replay" / name
+    for name in ("log_rules.py", "request_rules.py", "start_rules.py", "group_rules.py")
+]
 
 _SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -247,7 +247,8 @@ def plan(config: Config, request: ReplayRequest) -> ReplayPlan:
         BrokerUnreachableError: Kafka does not answer.
     """
     with Broker(config.bootstrap_servers) as broker:
-        return build_plan(request, survey(config, broker, Epochs(config.lake), request), now=clock.now())
+        now = clock.now()
+        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now), now=now)
 
 
 def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:

@@ -560,7 +560,7 @@ class Driver:
             return
         record = self._record()
         candidate = record.candidate
-        named: set[int] = set()
+        named = record.named_seqs(self.paths.epoch)
         is_compared = False
         if record.live == self.paths.epoch and candidate is not None:
             plan = ReplayPlan.from_json(candidate.planned.detail["plan"])

@@ -8,6 +8,8 @@ KappaError
 │   ├── CodeError               stored or deployed code does not import
 │   ├── UnknownTopologyError    no topology of that name is deployed or on record
 │   ├── UnknownEpochError       the topology has no such epoch
+│   ├── UnknownGroupError       no consumer group of that name has offsets
+│   ├── SavepointError          no savepoint has that name, or it is taken, or no commit to name
 │   ├── RefusedError            a plan has findings that refuse it
 │   ├── IllegalTransitionError  an epoch cannot go from one stage to the other
 │   ├── MoveRefusedError        the live pointer is not where the move expected it
@@ -76,6 +78,14 @@ class UnknownTopologyError(Terminal):
 
 class UnknownEpochError(Terminal):
     """The topology has no such epoch."""
+
+
+class UnknownGroupError(Terminal):
+    """No consumer group of that name has offsets."""
+
+
+class SavepointError(Terminal):
+    """No savepoint has that name, or the name is taken, or there is no commit to give it to."""
 
 
 class RefusedError(Terminal):

@@ -16,12 +16,14 @@ from kappa.replay.facts import (
     LiveFacts,
     LogFacts,
     MarkerFacts,
+    NamedSavepoint,
     SavepointFacts,
     TopologyFacts,
     topology_facts,
 )
 from kappa.replay.offsets import Offsets, ranges_end
-from kappa.replay.request import FromMarker, ReplayRequest, ToDatetime
+from kappa.replay.request import FromMarker, ReplayRequest
+from kappa.replay.starts import start_time
 from kappa.runtime import code as code_store
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from kappa.topology import Topology
 
 
-def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayRequest) -> Facts:
-    """Facts for a plan. Reads only.
+def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayRequest, *, now: datetime) -> Facts:
+    """Facts for a plan that is made ``now``. Reads only.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -46,7 +48,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         low=broker.low_watermarks(present), high=broker.high_watermarks(present), stable=broker.stable_offsets(present),
         topic_ids=broker.topic_ids(present), cleanup=broker.cleanup_policies(present),
     )  # fmt: skip
-    candidate = record.candidate
+    candidate, at = record.candidate, start_time(request.start, now)
     return Facts(
         topology=deployed,
         log=log,
@@ -56,9 +58,11 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         if candidate
         else None,
         markers=_markers(config, broker, request.topology) if isinstance(request.start, FromMarker) else (),
-        first_records=broker.first_at_or_after(present, _millis(request.start.at))
-        if isinstance(request.start, ToDatetime)
-        else None,
+        named_savepoints={
+            name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
+            for name, event in record.savepoints.items()
+        },
+        first_records=None if at is None else broker.first_at_or_after(present, _millis(at)),
         known=known,
         records_per_second=_measured_rate(config, record),
     )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow.sdk import Param
 
 from kappa.errors import UsageError
-from kappa.replay.request import (
-    ALLOWABLE,
+from kappa.replay.notation import parsed_duration, parsed_offsets, parsed_savepoint, parsed_shift, parsed_time
+from kappa.replay.request import ALLOWABLE, ReplayRequest, Seed
+from kappa.replay.starts import (
+    ByDuration,
     FromMarker,
     FromSavepoint,
-    ReplayRequest,
-    Seed,
+    ShiftBy,
     Start,
     ToDatetime,
     ToEarliest,
+    ToLatest,
+    ToOffset,
 )
 from kappa.replay.thresholds import parsed
 
@@ -25,13 +27,20 @@ DEFAULT_SEED = "default"
 
 _STARTS = {
     "to_earliest": "the beginning: the first record of the sources",
+    "to_latest": "the live epoch's last commit",
     "to_datetime": "a time",
+    "by_duration": "so long ago",
+    "shift_by": "so many offsets from the live epoch's last commit",
+    "to_offset": "offsets",
     "from_savepoint": "a savepoint of the live epoch",
     "from_marker": "where a changelog ends",
 }
 _VALUES = {
     "to_datetime": "ISO 8601 with a zone, `2026-03-01T00:00:00Z`.",
-    "from_savepoint": "its slice number, or a time in ISO 8601 with a zone, meaning the last slice committed by then.",
+    "by_duration": "an ISO 8601 duration, `P7D` or `PT6H`.",
+    "shift_by": "a number, `-1000` goes back.",
+    "to_offset": "`pos:0=1200 pos:1=900`, or `pos=1200` for all other partitions of a topic; with blanks or commas in between.",
+    "from_savepoint": "its slice number, its name, or a time in ISO 8601 with a zone, meaning the last slice committed by then.",
     "from_marker": "the epoch whose changelog it is; empty for the newest.",
 }
 _SEEDS = {
@@ -56,8 +65,8 @@ def replay_form() -> dict[str, Param]:
         "value": Param(
             None,
             type=["null", "string"],
-            title="Time or savepoint",
-            description="For the beginning: empty. "
+            title="Time, duration, offsets or savepoint",
+            description="For the beginning and the last commit: empty. "
             + " ".join(f"For {_STARTS[kind]}: {text}" for kind, text in _VALUES.items()),
         ),
         "seed": Param(
@@ -127,30 +136,36 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
 
 
 def _start(kind: str, value: str) -> Start:
-    if kind == "to_earliest":
+    if kind in ("to_earliest", "to_latest"):
         if value:
-            raise UsageError(
-                f"Start to_earliest takes no value, the form has {value!r}. Leave it empty or start elsewhere."
-            )
-        return ToEarliest()
-    if kind == "from_marker":
-        return FromMarker(epoch=_number(kind, value) if value else None)
+            raise UsageError(f"Start {kind} takes no value, the form has {value!r}. Leave it empty or start elsewhere.")
+        return ToEarliest() if kind == "to_earliest" else ToLatest()
+    if kind == "from_marker" and not value:
+        return FromMarker()
     if not value:
         raise UsageError(f"Start {kind} needs a value: {_VALUES[kind]}")
-    if kind == "from_savepoint" and value.isdigit():
-        return FromSavepoint(seq=int(value))
-    at = _time(kind, value)
-    return ToDatetime(at=at) if kind == "to_datetime" else FromSavepoint(at=at)
-
-
-def _time(kind: str, value: str) -> datetime:
     try:
-        return datetime.fromisoformat(value)
-    except ValueError as error:
-        raise UsageError(f"Value {value!r} does not fit start {kind}: {_VALUES[kind]}") from error
+        return _PARSERS[kind](value)
+    except UsageError as error:
+        raise UsageError(f"Value {value!r} does not fit start {kind}: {_VALUES[kind]} {error}") from error
 
 
-def _number(kind: str, value: str) -> int:
-    if not value.isdigit():
-        raise UsageError(f"Value {value!r} does not fit start {kind}: {_VALUES[kind]}")
-    return int(value)
+def _to_offset(value: str) -> ToOffset:
+    offsets, topics = parsed_offsets(value.replace(",", " ").split())
+    return ToOffset(offsets=offsets, topics=topics)
+
+
+def _from_marker(value: str) -> FromMarker:
+    if not value.isdecimal():
+        raise UsageError("That is no number of an epoch.")
+    return FromMarker(epoch=int(value))
+
+
+_PARSERS: dict[str, Callable[[str], Start]] = {
+    "to_datetime": lambda value: ToDatetime(at=parsed_time(value)),
+    "by_duration": lambda value: ByDuration(duration=parsed_duration(value)),
+    "shift_by": lambda value: ShiftBy(by=parsed_shift(value)),
+    "to_offset": _to_offset,
+    "from_savepoint": lambda value: FromSavepoint(**parsed_savepoint(value)),
+    "from_marker": _from_marker,
+}

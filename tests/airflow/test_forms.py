@@ -1,10 +1,21 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from kappa.errors import UsageError
-from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, ToDatetime, ToEarliest
+from kappa.replay.offsets import Offsets
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import (
+    ByDuration,
+    FromMarker,
+    FromSavepoint,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+)
 from kappa_airflow.forms import replay_form, replay_request
 
 
@@ -32,6 +43,14 @@ def test_the_form_has_no_reason_to_begin_with_so_that_somebody_gives_one() -> No
             {"start": "to_datetime", "value": " 2026-03-01T02:00+02:00 "},
             ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC)),
         ),
+        ({"start": "to_latest"}, ToLatest()),
+        ({"start": "by_duration", "value": "P7D"}, ByDuration(duration=timedelta(days=7))),
+        ({"start": "shift_by", "value": "-1000"}, ShiftBy(by=-1000)),
+        (
+            {"start": "to_offset", "value": "pos:0=1200, pos=900  other=0"},
+            ToOffset(offsets=Offsets({"pos": {0: 1200}}), topics={"pos": 900, "other": 0}),
+        ),
+        ({"start": "from_savepoint", "value": "before-the-sale"}, FromSavepoint(name="before-the-sale")),
         ({"start": "from_savepoint", "value": "17"}, FromSavepoint(seq=17)),
         ({"start": "from_savepoint", "value": "2026-03-01T00:00Z"}, FromSavepoint(at=datetime(2026, 3, 1, tzinfo=UTC))),
         ({"start": "from_marker"}, FromMarker()),
@@ -61,6 +80,12 @@ def test_the_seed_may_be_left_to_the_start() -> None:
         ({"start": "to_datetime", "value": "yesterday"}, "does not fit"),
         ({"start": "to_datetime", "value": "2026-03-01T00:00"}, "no zone"),
         ({"start": "from_savepoint", "value": "-1"}, "does not fit"),
+        ({"start": "to_latest", "value": "9"}, "takes no value"),
+        ({"start": "by_duration", "value": "7 days"}, "does not fit"),
+        ({"start": "by_duration", "value": "P0D"}, "does not lie in the past"),
+        ({"start": "shift_by", "value": "back"}, "does not fit"),
+        ({"start": "to_offset", "value": "pos:0=-1"}, "is negative"),
+        ({"start": "to_offset"}, "needs a value"),
         ({"start": "from_marker", "value": "x"}, "does not fit"),
         ({"allow": ["everything"]}, "cannot allow"),
         ({"thresholds": ["rewards.key_removed=0"]}, "Did you mean 'keys_removed'"),

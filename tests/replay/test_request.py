@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,7 +10,19 @@ import pytest
 
 from kappa.errors import UsageError
 from kappa.replay.offsets import Offsets
-from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
+from kappa.replay.request import (
+    ByDuration,
+    FromMarker,
+    FromSavepoint,
+    ReplayRequest,
+    Seed,
+    ShiftBy,
+    Start,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+)
 
 AT = datetime(2026, 2, 1, tzinfo=UTC)
 
@@ -25,7 +38,11 @@ def request(start: Start = EARLIEST, **changes: Any) -> ReplayRequest:
     ("start", "seed"),
     [
         (ToEarliest(), Seed.EMPTY),
+        (ToLatest(), Seed.EMPTY),
         (ToDatetime(at=AT), Seed.EMPTY),
+        (ByDuration(duration=timedelta(days=7)), Seed.EMPTY),
+        (ShiftBy(by=-1), Seed.EMPTY),
+        (ToOffset(topics={"pos": 5}), Seed.EMPTY),
         (FromSavepoint(seq=5), Seed.FROM_SAVEPOINT),
         (FromMarker(), Seed.FROM_CHANGELOG),
     ],
@@ -65,7 +82,7 @@ def test_a_time_is_kept_in_utc() -> None:
     assert ToDatetime(at=datetime(2026, 2, 1, 2, tzinfo=timezone(timedelta(hours=2)))).at.isoformat() == AT.isoformat()
 
 
-@pytest.mark.parametrize("parts", [{}, {"seq": 1, "at": AT}])
+@pytest.mark.parametrize("parts", [{}, {"seq": 1, "at": AT}, {"seq": 1, "name": "a"}])
 def test_a_savepoint_is_named_in_one_way(parts: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="one of them"):
         FromSavepoint(**parts)
@@ -90,15 +107,44 @@ def test_a_slice_spans_at_least_one_offset(size: int) -> None:
         request(ToDatetime(at=AT), end=Offsets({"pos": {0: 5}}), allow={"partial-history"}, slice_records=7),
         request(FromSavepoint(seq=0)),
         request(FromSavepoint(at=AT), seed=Seed.EMPTY),
+        request(FromSavepoint(name="before-the-sale")),
         request(FromMarker(epoch=3)),
+        request(ToLatest()),
+        request(ByDuration(duration=timedelta(days=7, hours=1, seconds=0.25))),
+        request(ShiftBy(by=-1000)),
+        request(ToOffset(offsets=Offsets({"pos": {0: 5}}), topics={"pos": 7, "other": 0}, file="offsets.csv")),
     ],
 )
 def test_a_request_survives_json_values(asked: ReplayRequest) -> None:
-    assert ReplayRequest.from_dict(asked.as_dict()) == asked
+    assert ReplayRequest.from_dict(json.loads(json.dumps(asked.as_dict()))) == asked
+
+
+def test_a_savepoint_without_a_name_is_written_as_before_there_were_names() -> None:
+    assert request(FromSavepoint(seq=5)).as_dict()["start"] == {"kind": "from_savepoint", "seq": 5, "at": None}
+
+
+@pytest.mark.parametrize("days", [0, -1])
+def test_a_duration_lies_in_the_past(days: int) -> None:
+    with pytest.raises(UsageError, match="does not lie in the past"):
+        ByDuration(duration=timedelta(days=days))
+
+
+def test_offsets_name_something_and_are_not_negative() -> None:
+    with pytest.raises(UsageError, match="No offset is named"):
+        ToOffset()
+    with pytest.raises(UsageError, match="-1 of 'pos' is negative"):
+        ToOffset(topics={"pos": -1})
 
 
 @pytest.mark.parametrize(
-    "change", [{"start": {"kind": "to_nowhere"}}, {"seed": "half"}, {"surplus": 1}, {"end": {"pos": 5}}]
+    "change",
+    [
+        {"start": {"kind": "to_nowhere"}},
+        {"start": {"kind": "to_current"}},
+        {"seed": "half"},
+        {"surplus": 1},
+        {"end": {"pos": 5}},
+    ],
 )
 def test_values_that_are_no_request_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="no replay request"):

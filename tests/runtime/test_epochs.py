@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -88,3 +89,17 @@ def test_a_candidate_is_one_that_is_being_built_and_aborting_frees_the_place() -
 def test_topologies_do_not_see_each_other(epochs: Epochs) -> None:
     assert epochs.topologies() == ["a.b"]
     assert epochs.record("other").epochs == {}
+
+
+def named(name: str, seq: int, event_name: str = "savepoint") -> Event:
+    return replace(event(1, event_name), detail={"name": name, "seq": seq})
+
+
+def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) -> None:
+    epochs.append(lambda _: [named("a", 4)])
+    epochs.append(lambda _: [named("b", 5)])
+    assert {name: e.detail["seq"] for name, e in epochs.record("a.b").savepoints.items()} == {"a": 4, "b": 5}
+    assert epochs.record("a.b").named_seqs(1) == {4, 5} and epochs.record("a.b").named_seqs(2) == set()
+    epochs.append(lambda _: [named("a", 4, "savepoint_dropped")])
+    assert list(epochs.record("a.b").savepoints) == ["b"]
+    assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER

@@ -6,13 +6,12 @@ import getpass
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from kappa.config import Config
-from kappa.errors import UsageError
 from kappa.replay.offsets import Offsets
 
 Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
@@ -76,18 +75,3 @@ def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def time_of(text: str) -> datetime:
-    """A time as people write it.
-
-    Raises:
-        UsageError: it is none, or has no zone.
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
-    if found.tzinfo is None:
-        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
-    return found.astimezone(UTC)

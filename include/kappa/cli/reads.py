@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from kappa import control, registry, serving
-from kappa.cli.options import Json, Topology, config, plain, say, say_json, table, time_of
+from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
 from kappa.errors import UsageError
 from kappa.history import vector
 from kappa.lake import EpochPaths
+from kappa.replay.notation import parsed_time
 from kappa.replay.offsets import Offsets
 from kappa.reports import Format, rendered
 from kappa.runtime.broker import Broker
@@ -133,7 +134,7 @@ def history(
     json: Json = False,
 ) -> None:
     """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and certificates."""
-    found = control.chronicle(config(), topology, epoch=epoch, since=time_of(since) if since else None)
+    found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:
         say_json(found)
         return

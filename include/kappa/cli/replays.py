@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json, time_of
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, Start, ToDatetime, ToEarliest
+from kappa.replay.request import FromMarker, ReplayRequest, Seed, Start
 from kappa.replay.thresholds import parsed
 
-ToEarliestOption = Annotated[
-    bool, typer.Option("--to-earliest", help="From the beginning of the history (the default).")
-]
-ToDatetimeOption = Annotated[
-    str | None,
-    typer.Option("--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z."),
-]
-FromSavepointOption = Annotated[
-    str | None, typer.Option("--from-savepoint", help="From a commit of the live epoch: its slice number, or a time.")
-]
 SeedOption = Annotated[
     str | None,
     typer.Option(
@@ -54,12 +44,12 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@replay_start
 def plan(
-    topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -74,13 +64,13 @@ def explain(
     say(explain_plan(ReplayPlan.from_json(file.read_text())))
 
 
+@replay_start
 def replay(
-    topology: Topology, to_earliest: ToEarliestOption = False, to_datetime: ToDatetimeOption = None, from_savepoint: FromSavepointOption = None,
-    seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
     wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, to_earliest, to_datetime, from_savepoint, seed, allow, slice_records, threshold, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -149,38 +139,15 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 
 def _plan(
-    topology: str, to_earliest: bool, to_datetime: str | None, from_savepoint: str | None, seed: str | None, allow: list[str] | None,
-    slice_records: int | None, threshold: list[str] | None, reason: str,
+    topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
+    reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
-        topology=topology, start=_start(to_earliest, to_datetime, from_savepoint), seed=_seed(seed), reason=reason, actor=actor(),
+        topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
         allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()),
     )  # fmt: skip
     return control.plan(chosen, request)
-
-
-def _start(to_earliest: bool, to_datetime: str | None, from_savepoint: str | None) -> Start:
-    given = [
-        name
-        for name, value in (
-            ("--to-earliest", to_earliest),
-            ("--to-datetime", to_datetime),
-            ("--from-savepoint", from_savepoint),
-        )
-        if value
-    ]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other: a replay has one start.")
-    if to_datetime:
-        return ToDatetime(at=time_of(to_datetime))
-    if from_savepoint:
-        return (
-            FromSavepoint(seq=int(from_savepoint))
-            if re.fullmatch(r"\d+", from_savepoint)
-            else FromSavepoint(at=time_of(from_savepoint))
-        )
-    return ToEarliest()
 
 
 def _seed(text: str | None) -> Seed | None:

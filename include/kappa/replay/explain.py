@@ -8,6 +8,7 @@ from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
+from kappa.replay.starts import ToEarliest, described
 from kappa.replay.thresholds import limits_of
 
 
@@ -38,7 +39,9 @@ def _beside(plan: ReplayPlan) -> str:
 
 def _stage(stage: Stage, plan: ReplayPlan) -> str:
     if stage is Stage.REWOUND:
-        return f"create epoch {plan.epoch} and its consumer group, rewound to {_vector(plan.start)}"
+        how = plan.request.start
+        asked = "" if isinstance(how, ToEarliest) else f" ({described(how, plan.created_at)})"
+        return f"create epoch {plan.epoch} and its consumer group, rewound to {_vector(plan.start)}{asked}"
     if stage is Stage.SEEDED:
         return _seeded(plan)
     if stage is Stage.REPLAYED:

@@ -91,6 +91,21 @@ class SavepointFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NamedSavepoint:
+    """A name that somebody gave to a commit.
+
+    Attributes:
+        name: the name, unique in its topology.
+        epoch: the epoch that was live then.
+        seq: the commit in its ledger.
+    """
+
+    name: str
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveFacts:
     """The live epoch at its last commit.
 
@@ -162,6 +177,7 @@ class Facts:
         live: the live epoch, if there is one.
         active: a replay of the topology that is not finished, if there is one.
         markers: the last marker of each epoch that left one.
+        named_savepoints: savepoints that have a name, by name, of all epochs.
         first_records: for a start by time: each partition's first offset whose timestamp is not before it, ``None``
             where no record is that late.
         known: names of all deployed topologies, for the message about an unknown one.
@@ -175,6 +191,7 @@ class Facts:
     live: LiveFacts | None = None
     active: ActiveFacts | None = None
     markers: tuple[MarkerFacts, ...] = ()
+    named_savepoints: Mapping[str, NamedSavepoint] = field(default_factory=dict)
     first_records: Mapping[TopicPartition, int | None] | None = None
     known: tuple[str, ...] = ()
     records_per_second: float | None = None

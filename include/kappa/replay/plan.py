@@ -183,7 +183,8 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
 
     Args:
         request: what was asked for.
-        facts: what was found; for a start by time with ``first_records``. Topics that are no source are left aside.
+        facts: what was found; for a start by time with ``first_records``, looked up
+            for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are no source are left aside.
         now: when.
     """
     topology = facts.topology
@@ -197,7 +198,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += _log_findings(topology, facts.log, facts.live)
-    resolved = resolve_start(request, facts)
+    resolved = resolve_start(request, facts, now)
     end = _end(request, facts)
     found += resolved.findings
     if resolved.start is not None:

@@ -4,13 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from kappa.errors import TopologyError, UsageError
 from kappa.replay.offsets import Offsets
+from kappa.replay.starts import (
+    ByDuration,
+    FromMarker,
+    FromSavepoint,
+    ShiftBy,
+    Start,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    start_as_dict,
+    start_from_dict,
+    start_kind,
+)
 from kappa.replay.thresholds import Threshold, limits_of
+
+__all__ = [
+    "ALLOWABLE",
+    "ByDuration",
+    "FromMarker",
+    "FromSavepoint",
+    "ReplayRequest",
+    "Seed",
+    "ShiftBy",
+    "Start",
+    "ToDatetime",
+    "ToEarliest",
+    "ToLatest",
+    "ToOffset",
+    "default_seed",
+]
 
 #: Codes of findings that refuse a plan unless the request allows them by name.
 ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
@@ -22,52 +51,6 @@ class Seed(StrEnum):
     EMPTY = "empty"
     FROM_SAVEPOINT = "from-savepoint"
     FROM_CHANGELOG = "from-changelog"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToEarliest:
-    """From the beginning of the history: the log's low watermark, or earlier where the live epoch began earlier."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToDatetime:
-    """From the first record of each partition whose timestamp is not before ``at``."""
-
-    at: datetime
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _aware(self.at))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FromSavepoint:
-    """From a commit of the live epoch, by its ``seq``, or the last one that was finished ``at`` a time or before."""
-
-    seq: int | None = None
-    at: datetime | None = None
-
-    def __post_init__(self) -> None:
-        if (self.seq is None) == (self.at is None):
-            raise UsageError("A savepoint is named by its ledger seq or by a time: give one of them.")
-        if self.at is not None:
-            object.__setattr__(self, "at", _aware(self.at))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FromMarker:
-    """From where an epoch's last marker says that it was; ``epoch`` ``None`` means the one that sent last."""
-
-    epoch: int | None = None
-
-
-Start = ToEarliest | ToDatetime | FromSavepoint | FromMarker
-
-_KINDS: dict[str, type[ToEarliest] | type[ToDatetime] | type[FromSavepoint] | type[FromMarker]] = {
-    "to_earliest": ToEarliest,
-    "to_datetime": ToDatetime,
-    "from_savepoint": FromSavepoint,
-    "from_marker": FromMarker,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +97,9 @@ class ReplayRequest:
         # Tables of one moment, continued from another, would count records twice or not at all.
         for seed, kind in ((Seed.FROM_SAVEPOINT, FromSavepoint), (Seed.FROM_CHANGELOG, FromMarker)):
             if self.resolved_seed is seed and not isinstance(self.start, kind):
-                raise UsageError(f"Seed {seed} cannot go with start {_kind(self.start)}: it fixes the start itself.")
+                raise UsageError(
+                    f"Seed {seed} cannot go with start {start_kind(self.start)}: it fixes the start itself."
+                )
         if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
             raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
 
@@ -125,13 +110,11 @@ class ReplayRequest:
 
     def as_dict(self) -> dict[str, Any]:
         """The request as JSON values."""
-        at = getattr(self.start, "at", None)
-        start = {**vars(self.start), "kind": _kind(self.start)}
         # Left out where there are none: a plan's id is a hash of this, and older plans have none.
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         return {
             "topology": self.topology,
-            "start": start | ({"at": at.isoformat()} if at else {}),
+            "start": start_as_dict(self.start),
             "seed": self.seed,
             "end": None if self.end is None else self.end.as_dict(),
             "reason": self.reason,
@@ -150,14 +133,11 @@ class ReplayRequest:
         """
         parts = dict(values)
         try:
-            start = dict(parts.pop("start"))
-            kind = _KINDS[start.pop("kind")]
-            if start.get("at"):
-                start["at"] = datetime.fromisoformat(start["at"])
+            start = start_from_dict(parts.pop("start"))
             seed, end = parts.pop("seed", None), parts.pop("end", None)
             thresholds = tuple(Threshold(**values) for values in parts.pop("thresholds", ()))
             return cls(
-                start=kind(**start),
+                start=start,
                 seed=None if seed is None else Seed(seed),
                 end=None if end is None else Offsets.from_json(end),
                 thresholds=thresholds,
@@ -172,13 +152,3 @@ def default_seed(start: Start) -> Seed:
     if isinstance(start, FromSavepoint):
         return Seed.FROM_SAVEPOINT
     return Seed.FROM_CHANGELOG if isinstance(start, FromMarker) else Seed.EMPTY
-
-
-def _kind(start: Start) -> str:
-    return next(name for name, kind in _KINDS.items() if type(start) is kind)
-
-
-def _aware(at: datetime) -> datetime:
-    if at.tzinfo is None:
-        raise UsageError(f"The time {at.isoformat()} has no zone. Write it as {at.isoformat()}Z or with an offset.")
-    return at.astimezone(UTC)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kappa.replay.facts import ActiveFacts, MarkerFacts, SavepointFacts, TopologyFacts
+from kappa.replay.facts import ActiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuse, warn
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.thresholds import unknown
@@ -179,6 +179,37 @@ def unknown_savepoint(wanted: str, savepoints: tuple[SavepointFacts, ...]) -> li
             "Choose one of those, or replay --to-earliest.",
             wanted=wanted,
             kept=[savepoint.seq for savepoint in savepoints],
+        )
+    ]
+
+
+def unusable_savepoint_name(
+    name: str, named: NamedSavepoint | None, known: Mapping[str, NamedSavepoint], live: int | None
+) -> list[Finding]:
+    """No savepoint has that name, or it is one of an epoch that is not live: its tables are not the live ones."""
+    if named is None:
+        near = difflib.get_close_matches(name, known, n=1)
+        return [
+            refuse(
+                "unknown-savepoint-name",
+                f"No savepoint is called {name!r}; there are {sorted(known)}.",
+                f"{f'Did you mean {near[0]!r}? ' if near else ''}`kappa savepoint list` shows them.",
+                name=name,
+                known=sorted(known),
+            )
+        ]
+    if named.epoch == live:
+        return []
+    return [
+        refuse(
+            "savepoint-of-other-epoch",
+            f"Savepoint {name!r} is seq {named.seq} of epoch {named.epoch}, and epoch {live} is live: the tables of "
+            f"epoch {named.epoch} were computed by other code, what it has sent since is not in them.",
+            "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
+            name=name,
+            epoch=named.epoch,
+            seq=named.seq,
+            live=live,
         )
     ]
 

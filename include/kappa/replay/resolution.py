@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from kappa.replay import log_rules, request_rules
+from kappa.replay import log_rules, request_rules, start_rules
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SavepointFacts
 from kappa.replay.findings import Finding
-from kappa.replay.offsets import Offsets
-from kappa.replay.request import FromMarker, FromSavepoint, ReplayRequest, Seed, ToDatetime
+from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import (
+    ByDuration,
+    FromMarker,
+    FromSavepoint,
+    ShiftBy,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +42,26 @@ class Resolved:
     findings: tuple[Finding, ...] = ()
 
 
-def resolve_start(request: ReplayRequest, facts: Facts) -> Resolved:
-    """The start of a replay; never moved to what is merely near."""
-    start = request.start
-    if isinstance(start, FromSavepoint):
-        return _from_savepoint(start, request, facts)
-    if isinstance(start, FromMarker):
-        return _from_marker(start, facts)
-    if isinstance(start, ToDatetime):
-        return _to_datetime(start, request, facts)
-    return _to_earliest(request, facts)
+def resolve_start(request: ReplayRequest, facts: Facts, now: datetime) -> Resolved:
+    """The start of a replay that is planned ``now``; never moved to what is merely near."""
+    match request.start:
+        case ToEarliest():
+            found = _to_earliest(request, facts)
+        case ToLatest():
+            found = _to_latest(facts)
+        case ToDatetime(at=at):
+            found = _to_time(at, request, facts)
+        case ByDuration(duration=duration):
+            found = _to_time(now - duration, request, facts)
+        case ShiftBy(by=by):
+            found = _shift_by(by, facts)
+        case ToOffset() as start:
+            found = _to_offset(start, facts)
+        case FromSavepoint() as start:
+            found = _from_savepoint(start, request, facts)
+        case FromMarker() as start:
+            found = _from_marker(start, facts)
+    return found
 
 
 def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
@@ -55,27 +77,85 @@ def _to_earliest(request: ReplayRequest, facts: Facts) -> Resolved:
     return Resolved(start=start, origin=start, findings=tuple(lost))
 
 
-def _to_datetime(start: ToDatetime, request: ReplayRequest, facts: Facts) -> Resolved:
+def _to_latest(facts: Facts) -> Resolved:
+    # Without a live epoch nothing was read yet: a first epoch begins with what arrives from now on.
+    begin = every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
+    return Resolved(
+        start=begin, origin=begin, findings=tuple(log_rules.start_below_low_watermark(begin, facts.log.low))
+    )
+
+
+def _to_time(at: datetime, request: ReplayRequest, facts: Facts) -> Resolved:
     if facts.first_records is None:
         raise ValueError("A start by time needs Facts.first_records, looked up for that time.")
-    stable = facts.log.stable
-    first_records = {at: facts.first_records.get(at) for at in stable}
-    found = request_rules.time_without_record(start.at, first_records, facts.log.last_times, stable)
-    if all(offset is None for offset in first_records.values()):
+    begin, known, found = first_records_at(at, facts.first_records, facts.log.stable, facts.log.last_times)
+    if begin is None:
         return Resolved(start=None, findings=tuple(found))
-    known = [(at, offset) for at, offset in first_records.items() if offset is not None]
-    begin = Offsets.of((at, stable[at] if offset is None else offset) for at, offset in first_records.items())
     if "partial-history" not in request.allow:
-        found += request_rules.time_below_low_watermark(start.at, Offsets.of(known), facts.log.low)
+        found += request_rules.time_below_low_watermark(at, known, facts.log.low)
     return Resolved(start=begin, origin=begin, findings=tuple(found))
+
+
+def first_records_at(
+    at: datetime,
+    first_records: Mapping[TopicPartition, int | None],
+    end: Offsets,
+    last_times: Mapping[TopicPartition, datetime],
+) -> tuple[Offsets | None, Offsets, list[Finding]]:
+    """A vector by time: the start, None if no record is that late; the partitions that have such a record; findings."""
+    looked_up = {where: first_records.get(where) for where in end}
+    found = request_rules.time_without_record(at, looked_up, last_times, end)
+    known = Offsets.of((where, offset) for where, offset in looked_up.items() if offset is not None)
+    return (end.merge(known) if len(known) else None), known, found
+
+
+def _shift_by(by: int, facts: Facts) -> Resolved:
+    if facts.live is None:
+        return Resolved(start=None, findings=tuple(start_rules.shift_without_live_epoch(by)))
+    position = every_partition(facts.live.position, facts.log)
+    if by > 0:  # ahead of the live epoch whatever the log holds: start-after-end refuses it
+        ahead = Offsets.of((at, offset + by) for at, offset in position.items())
+        return Resolved(start=ahead, origin=ahead)
+    begin, found = shifted(position, by, facts.log.low, facts.log.stable)
+    return Resolved(start=begin, origin=begin, findings=tuple(found))
+
+
+def shifted(position: Offsets, by: int, low: Offsets, end: Offsets) -> tuple[Offsets | None, list[Finding]]:
+    """A vector moved by so many offsets in every partition; None and why, if that leaves the log in one of them."""
+    found = start_rules.shift_outside_log(by, position, low, end)
+    if found:
+        return None, found
+    return Offsets.of((at, offset + by) for at, offset in position.items()), []
+
+
+def _to_offset(start: ToOffset, facts: Facts) -> Resolved:
+    begin, found = named_offsets(start, facts.log.high)
+    found += log_rules.start_below_low_watermark(begin, facts.log.low)
+    found += start_rules.start_above_log(begin, facts.log.high, facts.log.stable)
+    return Resolved(start=begin, origin=begin, findings=tuple(found))
+
+
+def named_offsets(start: ToOffset, wanted: Offsets) -> tuple[Offsets, list[Finding]]:
+    """The vector that was named, for the partitions of ``wanted``: each of them has to be, and no other may be."""
+    begin = Offsets.of((at, start.topics[at[0]]) for at in wanted if at[0] in start.topics).merge(start.offsets)
+    found = start_rules.unknown_partitions(start, wanted) + start_rules.start_lacks_partitions(begin, wanted)
+    return Offsets.of((at, offset) for at, offset in begin.items() if at in wanted), found
 
 
 def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) -> Resolved:
     live, topology = facts.live, facts.topology
     savepoints = tuple(sorted(live.savepoints, key=lambda savepoint: savepoint.seq)) if live else ()
-    found = _savepoint(start, savepoints)
+    named = facts.named_savepoints.get(start.name) if start.name is not None else None
+    if start.name is not None and (
+        problems := request_rules.unusable_savepoint_name(
+            start.name, named, facts.named_savepoints, live.epoch if live else None
+        )
+    ):
+        return Resolved(start=None, findings=tuple(problems))
+    found = _savepoint(FromSavepoint(seq=named.seq) if named else start, savepoints)
     if found is None or live is None or topology is None:
-        wanted = f"at seq {start.seq}" if start.at is None else f"of {start.at.isoformat()} or earlier"
+        seq = named.seq if named else start.seq
+        wanted = f"at seq {seq}" if start.at is None else f"of {start.at.isoformat()} or earlier"
         return Resolved(start=None, findings=tuple(request_rules.unknown_savepoint(wanted, savepoints)))
     keeper = f"The savepoint at seq {found.seq} of epoch {live.epoch}"
     problems = log_rules.vector_beyond_log(found.offsets.only(facts.log.high.topics), facts.log.high, keeper)

@@ -43,6 +43,12 @@ _SETTLING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,
 )
+#: The first group of a broker, or one whose coordinator moves: the client does not try these again by itself.
+_COORDINATOR_SETTLING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -205,6 +211,12 @@ class Broker:
         found = self._answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
+    def group_members(self, group: str) -> int:
+        """How many active members the group has; 0 also for a group that does not exist."""
+        answers = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
+        found = self._answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
+        return len(found.members) if found else 0
+
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit offsets for a group without members; creates the group. Idempotent. Partitions not named stay.
 
@@ -215,10 +227,16 @@ class Broker:
             return
         doing = f"setting offsets of group {group!r}"
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at, offset) for at, offset in offsets.items()])]
-        answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout)
-        for item in self._answer(answers[group], doing).topic_partitions:
-            if item.error is not None:
-                raise self._explained(item.error, f"{doing} for {item.topic}[{item.partition}]")
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout)
+            failed = [item for item in self._answer(answers[group], doing).topic_partitions if item.error is not None]
+            if not failed:
+                return
+            first = failed[0]
+            if first.error.code() not in _COORDINATOR_SETTLING or time.monotonic() > deadline:
+                raise self._explained(first.error, f"{doing} for {first.topic}[{first.partition}]")
+            time.sleep(0.05)
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members. Idempotent: a missing one is passed over.

@@ -43,7 +43,8 @@ class Event:
         n: position in the record, from 1.
         topology: the topology's name.
         epoch: the epoch's number.
-        event: a key of :data:`STAGE_OF`, or ``handover``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``.
+        event: a key of :data:`STAGE_OF`, or ``handover``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
+            ``savepoint``, ``savepoint_dropped``.
         at: when, UTC.
         actor: who asked for it.
         reason: why.
@@ -108,6 +109,7 @@ class TopologyRecord:
         epochs: its epochs by number.
         handover: a handover that was neither finished nor withdrawn.
         moves: all moves of the pointer, oldest first.
+        savepoints: name -> the event that gave a commit that name, oldest first; dropped ones are not among them.
         events: all its events, oldest first.
     """
 
@@ -116,6 +118,7 @@ class TopologyRecord:
     epochs: Mapping[int, EpochRecord] = field(default_factory=dict)
     handover: Event | None = None
     moves: tuple[Event, ...] = ()
+    savepoints: Mapping[str, Event] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
 
     def epoch(self, number: int) -> EpochRecord:
@@ -130,6 +133,10 @@ class TopologyRecord:
                 topology=self.topology, epoch=number,
             )  # fmt: skip
         return self.epochs[number]
+
+    def named_seqs(self, epoch: int) -> set[int]:
+        """Slices of an epoch whose commits have a name: their files are kept."""
+        return {int(event.detail["seq"]) for event in self.savepoints.values() if event.epoch == epoch}
 
     @property
     def candidate(self) -> EpochRecord | None:
@@ -156,6 +163,7 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
     live: int | None = None
     handover: Event | None = None
     moves = []
+    savepoints: dict[str, Event] = {}
     for event in mine:
         if event.event == "planned":
             epochs[event.epoch] = {"epoch": event.epoch, "planned": event}
@@ -178,6 +186,10 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 handover = event
             case "withdrawn":
                 handover = None
+            case "savepoint":
+                savepoints[event.detail["name"]] = event
+            case "savepoint_dropped":
+                savepoints.pop(event.detail["name"], None)
             case "aborted" | "dropped":
                 entry.update(is_wanted=False, is_recalled=False)
                 if handover is not None and handover.epoch == event.epoch:
@@ -190,7 +202,7 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
     return TopologyRecord(
-        topology=topology, live=live, handover=handover, moves=tuple(moves), events=tuple(mine),
+        topology=topology, live=live, handover=handover, moves=tuple(moves), savepoints=savepoints, events=tuple(mine),
         epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
     )  # fmt: skip
 

@@ -1,0 +1,97 @@
+"""The command for consumer groups: Kafka's reset verbs, without the clamping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kappa import groups
+from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.cli.starts import group_start
+from kappa.errors import UsageError
+from kappa.replay.group_reset import GroupRequest, GroupReset
+from kappa.replay.notation import offsets_to_csv, parsed_partitions
+from kappa.replay.offsets import Offsets
+from kappa.replay.starts import Start, ToCurrent
+from kappa.runtime.broker import Broker
+
+Group = Annotated[str, typer.Option("--group", help="Name of the consumer group.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A topic, pos, or partitions of it, pos:0,2; may be repeated."),
+]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", help="Write the offsets to a CSV that --from-file and Kafka's tools read.", dir_okay=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(offsets)
+
+
+@group_start
+def offsets(
+    group: Group, start: Start | ToCurrent | None, topic: Topics = None, export: Export = None, execute: Execute = False, json: Json = False
+) -> None:  # fmt: skip
+    """Show where a consumer group stands, or set it; any group but those of Kappa's epochs.
+
+    What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a time
+    without a record, an unknown topic or partition, a group with active members.
+    """
+    selected = parsed_partitions(topic or ())
+    with Broker(config().bootstrap_servers) as broker:
+        if start is None:
+            if execute:
+                raise UsageError("Say where to set the group: --to-earliest, --to-datetime, --to-offset or another.")
+            if selected:
+                raise UsageError("--topic selects what is set. Say where to, or leave it away to see all of the group.")
+            _show(groups.positions(broker, group), export, json)
+            return
+        reset = groups.plan_reset(broker, GroupRequest(group=group, start=start, partitions=selected))
+        is_done = execute and not reset.is_refused
+        if is_done:
+            groups.apply_reset(broker, reset)
+    if export and not reset.is_refused:
+        export.write_text(offsets_to_csv(reset.after))
+    _say(reset, is_done, json)
+    if reset.is_refused:
+        raise typer.Exit(1)
+
+
+def _show(found: list[groups.GroupPartition], export: Path | None, json: bool) -> None:
+    if export:
+        export.write_text(offsets_to_csv(Offsets.of(((row.topic, row.partition), row.offset) for row in found)))
+    rows = [[row.topic, row.partition, row.offset, row.low, row.high, row.lag] for row in found]
+    names = ["topic", "partition", "offset", "low", "high", "lag"]
+    say_json([dict(zip(names, row, strict=True)) for row in rows]) if json else table(rows, names)
+
+
+def _say(reset: GroupReset, is_done: bool, json: bool) -> None:
+    moves = [[*at, reset.before.get(*at), offset] for at, offset in reset.after.items()]
+    names = ["topic", "partition", "from", "to"]
+    if json:
+        say_json(
+            {
+                "group": reset.group,
+                "executed": is_done,
+                "partitions": [dict(zip(names, move, strict=True)) for move in moves],
+                "findings": reset.findings,
+            }
+        )
+        return
+    if moves:
+        table(moves, names)
+    for finding in reset.findings:
+        say(f"  {'REFUSED' if finding in reset.refusals else 'warning'}    {finding}  [{finding.code}]")
+    if reset.is_refused:
+        say("Nothing was changed.")
+    elif is_done:
+        say(f"Group {reset.group} is set.")
+    else:
+        dry(f"set {len(moves)} partitions of group {reset.group}", f"kappa offsets --group {reset.group} ...")

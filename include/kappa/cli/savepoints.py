@@ -1,0 +1,81 @@
+"""Commands for savepoints that have a name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa import savepoints
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json, table
+
+Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
+AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]
+
+group = typer.Typer(
+    name="savepoint", help="Give commits of the live epoch names to replay from.", no_args_is_help=True
+)  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group)
+
+
+@group.command()
+def create(
+    topology: Topology, name: Name, seq: Annotated[int | None, typer.Option("--seq", help="A commit of the live epoch; by default its last one.")] = None,
+    reason: Reason = "", execute: Execute = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
+    chosen = config()
+    if execute:
+        made = savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason)
+    else:
+        made = savepoints.preview(chosen, topology, name, seq=seq)
+    if json:
+        say_json({"executed": execute, "savepoint": made})
+    elif execute:
+        say(f"Savepoint {name} of {topology} is seq {made.seq} of epoch {made.epoch}: {made.offsets.to_json()}")
+    else:
+        dry(
+            f"name seq {made.seq} of live epoch {made.epoch} {name!r}, at {made.offsets.to_json()}",
+            f"kappa savepoint create {topology} {name}{'' if seq is None else f' --seq {seq}'}",
+        )
+
+
+@group.command("list")
+def list_(topology: AnyTopology = None, json: Json = False) -> None:
+    """List the savepoints that have a name, oldest first. Those of the live epoch can be replayed from."""
+    found = savepoints.every(config(), topology)
+    if json:
+        say_json(found)
+        return
+    table(
+        [
+            [s.topology, s.name, s.epoch, s.stage, s.seq, s.offsets.to_json(), f"{s.at:%Y-%m-%d %H:%M:%S}", s.actor, s.reason]
+            for s in found
+        ],
+        ["topology", "name", "epoch", "stage", "seq", "offsets", "at", "actor", "reason"],
+    )  # fmt: skip
+
+
+@group.command()
+def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute = False, json: Json = False) -> None:
+    """Take a savepoint's name away. Its files are no longer kept beyond their time."""
+    chosen = config()
+    if execute:
+        found = savepoints.drop(chosen, topology, name, actor=actor(), reason=reason)
+    else:
+        found = savepoints.one(chosen, topology, name)
+    if json:
+        say_json({"executed": execute, "savepoint": found})
+    elif execute:
+        say(
+            f"Savepoint {name} of {topology} is gone; the files of seq {found.seq} of epoch {found.epoch} go when their time has come."
+        )
+    else:
+        dry(
+            f"take the name {name!r} from seq {found.seq} of epoch {found.epoch}",
+            f"kappa savepoint drop {topology} {name}",
+        )

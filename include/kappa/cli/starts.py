@@ -1,0 +1,147 @@
+"""The options that say where to begin, declared once for every command that takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kappa.errors import UsageError
+from kappa.replay.notation import (
+    offsets_from_csv,
+    parsed_duration,
+    parsed_offsets,
+    parsed_savepoint,
+    parsed_shift,
+    parsed_time,
+)
+from kappa.replay.starts import (
+    ByDuration,
+    FromSavepoint,
+    ShiftBy,
+    Start,
+    ToCurrent,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+)
+
+#: Parameter -> its type and option, in the order of ``--help``.
+_OPTIONS: dict[str, Any] = {
+    "to_earliest": Annotated[bool, typer.Option("--to-earliest", help="From the beginning of what can be read.")],
+    "to_latest": Annotated[bool, typer.Option("--to-latest", help="From the end of what can be read.")],
+    "to_current": Annotated[
+        bool, typer.Option("--to-current", help="Where the group is: checks, and keeps its offsets from expiring.")
+    ],
+    "to_datetime": Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime", help="From the first record at or after a time, for example 2026-03-01T00:00:00Z."
+        ),
+    ],
+    "by_duration": Annotated[
+        str | None,
+        typer.Option("--by-duration", help="The same, of the time that is so long ago, for example P7D or PT6H."),
+    ],
+    "shift_by": Annotated[
+        str | None,
+        typer.Option("--shift-by", help="So many offsets from the position now, in every partition; -1000 goes back."),
+    ],
+    "to_offset": Annotated[
+        list[str] | None,
+        typer.Option("--to-offset", help="pos:0=1200, or pos=1200 for all other partitions; may be repeated."),
+    ],
+    "from_file": Annotated[
+        Path | None,
+        typer.Option("--from-file", help="Offsets from a CSV of TOPIC,PARTITION,OFFSET, as Kafka's tools write it."),
+    ],
+    "from_savepoint": Annotated[
+        str | None,
+        typer.Option(
+            "--from-savepoint", help="From a commit of the live epoch: its slice number, a time, or its name."
+        ),
+    ],
+}
+_FLAGS = {"to_earliest", "to_latest", "to_current"}
+#: What cannot be the start of a replay, and what cannot be that of a group.
+_OF_GROUPS, _OF_REPLAYS = {"to_current"}, {"from_savepoint"}
+
+Command = Callable[..., None]
+
+
+def replay_start(command: Command) -> Command:
+    """Give a command the options of a replay's start in place of its parameter ``start``; without any: the beginning."""
+    return _expanded(command, _OF_GROUPS, default=ToEarliest())
+
+
+def group_start(command: Command) -> Command:
+    """Give a command the options of a consumer group's new position in place of its parameter ``start``."""
+    return _expanded(command, _OF_REPLAYS, default=None)
+
+
+def _expanded(command: Command, without: set[str], *, default: Start | None) -> Command:
+    options = {name: annotation for name, annotation in _OPTIONS.items() if name not in without}
+
+    @wraps(command)
+    def expanded(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in options}
+        command(start=chosen_start(given) or default, **arguments)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if parameter.name != "start":
+            parameters.append(parameter)
+            continue
+        parameters += [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=False if name in _FLAGS else None, annotation=annotation
+            )
+            for name, annotation in options.items()
+        ]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what the library reads
+    return expanded
+
+
+def chosen_start(given: Mapping[str, Any]) -> Start | ToCurrent | None:
+    """The start that the options say; None if none is given.
+
+    Raises:
+        UsageError: several are given, or one is malformed.
+    """
+    chosen = [name for name, value in given.items() if value is not None and value is not False and value != []]
+    if len(chosen) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise UsageError(f"{names} exclude each other: there is one start.")
+    return _STARTS[chosen[0]](given[chosen[0]]) if chosen else None
+
+
+def _to_offset(texts: list[str]) -> ToOffset:
+    offsets, topics = parsed_offsets(texts)
+    return ToOffset(offsets=offsets, topics=topics)
+
+
+def _from_file(path: Path) -> ToOffset:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The file {path} cannot be read: {error}.", file=str(path)) from error
+    return ToOffset(offsets=offsets_from_csv(text, str(path)), file=str(path))
+
+
+_STARTS: dict[str, Callable[[Any], Start | ToCurrent]] = {
+    "to_earliest": lambda _: ToEarliest(),
+    "to_latest": lambda _: ToLatest(),
+    "to_current": lambda _: ToCurrent(),
+    "to_datetime": lambda text: ToDatetime(at=parsed_time(text)),
+    "by_duration": lambda text: ByDuration(duration=parsed_duration(text)),
+    "shift_by": lambda text: ShiftBy(by=parsed_shift(text)),
+    "to_offset": _to_offset,
+    "from_file": _from_file,
+    "from_savepoint": lambda text: FromSavepoint(**parsed_savepoint(text)),
+}
