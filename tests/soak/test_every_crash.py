@@ -81,7 +81,7 @@ def test_a_candidate_killed_at_every_point_of_a_replay_and_of_its_cutover(machin
     with machines() as machine:
         first = live(machine, "yield")
         machine.deploy(2)
-        second = machine.plan_replay(REPLAY_POINTS[0])
+        second = machine.plan_replay(REPLAY_POINTS[0], slice_records=20)
         for index, point in enumerate(REPLAY_POINTS[1:], start=1):
             machine.await_death(second)
             machine.produce(rows(3, first=100 * index), start_ms=START_MS + 60_000 * index)
