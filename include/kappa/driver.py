@@ -569,7 +569,13 @@ class Driver:
             # It compares itself with the commit at which it stands, however old that is by then.
             is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
         self._say("looking after files")
-        row = maintain(self.slice_run, self.config, clock.now(), named, keeps_all=is_compared)
+        try:
+            row = maintain(self.slice_run, self.config, clock.now(), named, keeps_all=is_compared)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
+            self.log.error("not maintained", error=f"{type(error).__name__}: {_first_line(error)}", seq=state.seq)
+            return
         self.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
     # Failures
