@@ -32,6 +32,7 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "testing.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = [ROOT / "include" / "kappa" / "replay" / name for name in ("log_rules.py", "request_rules.py")]
