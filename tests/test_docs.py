@@ -33,6 +33,7 @@ PAGES = (
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "reset-tools.md",
+    ROOT / "docs" / "testing.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from kappa.errors import TopologyError
+from kappa.errors import TopologyError, UsageError
 from kappa.registry import load
-from kappa.testing import Input, TopologyDriver
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+from kappa.topology import Append, Source, Table, Topic, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +66,103 @@ def test_a_record_of_a_topic_that_is_no_source_is_refused(loyalty: TopologyDrive
 
 
 def test_an_effect_that_was_not_declared_is_refused(spark: SparkSession) -> None:
-    from dataclasses import replace
-
     def step(seen: Any) -> Any:
         return {"surprise": seen["pos"]}
 
     broken = replace(load(TOPOLOGIES, "retail.loyalty"), step=step)
     with pytest.raises(TopologyError, match="surprise"):
         TopologyDriver(broken, spark).pipe([invoice("1", 100)])
+
+
+def test_a_record_without_a_time_gets_the_one_that_the_clock_shows(spark: SparkSession) -> None:
+    march = datetime(2026, 3, 1, tzinfo=UTC)
+    driver = TopologyDriver(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), spark, now=march)
+    driver.pipe([Input(topic="t", value={"id": "a"})])
+    assert driver.advance(timedelta(minutes=5)) == march + timedelta(minutes=5)
+    driver.pipe([Input(topic="t", value={"id": "b"}), Input(topic="t", value={"id": "c"}, timestamp_ms=7)])
+    times = {row["id"]: row["at"] for row in driver.rows("seen")}
+    assert times["a"] == march and times["b"] == driver.now == march + timedelta(minutes=5)
+    assert times["c"] == datetime(1970, 1, 1, 0, 0, 0, 7000, tzinfo=UTC)
+
+
+def test_a_clock_goes_forward_only(loyalty: TopologyDriver) -> None:
+    loyalty.advance(timedelta(0))
+    with pytest.raises(UsageError, match="late record"):
+        loyalty.advance(timedelta(seconds=-1))
+
+
+def seen(step: Any, columns: str = "id STRING, at TIMESTAMP") -> Topology:
+    """Reads ids and amounts of topic ``t``; the rows that a function makes of a slice are output and topic ``seen``."""
+    return Topology(
+        name="test.seen",
+        version="1",
+        sources=[Source(topic="t", schema="id STRING NOT NULL, amount BIGINT")],
+        outputs=[Append(name="seen", schema=columns), Topic(name="seen", of="seen", key="id")],
+        step=lambda slice: {"seen": step(slice)},
+    )
+
+
+def log(*records: tuple[int, int, str, int]) -> list[Input]:
+    return [
+        Input(topic="t", value={"id": name, "amount": amount}, partition=partition, timestamp_ms=ms)
+        for partition, ms, name, amount in records
+    ]
+
+
+#: Two partitions, times that go back, an equal one, a record that does not parse.
+LOG = [
+    *log((0, 5, "a", 1), (1, 3, "a", 2), (0, 4, "b", 3), (1, 5, "b", 4), (1, 9, "a", 5)),
+    Input(topic="t", value="{"),
+]
+
+
+def test_a_running_total_does_not_depend_on_the_cuts(spark: SparkSession) -> None:
+    from kappa.operators import newest, running_total
+
+    def step(slice: Any) -> Any:
+        moves = running_total(slice["t"], key="id", amount="amount", total="total", before=slice.table("totals"))
+        return {"moves": moves, "totals": newest(moves, key="id")}
+
+    totals = Topology(
+        name="test.totals",
+        version="1",
+        sources=[Source(topic="t", schema="id STRING NOT NULL, amount BIGINT")],
+        tables=[Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT")],
+        outputs=[
+            Append(name="moves", schema="id STRING NOT NULL, amount BIGINT, total BIGINT"),
+            Topic(name="moves", of="moves", key="id"),
+            Topic(name="totals", of="totals", key="id"),
+        ],
+        step=step,
+    )
+    assert_slice_invariant(totals, LOG, spark, cuts=2)
+
+
+def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: SparkSession) -> None:
+    def count(slice: Any) -> Any:
+        """Rows of the slice: one slice has six, a slice of one record has one."""
+        return slice["t"].selectExpr(
+            "id", "COUNT(*) OVER () AS among", "_order_timestamp", "_topic", "_partition", "_offset"
+        )
+
+    with pytest.raises(AssertionError) as failed:
+        assert_slice_invariant(seen(count, "id STRING, among BIGINT"), LOG, spark, cuts=0)
+    told = str(failed.value)
+    assert "test.seen: output seen depends on how the log is cut." in told
+    assert "one slice gives 5 rows, one slice a record gives 5; the first difference is at row 0:" in told
+    assert "'among': 5}" in told and "'among': 1}" in told
+
+
+def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(spark: SparkSession) -> None:
+    def all_or_one(slice: Any) -> Any:
+        """The same for one slice and for slices of one record, so that it is a cut by time that shows the difference."""
+        among = slice["t"].selectExpr("id", "_order_timestamp AS at", "COUNT(*) OVER () AS among")
+        return among.where("among = 5 OR among = 1").select("id", "at")
+
+    with pytest.raises(AssertionError, match=r"cut at 1970-01-01T00:00:00\.00[59]\+00:00") as failed:
+        assert_slice_invariant(seen(all_or_one), LOG, spark, cuts=1)
+    assert re.search(r"one slice gives 5 rows, cut at \S+(, \S+)? gives [12];", str(failed.value))
+
+
+def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
+    assert_slice_invariant(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)

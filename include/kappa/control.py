@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa import clock
+from kappa import housekeeping as house
 from kappa.config import Config
 from kappa.errors import (
     IllegalTransitionError,
@@ -29,6 +30,7 @@ from kappa.errors import (
     UsageError,
 )
 from kappa.history import Entry, entries
+from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
@@ -537,6 +539,49 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     _remove(config, epochs, topology, epoch)
 
 
+def housekeeping(config: Config) -> Found:
+    """What is left over in the lake, on the broker and below home, and what looks so and stays. Changes nothing.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    with Broker(config.bootstrap_servers) as broker:
+        names = [
+            *(("topic", name) for name in broker.topics("kappa.")),
+            *(("group", name) for name in broker.groups("kappa.")),
+        ]
+        epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
+
+        def last_sender(topology: str) -> int | None:
+            found = last_live_marker(config, broker, topology)
+            return found[0] if found else None
+
+        records = {name: epochs.record(name) for name in epochs.topologies()}
+        return house.find(config, names, records, last_sender, clock.now())
+
+
+def leftovers(config: Config) -> tuple[Leftover, ...]:
+    """What nobody needs any more: of epochs that were aborted or removed, of none on record, of starts that ended.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    return housekeeping(config).leftovers
+
+
+def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
+    """Remove leftovers; those that were removed.
+
+    Looks again first, and removes none that is needed by now. Idempotent, and two at once harm nothing; after a crash
+    call it again.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    still = {(item.kind, item.name) for item in housekeeping(config).leftovers}
+    return house.remove(config, [item for item in leftovers if (item.kind, item.name) in still], clock.now())
+
+
 def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
     """The report of an epoch's last verification, by default the candidate's or the live one's.
 
@@ -687,20 +732,11 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
     with Broker(config.bootstrap_servers) as broker:
-        broker.delete_topics(broker.topics(f"{paths.name}."))
-        if paths.name in broker.groups(paths.name):
-            broker.delete_group(paths.name)
+        house.remove_from_broker(broker, paths)
     shutil.rmtree(paths.root, ignore_errors=True)
-    record = epochs.record(topology)
-    planned = record.epoch(epoch).planned.detail
+    planned = epochs.record(topology).epoch(epoch).planned.detail
     Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
-    users = {
-        e.code
-        for name in epochs.topologies()
-        for e in epochs.record(name).epochs.values()
-        if e.stage not in (Stage.ABORTED, Stage.DROPPED)
-    }
-    if planned["code"] not in users:
+    if planned["code"] not in house.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, planned["code"])).unlink(missing_ok=True)
 
 

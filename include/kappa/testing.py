@@ -1,26 +1,36 @@
-"""Runs a topology without Kafka, Delta or a driver process: records in, rows out, tables kept in between.
+"""For tests of topologies: run one without Kafka, cut its log in many ways, kill its driver where it hurts.
+
+Runs a topology without Kafka, Delta or a driver process: records in, rows out, tables kept in between.
 
     driver = TopologyDriver(loyalty, session)
     driver.pipe([Input(topic="pos", value={"InvoiceNumber": "1", "CustomerType": "PRIME", ...})])
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
 Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices`), so that what passes here
-does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes.
+does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter` is for those,
+with a real driver. :func:`assert_slice_invariant` holds a topology against the promise that cuts by time change nothing.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
+import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
 from kappa.effects import collect
 from kappa.encoding import topic_records
-from kappa.errors import TopologyError
+from kappa.errors import TopologyError, UsageError
 from kappa.parsing.small import parse_rows
+from kappa.runtime import faults
 from kappa.runtime.session import frame_of
 from kappa.schema import ddl_of
 from kappa.slices import step_effects
@@ -32,6 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: Where a driver's clock begins unless told otherwise.
+BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """A record of a source topic.
@@ -41,14 +55,14 @@ class Input:
         value: a mapping becomes JSON, text UTF-8; bytes are taken as they are; None is a tombstone.
         key: the record's key.
         partition: where it lies; offsets count up within a partition.
-        timestamp_ms: its time, epoch milliseconds.
+        timestamp_ms: its time, epoch milliseconds; None for what the driver's clock shows.
     """
 
     topic: str
     value: Mapping[str, Any] | bytes | str | None
     key: bytes | None = None
     partition: int = 0
-    timestamp_ms: int = 0
+    timestamp_ms: int | None = None
 
 
 class TopologyDriver:
@@ -57,18 +71,40 @@ class TopologyDriver:
     Args:
         topology: the topology.
         session: Spark, as :func:`kappa.runtime.session.build_session` makes it.
+        now: what the clock shows at first, aware. It moves by :meth:`advance` only.
+
+    Attributes:
+        topology: the topology.
+        dead_letters: records that did not parse: topic, partition, offset, value and reason.
     """
 
-    def __init__(self, topology: Topology, session: SparkSession) -> None:
+    def __init__(self, topology: Topology, session: SparkSession, *, now: datetime = BEGIN) -> None:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
         self._session = session
+        self._now = now
         self._seq = 0
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._times: dict[str, dict[int, int]] = {}
         self._tables: dict[str, pa.Table] = {}
         self._outputs: dict[str, pa.Table] = {}
         self._sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic.name: [] for topic in topology.topics}
+
+    @property
+    def now(self) -> datetime:
+        """What the clock shows: the time of records that bring none of their own."""
+        return self._now
+
+    def advance(self, by: timedelta) -> datetime:
+        """Move the clock; what it shows then. Records may be late, a clock goes forward.
+
+        Raises:
+            UsageError: ``by`` is negative.
+        """
+        if by < timedelta(0):
+            raise UsageError(f"The clock goes forward only, not by {by}. A late record brings its own timestamp_ms.")
+        self._now += by
+        return self._now
 
     def pipe(self, inputs: Iterable[Input]) -> None:
         """Run one slice of exactly these records; those of one partition in the order given.
@@ -78,7 +114,7 @@ class TopologyDriver:
         """
         import pyarrow as pa
 
-        given = list(inputs)
+        given = _timed(inputs, self._now)
         strangers = sorted({item.topic for item in given} - set(self.topology.source_topics))
         if strangers:
             raise TopologyError(
@@ -115,6 +151,17 @@ class TopologyDriver:
         kept.sort(key=lambda row: [(row[at] is not None, row[at]) for at in order if at in row])
         return [{column: row[column] for column in columns} for row in kept]
 
+    def rows_in_order(self, name: str) -> list[dict[str, Any]]:
+        """Rows of an append output with the place of the record they come from, in the total order.
+
+        Several rows of one record, and rows that say of no record that they come from it, are ordered by their content.
+        """
+        append = next(append for append in self.topology.appends if append.name == name)
+        columns = [*ORDER, *(column.name for column in append.columns)]
+        rows = [{column: row[column] for column in columns} for row in _listed(self._outputs.get(name))]
+        rows.sort(key=lambda row: ([(row[at] is not None, row[at]) for at in ORDER], repr(row)))
+        return rows
+
     def sent(self, topic: str) -> list[tuple[bytes | None, bytes | None]]:
         """Key and value of every record that was sent to a topic output, in order."""
         return self._sent[topic]
@@ -125,7 +172,8 @@ class TopologyDriver:
         times = self._times.setdefault(source.topic, {})
         rows = parse_rows(self._raw(source.topic, inputs), source, times)
         for item in inputs:
-            times[item.partition] = max(item.timestamp_ms, times.get(item.partition, item.timestamp_ms))
+            time = _time_of(item)
+            times[item.partition] = max(time, times.get(item.partition, time))
         is_good = pc.is_null(rows["_dead"])
         self.dead_letters.extend(
             rows.filter(pc.invert(is_good)).select(["_topic", "_partition", "_offset", "_value", "_dead"]).to_pylist()
@@ -137,7 +185,7 @@ class TopologyDriver:
         rows = []
         for item in inputs:
             at = (topic, item.partition)
-            rows.append((item.key, _bytes(item.value), topic, item.partition, self._offsets[at], item.timestamp_ms))
+            rows.append((item.key, _bytes(item.value), topic, item.partition, self._offsets[at], _time_of(item)))
             self._offsets[at] += 1
         columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
         frame = self._session.createDataFrame(rows, columns).coalesce(1)
@@ -162,3 +210,160 @@ def _bytes(value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else orjson.dumps(value)
+
+
+def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:
+    millis = (now - BEGIN) // timedelta(milliseconds=1)
+    return [item if item.timestamp_ms is not None else replace(item, timestamp_ms=millis) for item in inputs]
+
+
+def _time_of(item: Input) -> int:
+    assert item.timestamp_ms is not None  # given a time by _timed
+    return item.timestamp_ms
+
+
+def assert_slice_invariant(
+    topology: Topology, inputs: Iterable[Input], session: SparkSession, *, cuts: int = 3, seed: int = 0
+) -> None:
+    """Assert that a topology gives the same however its log is cut by time, as a replay cuts it.
+
+    The records are run as one slice, as one slice a record, and in several random ways. A cut is a time T: in each
+    partition, the first offset at which the running maximum of the timestamps reaches T. What is compared with the one
+    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, key by key in order
+    (of a topic made from a table, and keyed like it, the newest value of each key: a slice sends only that); dead letters.
+
+    Takes about a second for each slice: hand in dozens of records, not thousands.
+
+    Args:
+        topology: the topology.
+        inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
+        session: Spark.
+        cuts: how many random ways, each at one to four times.
+        seed: which random ways.
+
+    Raises:
+        AssertionError: a result differs; names the table, output or topic, the cut, and the first rows that differ.
+    """
+    placed = _placed(_timed(inputs, BEGIN))
+    whole = _results(topology, session, [placed])
+    for name, slices in _ways(placed, cuts, random.Random(seed)):  # noqa: S311 - reproducible on purpose
+        found = _results(topology, session, slices)
+        for what, expected in whole.items():
+            if found[what] != expected:
+                raise AssertionError(_difference(topology.name, what, name, expected, found[what]))
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class _Placed:
+    """A record at its place in the total order."""
+
+    running_ms: int
+    topic: str
+    partition: int
+    offset: int
+    item: Input = field(compare=False)
+
+
+def _placed(inputs: Sequence[Input]) -> list[_Placed]:
+    running: dict[tuple[str, int], int] = {}
+    offsets: Counter[tuple[str, int]] = Counter()
+    found = []
+    for item in inputs:
+        at = (item.topic, item.partition)
+        running[at] = max(_time_of(item), running.get(at, _time_of(item)))
+        found.append(
+            _Placed(running_ms=running[at], topic=item.topic, partition=item.partition, offset=offsets[at], item=item)
+        )
+        offsets[at] += 1
+    return sorted(found)
+
+
+def _ways(placed: list[_Placed], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[_Placed]]]]:
+    """Names of ways to cut, with the slices."""
+    yield "one slice a record", [[one] for one in placed]
+    times = sorted({one.running_ms for one in placed})[1:]  # a cut at the first time would give an empty slice
+    seen: set[tuple[int, ...]] = set()
+    for _ in range(cuts if times else 0):
+        chosen = tuple(sorted(chance.sample(times, chance.randint(1, min(4, len(times))))))
+        if chosen in seen:
+            continue
+        seen.add(chosen)
+        parts = groupby(placed, key=lambda one: sum(one.running_ms >= time for time in chosen))
+        shown = ", ".join((BEGIN + timedelta(milliseconds=time)).isoformat(timespec="milliseconds") for time in chosen)
+        yield f"cut at {shown}", [list(part) for _, part in parts]
+
+
+def _results(topology: Topology, session: SparkSession, slices: Iterable[Sequence[_Placed]]) -> dict[str, list[Any]]:
+    """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
+    driver = TopologyDriver(topology, session)
+    for part in slices:
+        driver.pipe(one.item for one in part)
+    found: dict[str, list[Any]] = {f"table {table.name}": driver.rows(table.name) for table in topology.tables}
+    for append in topology.appends:
+        found[f"output {append.name}"] = driver.rows_in_order(append.name)
+    keys = {table.name: table.key for table in topology.tables}
+    for topic in topology.topics:
+        sent = driver.sent(topic.name)
+        if topic.of not in keys:
+            # Kafka keeps the order of a key's records; those without a key have none.
+            sent.sort(key=lambda one: (one[0] is not None, one[0] or b"", one[1] or b"" if one[0] is None else b""))
+            found[f"topic {topic.name}"] = sent
+        elif set(topic.key) == set(keys[topic.of]):
+            found[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
+    order = ("_topic", "_partition", "_offset")
+    found["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
+    return found
+
+
+def _difference(topology: str, what: str, way: str, expected: list[Any], found: list[Any]) -> str:
+    first = next(
+        (at for at, (a, b) in enumerate(zip(expected, found, strict=False)) if a != b), min(len(expected), len(found))
+    )
+    lines = [
+        f"{topology}: {what} depends on how the log is cut.",
+        f"  one slice gives {len(expected)} rows, {way} gives {len(found)}; the first difference is at row {first}:",
+    ]
+    for name, rows in (("one slice", expected), (way, found)):
+        lines += [f"  {name}:", *(f"    {row}" for row in rows[first : first + 3] or ["(no further row)"])]
+    return "\n".join(lines)
+
+
+class CrashAfter:
+    """Makes the next driver that is in this process or started by it die at a named point, by SIGKILL.
+
+        with CrashAfter("effects", seq=2):
+            control.start(config, "retail.spending", actor="test")   # its driver dies in slice 2
+        control.start(config, "retail.spending", actor="test")       # and this one repairs it
+
+    A driver takes the wish along when it is started: leaving the context does not spare it, and a driver that is started
+    afterwards is not affected. Each process dies once. Not for threads that wish for different points.
+
+    Args:
+        point: one of :data:`kappa.runtime.faults.POINTS`.
+        seq: the slice; None for the first time that the point is passed.
+
+    Raises:
+        UsageError: there is no such point; the message names the nearest.
+    """
+
+    def __init__(self, point: str, seq: int | None = None) -> None:
+        if point not in faults.POINTS:
+            near = difflib.get_close_matches(point, faults.POINTS, n=1, cutoff=0.0)[0]
+            raise UsageError(
+                f"There is no crash point {point!r}. Did you mean {near!r}? All of them: {', '.join(faults.POINTS)}.",
+                point=point,
+            )
+        self._wish = point if seq is None else f"{point}@{seq}"
+        self._before: str | None = None
+
+    def __enter__(self) -> Self:
+        self._before = os.environ.get(faults.VARIABLE)
+        os.environ[faults.VARIABLE] = self._wish
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.environ.pop(faults.VARIABLE, None)
+        if self._before is not None:
+            os.environ[faults.VARIABLE] = self._before

@@ -1,4 +1,4 @@
-"""Commands that start, stop, swap and remove epochs."""
+"""Commands that start, stop, swap and remove epochs, and what they left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa import control
-from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json, table
 from kappa.cli.watch import watch
 from kappa.config import Config
 from kappa.errors import UnknownEpochError
@@ -23,7 +23,7 @@ KeepOld = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (start, stop, cutover, rollback, abort, retire):
+    for command in (start, stop, cutover, rollback, abort, retire, housekeeping):
         app.command()(command)
 
 
@@ -122,6 +122,34 @@ def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
         return
     control.retire(config(), topology, epoch, actor=actor(), reason=reason)
     say(f"Epoch {epoch} of {topology} is gone.")
+
+
+def housekeeping(execute: Execute = False, json: Json = False) -> None:
+    """Find what is left over of epochs that ended or are on no record, and remove it. Nothing of an epoch that is kept."""
+    chosen = config()
+    found = control.housekeeping(chosen)
+    removed = control.clean(chosen, found.leftovers) if execute else ()
+    if json:
+        say_json({"leftovers": found.leftovers, "kept": found.kept, "removed": removed})
+        return
+    shown = removed if execute else found.leftovers
+    if shown:
+        table(
+            [[item.kind, _size(item.size_bytes), item.name, item.reason] for item in shown],
+            ["kind", "size", "name", "why"],
+        )
+    say(f"Stays: {item.kind} {item.name}: {item.reason}." for item in found.kept)
+    total = _size(sum(item.size_bytes or 0 for item in shown))
+    if execute:
+        say(f"Removed {len(removed)} leftovers, {total}.")
+    elif found.leftovers:
+        dry(f"remove {len(found.leftovers)} leftovers, {total}", "kappa housekeeping")
+    else:
+        say("Nothing is left over.")
+
+
+def _size(size_bytes: int | None) -> str | None:
+    return None if size_bytes is None else f"{size_bytes / 1_000_000:,.1f} MB"
 
 
 def _candidate(chosen: Config, topology: str) -> int:

@@ -55,6 +55,8 @@ def store(lake: str, folder: Path, topology: str) -> str:
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)
         filesystem.move(temporary, path)
+    elif isinstance(filesystem, fs.LocalFileSystem):
+        _touch(Path(path))
     return code
 
 
@@ -68,7 +70,7 @@ def extract(lake: str, code: str, home: Path) -> Path:
         CodeError: the lake does not hold that code.
     """
     target = home / "code" / code
-    if target.is_dir():
+    if target.is_dir() and _touch(target):
         return target
     filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
@@ -82,6 +84,15 @@ def extract(lake: str, code: str, home: Path) -> Path:
     except OSError:
         shutil.rmtree(temporary)  # somebody else unpacked the same content first
     return target
+
+
+def _touch(path: Path) -> bool:
+    """Say that it is needed: housekeeping leaves alone what was touched a moment ago. Whether it is there."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _content(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:

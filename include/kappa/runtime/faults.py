@@ -9,18 +9,56 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 
-_VARIABLE = "KAPPA_CRASH_AFTER"
+#: Environment variable in which the wish to die is handed to a driver.
+VARIABLE = "KAPPA_CRASH_AFTER"
+
+#: Every point, with what has just been done there.
+POINTS: Mapping[str, str] = {
+    "claim": "the driver has claimed its epoch in the ledger",
+    "rewind.group": "the consumer group is at the plan's start",
+    "rewind.topics": "changelog and marker topics are there",
+    "rewound": "the stage REWOUND is on record",
+    "seed.tables": "the tables hold the seed, commit 0 is not written",
+    "seed": "commit 0 is written",
+    "seeded": "seeding is done, before and after the stage SEEDED is on record",
+    "plan": "a slice is planned",
+    "effects.dead_letters": "its dead letters are written",
+    "effects.outputs": "rows of an append output are written",
+    "effects.changes": "changes of a table are written",
+    "effects": "all effects are written and on record",
+    "send.open": "everything is in the Kafka transaction, which is open",
+    "send": "the Kafka transaction is committed",
+    "apply": "the changes are in the tables",
+    "commit": "the slice is committed",
+    "abandon": "a slice that cannot be done is closed",
+    "replayed": "the stage REPLAYED is on record",
+    "caught_up": "the stage CAUGHT_UP is on record",
+    "verify": "both epochs are compared, the verdict is not on record",
+    "verified": "the verdict is on record",
+    "baseline.deleted": "a changelog that was begun before is deleted",
+    "baseline.chunk": "a part of the tables is in the changelog",
+    "baseline.marker": "the whole tables are in the changelog, closed by a marker",
+    "yield": "the old epoch has yielded in a cutover",
+    "moved": "the pointer has moved",
+    "resume": "the new epoch may send",
+    "maintain": "it is on record which commits stay readable; no file is gone",
+    "maintain.dead_letters": "old files of the dead letters are gone",
+    "maintain.outputs": "old files of an append output are gone",
+    "maintain.changes": "old files of a table's changes are gone",
+    "maintain.tables": "old files of a table are gone",
+}
 
 
 def crash_point(name: str, seq: int | None = None) -> None:
     """Kill or freeze this process here when the environment asks for it."""
-    wanted = os.environ.get(_VARIABLE)
+    wanted = os.environ.get(VARIABLE)
     if not wanted:
         return
     place, _, how = wanted.partition(":")
     point, _, number = place.partition("@")
     if point != name or (number and seq is not None and int(number) != seq):
         return
-    os.environ.pop(_VARIABLE)
+    os.environ.pop(VARIABLE)
     os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
