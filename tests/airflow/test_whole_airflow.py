@@ -129,7 +129,7 @@ def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: Airflo
     assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.refused/")]
 
 
-@pytest.mark.parametrize("form", [{"start": "to_latest"}, {"reason": ""}, {"cut_over": "perhaps"}, {"allow": ["all"]}])
+@pytest.mark.parametrize("form", [{"start": "from_file"}, {"reason": ""}, {"cut_over": "perhaps"}, {"allow": ["all"]}])
 def test_the_form_allows_only_what_there_is(stack: AirflowStack, form: dict[str, Any]) -> None:
     with pytest.raises(Transient) as refused:
         stack.trigger("replay__demo.refused", {**FORM, **form})
