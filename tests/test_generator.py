@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kappa.config import Config
 from kappa.errors import TopologyError, UsageError
-from kappa.generator import produce
+from kappa.generator import Produced, produce
 from kappa.invoices import DEFAULT_START, Invoices
 from kappa.replay.offsets import Offsets
 
@@ -154,6 +154,7 @@ def test_two_runs_give_what_one_would(kafka: Broker, topic: TopicFactory, tmp_pa
     made = Invoices(bad_share=0.2, out_of_order=0.1)
     assert (first.records, first.next_index, second.first, second.records) == (300, 300, 300, 200)
     assert first.bad + second.bad == made.bad(0, 500)
+    assert first.repeated == second.repeated == 0
     assert contents(kafka, name) == sorted((key, value) for key, value, _ in made.records(0, 500))
     assert seen[-1] == (200, 200)
 
@@ -177,15 +178,21 @@ def test_a_rate_is_kept(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> N
 
 
 @pytest.mark.broker
-def test_nothing_is_lost_or_repeated_when_the_broker_is_killed_and_comes_back(
-    mortal_broker: KafkaProcess, kafka: Broker, topic: TopicFactory, tmp_path: Path
+@pytest.mark.parametrize("start_time", [datetime.now(UTC), DEFAULT_START], ids=["today", "long ago"])
+def test_nothing_is_lost_when_the_broker_is_killed_and_what_it_repeats_is_counted(
+    mortal_broker: KafkaProcess, kafka: Broker, topic: TopicFactory, tmp_path: Path, start_time: datetime
 ) -> None:
-    config, name, count, seen = config_of(kafka.bootstrap_servers, tmp_path), topic(3), 20_000, list[int]()
-    run = threading.Thread(
-        target=lambda: produce(
-            config, "retail", records=count, rate=5_000, topic=name, progress=lambda at, _: seen.append(at)
-        )
-    )
+    config, name, count = config_of(kafka.bootstrap_servers, tmp_path), topic(3), 20_000
+    seen, done = list[int](), list[Produced]()
+
+    def generate() -> None:
+        report = produce(
+            config, "retail", records=count, rate=5_000, topic=name, start_time=start_time,
+            progress=lambda at, _: seen.append(at),
+        )  # fmt: skip
+        done.append(report)
+
+    run = threading.Thread(target=generate)
     run.start()
     deadline = time.monotonic() + 30
     while not seen and time.monotonic() < deadline:
@@ -194,4 +201,9 @@ def test_nothing_is_lost_or_repeated_when_the_broker_is_killed_and_comes_back(
     mortal_broker.restart()
     run.join(120)
     assert seen[-1] == count
-    assert contents(kafka, name) == sorted((key, value) for key, value, _ in Invoices().records(0, count))
+    made = Counter((key, value) for key, value, _ in Invoices(start_time=start_time).records(0, count))
+    found = Counter(contents(kafka, name))
+    assert not made - found
+    assert (found - made).total() == done[0].repeated
+    if start_time != DEFAULT_START:
+        assert done[0].repeated == 0

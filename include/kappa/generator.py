@@ -37,6 +37,9 @@ class Produced:
         first: index of the first record.
         records: how many were delivered, each acknowledged by all replicas in sync.
         bad: how many of them are bad on purpose.
+        repeated: how many are in the topic twice: Kafka drops a producer's state when the newest time in its records is more than
+            a day old (``producer.id.expiration.ms``), so a broker that restarts takes a batch again that it stored and did not
+            acknowledge. Records with times of today are never repeated. Counts what anybody else wrote meanwhile, too.
         seconds: from the first record to the last acknowledgement.
     """
 
@@ -44,6 +47,7 @@ class Produced:
     first: int
     records: int
     bad: int
+    repeated: int
     seconds: float
 
     @property
@@ -91,7 +95,8 @@ def produce(
         topic: None takes the scenario's.
         progress: called about twice a second with the records handed over so far and ``records``.
 
-    A crash leaves a part of the records in the topic, in order; call again to go on.
+    A crash leaves a part of the records in the topic, in order; call again to go on. A broker that dies meanwhile loses
+    nothing; what it may repeat is counted.
 
     Raises:
         UsageError: unknown scenario, or a number that makes no sense.
@@ -107,11 +112,17 @@ def produce(
     )  # fmt: skip
     with Broker(config.bootstrap_servers) as broker:
         broker.create_topic(topic, partitions, TOPIC_CONFIG)
-        if first is None:
-            first = sum(offset for _, offset in broker.high_watermarks([topic]).items())
-    delivery = _Delivery(config.bootstrap_servers, topic, linger_ms=5 if rate else 50)
-    seconds = delivery.run(made, first, records, rate, progress)
-    return Produced(topic=topic, first=first, records=records, bad=made.bad(first, first + records), seconds=seconds)
+        before = _ends(broker, topic)
+        first = before if first is None else first
+        delivery = _Delivery(config.bootstrap_servers, topic, linger_ms=5 if rate else 50)
+        seconds = delivery.run(made, first, records, rate, progress)
+        repeated = _ends(broker, topic) - before - records
+    bad = made.bad(first, first + records)
+    return Produced(topic=topic, first=first, records=records, bad=bad, repeated=repeated, seconds=seconds)
+
+
+def _ends(broker: Broker, topic: str) -> int:
+    return sum(offset for _, offset in broker.high_watermarks([topic]).items())
 
 
 class _Delivery:

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 
 from kappa.config import Config
 from kappa.embedded import airflow, kafka, supervision, supervisor
-from kappa.embedded.processes import is_alive
+from kappa.embedded.processes import identify, is_alive
 from kappa.embedded.state import running
 from kappa.errors import ConfigError, Transient
 
@@ -41,6 +42,16 @@ def of_home(config: Config) -> list[str]:
                 found.append(" ".join(process.cmdline()))
         except psutil.Error:
             continue
+    return found
+
+
+def sessions() -> set[int]:
+    """The sessions that have a living process: a dead scheduler's workers stay in its own."""
+    found = set()
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError):
+            if identify(pid):
+                found.add(os.getsid(pid))
     return found
 
 
@@ -162,6 +173,7 @@ def test_the_whole_stack_comes_up_heals_and_goes_without_a_trace(config):
     for name in airflow.COMPONENTS:
         os.kill(before[name].pid, signal.SIGKILL)
     wait_for(lambda: all(running(config).children[name] != before[name] for name in airflow.COMPONENTS))
+    assert sessions() & {old.pid for old in before.values()} == {before["broker"].pid}
     wait_for(is_healthy)
 
     logs = "".join(path.read_text() for path in (config.home / "logs").iterdir())

@@ -106,3 +106,8 @@ def generate(
         say(
             f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on purpose."
         )
+        if made.repeated:
+            say(
+                f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records look older than "
+                "producer.id.expiration.ms), or somebody else produces to it."
+            )

@@ -117,6 +117,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         # A scheduler that is killed takes its tasks with it; the next one looks for them this often, by default five minutes.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        # Executor workers rename themselves, by default over their environment, which is how a dead scheduler's are found.
+        "SPT_NOENV": "1",
     }
     with contextlib.suppress(ConfigError):  # Airflow itself runs without Java; a task that needs it says so
         env["JAVA_HOME"] = str(java_home())
