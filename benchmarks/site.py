@@ -20,7 +20,8 @@ from kappa.driver import Driver
 from kappa.embedded.kafka import KafkaProcess
 from kappa.errors import KappaError
 from kappa.lake import EpochPaths
-from kappa.replay.request import ReplayRequest, ToEarliest
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import ToEarliest
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.launcher import log_file

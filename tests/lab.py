@@ -18,8 +18,9 @@ from kappa import control
 from kappa.config import Config
 from kappa.driver import Driver
 from kappa.lake import EpochPaths
-from kappa.replay.request import ReplayRequest, Start, ToEarliest
+from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
+from kappa.replay.starts import Start, ToEarliest
 from kappa.runtime.broker import Broker
 from kappa.runtime.code import extract
 from kappa.runtime.epochs import Epochs

@@ -25,7 +25,8 @@ from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import build_plan
-from kappa.replay.request import FromMarker, ReplayRequest
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import FromMarker
 from kappa.runtime import heartbeat
 from kappa.runtime.epochs import Epochs
 from kappa.runtime.launcher import log_file

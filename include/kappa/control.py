@@ -36,8 +36,9 @@ from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan
-from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
+from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker, ToEarliest
 from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat

@@ -22,8 +22,8 @@ from kappa.replay.facts import (
     topology_facts,
 )
 from kappa.replay.offsets import Offsets, ranges_end
-from kappa.replay.request import FromMarker, ReplayRequest
-from kappa.replay.starts import start_time
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import FromMarker, start_time
 from kappa.runtime import code as code_store
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Param
 
 from kappa.errors import UsageError
-from kappa.replay.notation import parsed_duration, parsed_offsets, parsed_savepoint, parsed_shift, parsed_time
 from kappa.replay.request import ALLOWABLE, ReplayRequest, Seed
-from kappa.replay.starts import (
-    ByDuration,
-    FromMarker,
-    FromSavepoint,
-    ShiftBy,
-    Start,
-    ToDatetime,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-)
+from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
 from kappa.replay.thresholds import parsed
 
 DEFAULT_SEED = "default"
@@ -145,27 +134,12 @@ def _start(kind: str, value: str) -> Start:
     if not value:
         raise UsageError(f"Start {kind} needs a value: {_VALUES[kind]}")
     try:
-        return _PARSERS[kind](value)
+        return _from_marker(value) if kind == "from_marker" else start_from_text(kind, value)
     except UsageError as error:
         raise UsageError(f"Value {value!r} does not fit start {kind}: {_VALUES[kind]} {error}") from error
-
-
-def _to_offset(value: str) -> ToOffset:
-    offsets, topics = parsed_offsets(value.replace(",", " ").split())
-    return ToOffset(offsets=offsets, topics=topics)
 
 
 def _from_marker(value: str) -> FromMarker:
     if not value.isdecimal():
         raise UsageError("That is no number of an epoch.")
     return FromMarker(epoch=int(value))
-
-
-_PARSERS: dict[str, Callable[[str], Start]] = {
-    "to_datetime": lambda value: ToDatetime(at=parsed_time(value)),
-    "by_duration": lambda value: ByDuration(duration=parsed_duration(value)),
-    "shift_by": lambda value: ShiftBy(by=parsed_shift(value)),
-    "to_offset": _to_offset,
-    "from_savepoint": lambda value: FromSavepoint(**parsed_savepoint(value)),
-    "from_marker": _from_marker,
-}

@@ -12,7 +12,8 @@ import pytest
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, SourceFacts, TopologyFacts
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan, build_plan
-from kappa.replay.request import ReplayRequest, ToEarliest
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import ToEarliest
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import FromMarker, FromSavepoint
 from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker, FromSavepoint
 
 PlanOf = Callable[..., ReplayPlan]
 

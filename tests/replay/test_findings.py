@@ -13,8 +13,9 @@ from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFa
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import FromMarker, FromSavepoint, Seed, ToDatetime
+from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
 
 AT = datetime(2026, 2, 1, tzinfo=UTC)
 PlanOf = Callable[..., ReplayPlan]

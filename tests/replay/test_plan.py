@@ -13,7 +13,8 @@ from kappa.errors import RefusedError, UsageError
 from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan, build_plan
-from kappa.replay.request import FromMarker, FromSavepoint, Seed, ToDatetime
+from kappa.replay.request import Seed
+from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
 
 PlanOf = Callable[..., ReplayPlan]
 

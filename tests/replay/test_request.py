@@ -10,12 +10,11 @@ import pytest
 
 from kappa.errors import UsageError
 from kappa.replay.offsets import Offsets
-from kappa.replay.request import (
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import (
     ByDuration,
     FromMarker,
     FromSavepoint,
-    ReplayRequest,
-    Seed,
     ShiftBy,
     Start,
     ToDatetime,

@@ -11,7 +11,8 @@ from kappa.errors import TopologyError, UsageError
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import ReplayRequest, ToEarliest
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import ToEarliest
 from kappa.replay.thresholds import Threshold, judged, limits_of, parsed
 from kappa.replay.verdict import Drift, OutputDiff, TableDiff
 

@@ -14,7 +14,8 @@ from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import FromMarker, ReplayRequest, Seed, Start
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import FromMarker, Start
 from kappa.replay.thresholds import parsed
 
 SeedOption = Annotated[

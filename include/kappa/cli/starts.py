@@ -11,25 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from kappa.errors import UsageError
-from kappa.replay.notation import (
-    offsets_from_csv,
-    parsed_duration,
-    parsed_offsets,
-    parsed_savepoint,
-    parsed_shift,
-    parsed_time,
-)
-from kappa.replay.starts import (
-    ByDuration,
-    FromSavepoint,
-    ShiftBy,
-    Start,
-    ToCurrent,
-    ToDatetime,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-)
+from kappa.replay.notation import offsets_from_csv
+from kappa.replay.starts import Start, ToCurrent, ToEarliest, ToLatest, ToOffset, start_from_text
 
 #: Parameter -> its type and option, in the order of ``--help``.
 _OPTIONS: dict[str, Any] = {
@@ -118,12 +101,10 @@ def chosen_start(given: Mapping[str, Any]) -> Start | ToCurrent | None:
     if len(chosen) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
         raise UsageError(f"{names} exclude each other: there is one start.")
-    return _STARTS[chosen[0]](given[chosen[0]]) if chosen else None
-
-
-def _to_offset(texts: list[str]) -> ToOffset:
-    offsets, topics = parsed_offsets(texts)
-    return ToOffset(offsets=offsets, topics=topics)
+    if not chosen:
+        return None
+    [kind] = chosen
+    return _STARTS[kind](given[kind]) if kind in _STARTS else start_from_text(kind, given[kind])
 
 
 def _from_file(path: Path) -> ToOffset:
@@ -134,14 +115,11 @@ def _from_file(path: Path) -> ToOffset:
     return ToOffset(offsets=offsets_from_csv(text, str(path)), file=str(path))
 
 
+#: What is no single text.
 _STARTS: dict[str, Callable[[Any], Start | ToCurrent]] = {
     "to_earliest": lambda _: ToEarliest(),
     "to_latest": lambda _: ToLatest(),
     "to_current": lambda _: ToCurrent(),
-    "to_datetime": lambda text: ToDatetime(at=parsed_time(text)),
-    "by_duration": lambda text: ByDuration(duration=parsed_duration(text)),
-    "shift_by": lambda text: ShiftBy(by=parsed_shift(text)),
-    "to_offset": _to_offset,
+    "to_offset": ToOffset.from_texts,
     "from_file": _from_file,
-    "from_savepoint": lambda text: FromSavepoint(**parsed_savepoint(text)),
 }

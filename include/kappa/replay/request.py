@@ -9,37 +9,8 @@ from typing import Any
 
 from kappa.errors import TopologyError, UsageError
 from kappa.replay.offsets import Offsets
-from kappa.replay.starts import (
-    ByDuration,
-    FromMarker,
-    FromSavepoint,
-    ShiftBy,
-    Start,
-    ToDatetime,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    start_as_dict,
-    start_from_dict,
-    start_kind,
-)
+from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
 from kappa.replay.thresholds import Threshold, limits_of
-
-__all__ = [
-    "ALLOWABLE",
-    "ByDuration",
-    "FromMarker",
-    "FromSavepoint",
-    "ReplayRequest",
-    "Seed",
-    "ShiftBy",
-    "Start",
-    "ToDatetime",
-    "ToEarliest",
-    "ToLatest",
-    "ToOffset",
-    "default_seed",
-]
 
 #: Codes of findings that refuse a plan unless the request allows them by name.
 ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})

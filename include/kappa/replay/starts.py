@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay.notation import duration_text, parsed_duration
+from kappa.replay.notation import (
+    duration_text,
+    parsed_duration,
+    parsed_offsets,
+    parsed_savepoint,
+    parsed_shift,
+    parsed_time,
+)
 from kappa.replay.offsets import Offsets
 
 
@@ -77,6 +84,16 @@ class ToOffset:
             if offset < 0:
                 raise UsageError(f"Offset {offset} of {topic!r} is negative: offsets begin at 0.")
 
+    @classmethod
+    def from_texts(cls, texts: Iterable[str]) -> ToOffset:
+        """Read ``pos:0=1200`` and ``pos=1200``, each with the partition or topic that it names.
+
+        Raises:
+            UsageError: one is malformed, or two name the same.
+        """
+        offsets, topics = parsed_offsets(texts)
+        return cls(offsets=offsets, topics=topics)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToCurrent:
@@ -118,6 +135,25 @@ _KINDS: dict[str, Any] = {
     "from_savepoint": FromSavepoint,
     "from_marker": FromMarker,
 }
+
+
+_FROM_TEXT: dict[str, Callable[[str], Start]] = {
+    "to_datetime": lambda text: ToDatetime(at=parsed_time(text)),
+    "by_duration": lambda text: ByDuration(duration=parsed_duration(text)),
+    "shift_by": lambda text: ShiftBy(by=parsed_shift(text)),
+    "to_offset": lambda text: ToOffset.from_texts(text.replace(",", " ").split()),
+    "from_savepoint": lambda text: FromSavepoint(**parsed_savepoint(text)),
+}
+
+
+def start_from_text(kind: str, text: str) -> Start:
+    """The start of a kind that takes one value, from how people write that value.
+
+    Raises:
+        UsageError: the text is malformed.
+        KeyError: the kind takes no value, or one of another form.
+    """
+    return _FROM_TEXT[kind](text)
 
 
 def start_kind(start: Start | ToCurrent) -> str:

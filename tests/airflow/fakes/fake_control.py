@@ -21,8 +21,9 @@ from pathlib import Path
 
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, RefusedError, UnknownEpochError
-from kappa.replay.request import FromMarker, ReplayRequest
+from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker
 from kappa.runtime.epochs import Event
 
 #: What a driver walks through, a step every ``FAKE_STEP_SECONDS`` seconds.

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, SourceFacts, TopologyFacts
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import build_plan
-from kappa.replay.request import ToDatetime
 from kappa.replay.stages import Stage
+from kappa.replay.starts import ToDatetime
 
 SOURCE = "events"
 LAST_RECORD = datetime(2026, 1, 1, tzinfo=UTC)
