@@ -12,7 +12,6 @@ from decimal import Decimal
 
 from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
 from kappa import changelog, registry
-from kappa.errors import Transient
 from kappa.invoices import Invoices
 from kappa.replay.plan import ReplayPlan
 from kappa.runtime import tables
@@ -41,7 +40,7 @@ def seeded(site: Site, keys: int) -> int:
     ledger.create()
     ledger.claim(WRITER, plan.code, ledger.state())
     with Broker(site.config.bootstrap_servers) as broker:
-        site.until(lambda: _is_group_set(broker, paths.name, plan), "the consumer group is set")
+        broker.set_group_offsets(paths.name, plan.start)
         changelog.create_topics(broker, topology, paths, len(plan.start))
         _event(site, epoch, "rewound")
         create_tables(topology, paths)
@@ -56,15 +55,6 @@ def seeded(site: Site, keys: int) -> int:
         _event(site, epoch, "seeded")
     say(f"an epoch with {keys:,} keys is seeded")
     return epoch
-
-
-def _is_group_set(broker: Broker, group: str, plan: ReplayPlan) -> bool:
-    """Set the group's offsets; a broker that has just started has no coordinator for a moment, which a driver waits for."""
-    try:
-        broker.set_group_offsets(group, plan.start)
-    except Transient:
-        return False
-    return True
 
 
 def _event(site: Site, epoch: int, event: str) -> None:

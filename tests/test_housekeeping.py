@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,6 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.errors import BrokerUnreachableError
 from kappa.housekeeping import GRACE, Found, discard, find, remove
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
@@ -297,16 +295,6 @@ def test_storing_and_unpacking_code_that_is_there_says_that_it_is_needed(tmp_pat
         assert path.stat().st_mtime > 0
 
 
-def rewind(kafka: Broker, group: str, offsets: Offsets) -> None:
-    """Create a group; of a broker that has just started the first one's coordinator moves once more."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return kafka.set_group_offsets(group, offsets)
-        except BrokerUnreachableError:
-            assert time.monotonic() < deadline
-
-
 @pytest.mark.broker
 def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
     config: Config, kafka: Broker, topic: Callable[..., str]
@@ -322,7 +310,7 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         for number in EPOCHS:
             at = paths(config, number, topology)
             kafka.create_topic(at.markers, 1)
-            rewind(kafka, at.name, Offsets({source: {0: 0}}))
+            kafka.set_group_offsets(at.name, Offsets({source: {0: 0}}))
             names += [at.markers, at.name]
 
     def there() -> set[str]:
@@ -334,13 +322,13 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         assert there() == set(names)
         shown = CliRunner().invoke(app, ["housekeeping"], env=environ)
         assert shown.exit_code == 0 and "Nothing was changed" in shown.output and there() == set(names)
-        found = control.leftovers(config)
+        found = control.housekeeping(config).leftovers
         done = json.loads(CliRunner().invoke(app, ["housekeeping", "--execute", "--json"], env=environ).output)
         ended = {name for name in names if any(name.startswith(f"kappa.{mine}.e{n:04d}") for n in GONE)}
         assert {item["name"] for item in done["removed"]} >= ended
         assert there() == set(names) - ended
         assert any(item["name"].startswith(f"kappa.{mine}_lost.") for item in done["kept"])
-        assert control.clean(config, found) == () and control.leftovers(config) == ()
+        assert control.clean(config, found) == () and control.housekeeping(config).leftovers == ()
     finally:
         kafka.delete_topics(name for name in names if name.endswith(".markers"))
         for name in kafka.groups(f"kappa.{mine}"):

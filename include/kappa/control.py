@@ -561,15 +561,6 @@ def housekeeping(config: Config) -> Found:
         return house.find(config, names, records, last_sender, clock.now())
 
 
-def leftovers(config: Config) -> tuple[Leftover, ...]:
-    """What nobody needs any more: of epochs that were aborted or removed, of none on record, of starts that ended.
-
-    Raises:
-        BrokerUnreachableError: Kafka does not answer.
-    """
-    return housekeeping(config).leftovers
-
-
 def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
     """Remove leftovers; those that were removed.
 

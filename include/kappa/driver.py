@@ -238,8 +238,7 @@ class Driver:
 
         A live epoch whose driver does not run gets nothing from it.
         """
-        assert record.live is not None
-        live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+        live = self._live_paths(record)
         deadline = time.monotonic() + 2 * self._slice_seconds
         begun = time.monotonic()
         while time.monotonic() < deadline and not self._stop_reason:
@@ -278,8 +277,8 @@ class Driver:
         from kappa.verification import verify
 
         state = self.ledger.state()
-        assert record.live is not None and state.committed is not None
-        live = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+        assert state.committed is not None
+        live = self._live_paths(record)
         commits = [row for row in self._live_ledger(record).state().commits if ranges_end(row.ranges) == state.position]
         if not commits:
             raise LedgerError(
@@ -732,9 +731,12 @@ class Driver:
             return False
         return True
 
-    def _live_ledger(self, record: TopologyRecord) -> Ledger:
+    def _live_paths(self, record: TopologyRecord) -> EpochPaths:
         assert record.live is not None
-        path = EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live).ledger
+        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+
+    def _live_ledger(self, record: TopologyRecord) -> Ledger:
+        path = self._live_paths(record).ledger
         if self._followed is None or self._followed.path != path:
             self._followed = Ledger(path)
         return self._followed

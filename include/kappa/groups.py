@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from kappa import clock
 from kappa.errors import ConflictError, UnknownGroupError
 from kappa.replay.group_reset import GroupFacts, GroupRequest, GroupReset, build_reset
 from kappa.replay.starts import start_time
 from kappa.runtime.broker import Broker
+from kappa.runtime.times import milliseconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def plan_reset(broker: Broker, request: GroupRequest) -> GroupReset:
         low=broker.low_watermarks(present),
         high=broker.high_watermarks(present),
         stable=broker.stable_offsets(present),
-        first_records=None if at is None else broker.first_at_or_after(present, _millis(at)),
+        first_records=None if at is None else broker.first_at_or_after(present, milliseconds(at)),
     )
     return build_reset(request, facts, now=now)
 
@@ -101,7 +101,3 @@ def apply_reset(broker: Broker, reset: GroupReset) -> None:
 def _present(broker: Broker, topics: Iterable[str]) -> list[str]:
     known = set(broker.topics()) | set(broker.topics("__"))
     return [topic for topic in topics if topic in known]
-
-
-def _millis(at: datetime) -> int:
-    return round(at.astimezone(UTC).timestamp() * 1000)

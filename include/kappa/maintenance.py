@@ -39,8 +39,7 @@ def maintain(
     state = run.ledger.state()
     if state.open_plan is not None or not state.commits:
         raise LedgerError("Tables are maintained between two slices.", seq=state.seq)
-    commits = state.commits
-    readable = [commit for commit in commits if state.is_readable(commit.seq)]
+    readable = state.readable
     kept = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
     if keeps_all:
         kept = {commit.seq for commit in readable}

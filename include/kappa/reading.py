@@ -106,7 +106,7 @@ class Reading:
 
     def __enter__(self) -> Reading:
         if self._raw is not None and len(self._sources) > 1:
-            self._held.append(self._raw.persist())
+            self.hold([self._raw])
         for source in self._sources:
             self.records[source.topic] = self._small(source) if self.is_small else self._large(source)
         return self

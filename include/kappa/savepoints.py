@@ -172,7 +172,7 @@ def _commit(config: Config, record: TopologyRecord, seq: int | None) -> LedgerRo
             )
         return row
     state = ledger.state()
-    commits = [row for row in state.commits if state.is_readable(row.seq)]
+    commits = state.readable
     found = next((row for row in commits if row.seq == seq), None)
     if found is None:
         kept = f"{len(commits)}, from {commits[0].seq} to {commits[-1].seq}" if commits else "none"

@@ -237,10 +237,12 @@ def write_frames(run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame]
     """
     if sum(r.count for r in plan.ranges) <= run.arrow_rows:
         try:
-            return _write_rows(run, plan.seq, collect(frames))
+            rows = collect(frames)
         except Exception as error:
             if not is_too_large(error):
                 raise
+        else:
+            return _write_rows(run, plan.seq, rows)
     for name, frame in frames.items():
         _write_frame(run, plan.seq, name, frame)
     return {}

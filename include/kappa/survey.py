@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kappa import changelog, registry
@@ -28,6 +28,7 @@ from kappa.runtime import code as code_store
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger
+from kappa.runtime.times import milliseconds
 
 if TYPE_CHECKING:
     from kappa.topology import Topology
@@ -62,7 +63,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
             name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
             for name, event in record.savepoints.items()
         },
-        first_records=None if at is None else broker.first_at_or_after(present, _millis(at)),
+        first_records=None if at is None else broker.first_at_or_after(present, milliseconds(at)),
         known=known,
         records_per_second=_measured_rate(config, record),
     )
@@ -117,8 +118,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
                 seq=row.seq, offsets=ranges_end(row.ranges), finished_at=row.at,
                 tables=tuple(name.removeprefix("tables/") for name in row.delta_versions if name.startswith("tables/")),
             )
-            for row in state.commits
-            if state.is_readable(row.seq)
+            for row in state.readable
         ),
     )  # fmt: skip
 
@@ -166,7 +166,3 @@ def _measured_rate(config: Config, record: TopologyRecord) -> float | None:
 def _numbers(prefix: str, names: list[str] | tuple[str, ...]) -> list[int]:
     found = [re.match(r"e(\d{4,})(\.|$)", name.removeprefix(prefix)) for name in names]
     return [int(match[1]) for match in found if match]
-
-
-def _millis(at: datetime) -> int:
-    return round(at.astimezone(UTC).timestamp() * 1000)

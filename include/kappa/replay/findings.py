@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from kappa.errors import RefusedError
 from kappa.replay.request import ALLOWABLE
 
 
@@ -47,6 +48,22 @@ def refuse(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
 def warn(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
     """A finding that the plan can live with."""
     return Finding(code=code, severity=Severity.WARN, message=message, remedy=remedy, numbers=numbers)
+
+
+def refusals(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that refuse."""
+    return tuple(found for found in findings if found.severity is Severity.REFUSE)
+
+
+def check(findings: Iterable[Finding], what: str) -> None:
+    """Accept or refuse.
+
+    Raises:
+        RefusedError: one of them refuses; the message begins with ``what`` and holds all that do.
+    """
+    if refused := refusals(findings):
+        lines = "\n".join(f"  {found}" for found in refused)
+        raise RefusedError(f"{what} is refused:\n{lines}", findings=refused)
 
 
 def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:

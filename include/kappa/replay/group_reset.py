@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kappa.errors import RefusedError, UsageError
+from kappa.errors import UsageError
 from kappa.replay import group_rules, start_rules
-from kappa.replay.findings import Finding, Severity
+from kappa.replay.findings import Finding, Severity, check, refusals
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.resolution import first_records_at, named_offsets, shifted
 from kappa.replay.starts import (
@@ -97,7 +97,7 @@ class GroupReset:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         """The findings that refuse it."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.REFUSE)
+        return refusals(self.findings)
 
     @property
     def is_refused(self) -> bool:
@@ -110,9 +110,7 @@ class GroupReset:
         Raises:
             RefusedError: a finding refuses it; the message holds all of them.
         """
-        if self.is_refused:
-            lines = "\n".join(f"  {finding}" for finding in self.refusals)
-            raise RefusedError(f"Setting group {self.group!r} is refused:\n{lines}", findings=self.refusals)
+        check(self.findings, f"Setting group {self.group!r}")
 
 
 def build_reset(request: GroupRequest, facts: GroupFacts, *, now: datetime) -> GroupReset:

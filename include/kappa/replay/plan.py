@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kappa.errors import RefusedError, UsageError
+from kappa.errors import UsageError
 from kappa.replay import log_rules, request_rules
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
-from kappa.replay.findings import Finding, Severity, relaxed
+from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
@@ -108,7 +108,7 @@ class ReplayPlan:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         """The findings that refuse the plan."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.REFUSE)
+        return refusals(self.findings)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -130,9 +130,7 @@ class ReplayPlan:
         Raises:
             RefusedError: a finding refuses it; the message holds all of them.
         """
-        if self.is_refused:
-            lines = "\n".join(f"  {finding}" for finding in self.refusals)
-            raise RefusedError(f"The plan for {self.topology!r} is refused:\n{lines}", findings=self.refusals)
+        check(self.findings, f"The plan for {self.topology!r}")
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
@@ -263,7 +261,6 @@ def _plan(
     live = facts.live
     kept = relaxed(found, request.allow)
     start, end = (resolved.start, end or Offsets()) if resolved.start is not None else (Offsets(), Offsets())
-    is_refused = any(finding.severity is Severity.REFUSE for finding in kept)
     stages = FIRST_EPOCH if live is None else BESIDE_LIVE
     return ReplayPlan(
         topology=topology.name,
@@ -282,7 +279,7 @@ def _plan(
         tables=topology.tables,
         appends=topology.appends,
         topics=topology.topics,
-        stages=() if is_refused else stages,
+        stages=() if refusals(kept) else stages,
         findings=kept,
         estimate=_estimate(start, end, facts),
         created_at=now.astimezone(UTC),

@@ -148,18 +148,16 @@ def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff)
         number = 0.0 if drift is None else drift.share if isinstance(limit, float) else drift.max_difference
     else:
         count = abs((diff.rows_candidate or 0) - diff.rows_live) if measure == "rows" else getattr(diff, measure)
-        number = (
-            count
-            if isinstance(limit, int)
-            else count / diff.rows_live
-            if diff.rows_live
-            else 0.0
-            if not count
-            else None
-        )
+        number = count if isinstance(limit, int) else _share(count, diff.rows_live)
     if number is None:
         return ThresholdResult(measure=name, allowed=limit, ok=False, detail="no finite number")
     return ThresholdResult(measure=name, allowed=limit, found=number, ok=number <= limit)
+
+
+def _share(count: int, rows: int) -> float | None:
+    if not rows:
+        return None if count else 0.0
+    return count / rows
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

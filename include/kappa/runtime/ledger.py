@@ -126,6 +126,11 @@ class LedgerState:
         return seq >= self.readable_from or seq in self.savepoints
 
     @property
+    def readable(self) -> list[LedgerRow]:
+        """The commits whose files are still there, oldest first."""
+        return [row for row in self.commits if self.is_readable(row.seq)]
+
+    @property
     def committed(self) -> LedgerRow | None:
         """The last commit."""
         return self.commits[-1] if self.commits else None

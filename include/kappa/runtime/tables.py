@@ -68,7 +68,7 @@ def forget_before(path: str, seq: int) -> None:
 
 
 def vacuum(path: str, keep_versions: Collection[int]) -> int:
-    """Remove the files that neither the newest version nor these need, and log entries that have expired.
+    """Remove the files that neither the newest version nor these need; the log stays.
 
     Versions that are not kept can no longer be read. A crash leaves some files; the next call removes them.
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from operator import itemgetter
 
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.runtime.records import Reader
 
 _GRAIN = 1000
+
+
+def milliseconds(at: datetime) -> int:
+    """A time as Kafka's timestamps are: milliseconds since 1970."""
+    return round(at.astimezone(UTC).timestamp() * 1000)
 
 
 class Confirmer:
