@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TopicFactory
+    from histories import World
     from lab import Lab
     from pyspark.sql import DataFrame, SparkSession
 
@@ -66,3 +68,24 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
         made.deploy(1)
         yield made
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], AbstractContextManager[World]]:
+    """Makes labs in which things happen at random; their drivers look after files every few seconds."""
+    from histories import World
+    from lab import lab
+
+    from kappa.runtime import faults
+
+    @contextmanager
+    def make() -> Iterator[World]:
+        often = {"maintain_minutes": 0.05, "handover_seconds": 20.0}
+        with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=World, **often) as made:
+            monkeypatch.setattr(faults, "os", made.reaper)
+            made.deploy(1)
+            yield made
+
+    return make

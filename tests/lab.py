@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -18,6 +18,7 @@ from kappa import control
 from kappa.config import Config
 from kappa.driver import Driver
 from kappa.lake import EpochPaths
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import Start, ToEarliest
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEADLINE_SECONDS = 300.0
+
+AnyLab = TypeVar("AnyLab", bound="Lab")
 
 TOPOLOGY = '''
 """Running balances, version {version}: each amount counts {factor} times."""
@@ -69,6 +72,7 @@ class Lab:
     topic: str
     name: str
     session: SparkSession
+    driver_type: type[Driver] = Driver
     running: dict[int, tuple[Driver, threading.Thread, list[BaseException]]] = field(default_factory=dict)
 
     def deploy(self, version: int, factor: int | None = None) -> None:
@@ -103,11 +107,15 @@ class Lab:
         wanted = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)
         return control.replay(self.config, control.plan(self.config, wanted), actor="test", reason="test")
 
+    def plan(self, epoch: int) -> ReplayPlan:
+        """The plan of an epoch, as it is on record."""
+        return ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+
     def run(self, epoch: int) -> Driver:
         """Run an epoch's driver in a thread, with the code that the epoch recorded, as the launcher does."""
         root = extract(self.config.lake, self.record().epoch(epoch).code, self.config.home)
         config = replace(self.config, topologies=root / "topologies")
-        driver = Driver(config, self.name, epoch, session=self.session)
+        driver = self.driver_type(config, self.name, epoch, session=self.session)
         errors: list[BaseException] = []
 
         def life() -> None:
@@ -197,6 +205,17 @@ class Lab:
             for row in serving.snapshot(self.config, self.name, epoch=epoch).rows("balances").to_pylist()
         }
 
+    def folded(self, epoch: int) -> dict[str, int]:
+        """The changelog, folded by a plain consumer."""
+        found: dict[str, int] = {}
+        for message in read_messages(self.config.bootstrap_servers, self.paths(epoch).changelog("balances")):
+            account = orjson.loads(message.key())["id"]
+            if message.value() is None:
+                found.pop(account, None)
+            else:
+                found[account] = orjson.loads(message.value())["total"]
+        return found
+
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
     """Values of all committed records of a topic, by a plain consumer."""
@@ -234,15 +253,17 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
 
 
 @contextmanager
-def lab(base: Path, kafka: Broker, session: SparkSession, topic: str, **settings: Any) -> Iterator[Lab]:
-    """A lab that is closed at the end."""
+def lab(
+    base: Path, kafka: Broker, session: SparkSession, topic: str, *, kind: type[AnyLab] = Lab, **settings: Any
+) -> Iterator[AnyLab]:
+    """A lab, or one of a kind that can do more, that is closed at the end."""
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
         lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
         launcher="elsewhere", trigger_seconds=0.2, **settings,
     )  # fmt: skip
-    made = Lab(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
+    made = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:
         yield made
     finally:

@@ -176,17 +176,6 @@ class Rig(Lab):
         assert certificate.complete, certificate.problems
         return len(raw)
 
-    def folded(self, epoch: int) -> dict[str, int]:
-        """The changelog, folded by a plain consumer."""
-        found: dict[str, int] = {}
-        for message in read_messages(self.config.bootstrap_servers, self.paths(epoch).changelog("balances")):
-            account = orjson.loads(message.key())["id"]
-            if message.value() is None:
-                found.pop(account, None)
-            else:
-                found[account] = orjson.loads(message.value())["total"]
-        return found
-
 
 def place(message: Message) -> tuple[int, int]:
     """Partition and offset of a record."""

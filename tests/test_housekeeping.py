@@ -159,7 +159,7 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
     changelog = "kappa.a.b.e0002.t.changelog"
     Epochs(config.lake).add("a.b", 7, "aborted", actor="test")
     offsets = Offsets({"pos": {0: 9}})
-    marker = MarkerFacts(epoch=2, seq=9, position=offsets, topic_ids={"pos": "id"}, tables=("t",))
+    marker = MarkerFacts(epoch=2, seq=9, position=offsets, topic_ids={"pos": "id"}, shapes={})
     facts = Facts(
         topology=TopologyFacts(name="a.b", code="c", sources=(SourceFacts(topic="pos"),), tables=("t",)),
         log=LogFacts(low=offsets, high=offsets, stable=offsets, topic_ids={"pos": "id"}, cleanup={"pos": "delete"}),

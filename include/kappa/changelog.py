@@ -48,6 +48,7 @@ class Marker:
         end: offsets from which the next slice is read.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
         topic_ids: ids of the source topics.
+        shapes: keys and columns of the tables, by place, as JSON values.
         code: content hash of the code that ran the slice.
         topology_version: its author's word for it.
         sends: whether the slice sent its topic outputs.
@@ -57,6 +58,7 @@ class Marker:
     end: Offsets
     max_timestamps: dict[str, dict[int, int]]
     topic_ids: dict[str, str]
+    shapes: dict[str, Any]
     code: str
     topology_version: str
     sends: Sends

@@ -13,6 +13,7 @@ from kappa import changelog, clock
 from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
+from kappa.replay.shapes import shapes_as_dict, shapes_of
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
@@ -79,6 +80,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "of_epoch": source.epoch,
                 "of_seq": source.seq,
                 "topic_ids": dict(run.topic_ids),
+                "shapes": shapes_as_dict(shapes_of(run.topology)),
             },
         )
     )

@@ -24,6 +24,7 @@ from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
 from kappa.reading import Reading, is_small
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
@@ -296,7 +297,8 @@ def marker(
 ) -> Record:
     """The marker of a slice of this epoch."""
     return marker_record(
-        run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids), code=run.code,
+        run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
+        shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
         topology_version=run.topology.version, sends=sends,
     )  # fmt: skip
 

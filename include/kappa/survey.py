@@ -23,8 +23,10 @@ from kappa.replay.facts import (
 )
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
+from kappa.replay.shapes import shapes_from_dict
 from kappa.replay.starts import FromMarker, start_time
 from kappa.runtime import code as code_store
+from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger
@@ -58,7 +60,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
         if candidate
         else None,
-        markers=_markers(config, broker, request.topology) if isinstance(request.start, FromMarker) else (),
+        markers=_markers(config, broker, request.topology, now) if isinstance(request.start, FromMarker) else (),
         named_savepoints={
             name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
             for name, event in record.savepoints.items()
@@ -110,41 +112,38 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
             f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment."
         )
     planned = record.epoch(record.live).planned.detail
+    shapes = shapes_from_dict(state.commits[0].detail["shapes"])
     return LiveFacts(
         epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
         code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
         savepoints=tuple(
             SavepointFacts(
                 seq=row.seq, offsets=ranges_end(row.ranges), finished_at=row.at,
-                tables=tuple(name.removeprefix("tables/") for name in row.delta_versions if name.startswith("tables/")),
+                shapes={place: shape for place, shape in shapes.items() if place in row.delta_versions},
             )
             for row in state.readable
         ),
     )  # fmt: skip
 
 
-def _markers(config: Config, broker: Broker, topology: str) -> tuple[MarkerFacts, ...]:
+def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tuple[MarkerFacts, ...]:
     prefix = topology_prefix(topology)
     topics = broker.topics(prefix)
     found = []
     for epoch in sorted(set(_numbers(prefix, topics))):
         paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        beat = heartbeat.read(paths.heartbeat)
         marker = changelog.read_marker(broker, paths)
         if marker is not None:
-            start, end = f"{paths.name}.", ".changelog"
-            tables = tuple(
-                topic.removeprefix(start).removesuffix(end)
-                for topic in topics
-                if topic.startswith(start) and topic.endswith(end)
-            )
             found.append(
                 MarkerFacts(
                     epoch=epoch,
                     seq=marker.seq,
                     position=marker.end,
                     topic_ids=marker.topic_ids,
-                    tables=tables,
+                    shapes=shapes_from_dict(marker.shapes),
                     sends=marker.sends,
+                    is_growing=beat is not None and beat.is_fresh(now, config.stale_seconds),
                 )
             )
     return tuple(found)

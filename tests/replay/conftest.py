@@ -13,10 +13,17 @@ from kappa.replay.facts import Facts, LiveFacts, LogFacts, MarkerFacts, Savepoin
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import ReplayRequest
+from kappa.replay.shapes import Shape, tables_only
 from kappa.replay.starts import ToEarliest
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
+SHAPES = {
+    "tables/rewards": Shape(
+        columns={"card": "STRING", "points": "BIGINT", "tier": "STRING"}, required=("card",), key=("card",)
+    ),
+    "outputs/notifications": Shape(columns={"card": "STRING", "text": "STRING"}, required=()),
+}
 TOPOLOGY = TopologyFacts(
     name="retail.loyalty",
     version="2",
@@ -25,6 +32,7 @@ TOPOLOGY = TopologyFacts(
     tables=("rewards",),
     appends=("notifications",),
     topics=("loyalty",),
+    shapes=SHAPES,
     measures=("rewards.keys_removed", "rewards.keys_changed", "rewards.drift.TotalLoyaltyPoints", "notifications.rows"),
 )
 LOG = LogFacts(
@@ -39,7 +47,7 @@ SAVEPOINT = SavepointFacts(
     seq=5,
     offsets=Offsets({"pos": {0: 40, 1: 30}}),
     finished_at=datetime(2026, 2, 20, tzinfo=UTC),
-    tables=("rewards",),
+    shapes=SHAPES,
 )
 LIVE = LiveFacts(
     epoch=3,
@@ -52,7 +60,7 @@ LIVE = LiveFacts(
     savepoints=(SAVEPOINT, replace(SAVEPOINT, seq=9, finished_at=datetime(2026, 2, 28, tzinfo=UTC))),
 )
 MARKER = MarkerFacts(
-    epoch=3, seq=9, position=Offsets({"pos": {0: 90, 1: 80}}), topic_ids={"pos": "id-1"}, tables=("rewards",)
+    epoch=3, seq=9, position=Offsets({"pos": {0: 90, 1: 80}}), topic_ids={"pos": "id-1"}, shapes=tables_only(SHAPES)
 )
 
 

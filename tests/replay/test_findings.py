@@ -236,7 +236,8 @@ def test_a_savepoint_without_a_live_epoch_is_refused(facts: Facts, plan_of: Plan
 
 def test_a_savepoint_that_lacks_a_table_is_refused(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None
-    wider = replace(facts, topology=replace(facts.topology, tables=("rewards", "visits")))
+    shapes = facts.topology.shapes | {"tables/visits": facts.topology.shapes["tables/rewards"]}
+    wider = replace(facts, topology=replace(facts.topology, shapes=shapes))
     found = only(plan_of(wider, start=FromSavepoint(seq=5)))
     assert (found.code, found.numbers["table"]) == ("seed-lacks-table", "visits")
 
@@ -257,7 +258,7 @@ def test_a_changelog_of_an_unknown_epoch_is_refused(facts: Facts, plan_of: PlanO
     [
         ({"position": pos(101, 80)}, "stored-vector-beyond-end"),
         ({"topic_ids": {"pos": "id-0"}}, "recreated-topic"),
-        ({"tables": ()}, "seed-lacks-table"),
+        ({"shapes": {}}, "seed-lacks-table"),
     ],
 )
 def test_a_marker_that_does_not_fit_is_refused(
@@ -283,6 +284,13 @@ def test_a_rebuild_goes_on_from_the_epoch_that_sent_last(facts: Facts, marker: M
     assert not plan_of(replace(lost, live=facts.live), start=FromMarker(epoch=4)).is_refused, (
         "it is held beside a live one"
     )
+
+
+def test_a_changelog_that_is_still_written_is_refused(facts: Facts, marker: MarkerFacts, plan_of: PlanOf) -> None:
+    growing = replace(facts, markers=(replace(marker, is_growing=True),))
+    (found,) = plan_of(growing, start=FromMarker()).refusals
+    assert (found.code, found.numbers) == ("changelog-goes-on", {"epoch": marker.epoch, "seq": marker.seq})
+    assert "kappa stop" in str(found) and "savepoint" in str(found)
 
 
 def test_a_rebuild_says_that_append_outputs_do_not_come_back(

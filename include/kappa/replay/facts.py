@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.shapes import Shape, shapes_of
 from kappa.replay.stages import Stage
 from kappa.topology import Topology
 
@@ -37,6 +38,7 @@ class TopologyFacts:
         tables: names of its tables.
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
+        shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
     """
@@ -48,6 +50,7 @@ class TopologyFacts:
     tables: tuple[str, ...] = ()
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
 
@@ -81,13 +84,13 @@ class SavepointFacts:
         seq: its number in the ledger.
         offsets: where its slice ended.
         finished_at: when it was committed.
-        tables: tables whose Delta version it recorded.
+        shapes: keys and columns of the tables and append outputs that it kept, by place.
     """
 
     seq: int
     offsets: Offsets
     finished_at: datetime
-    tables: tuple[str, ...]
+    shapes: Mapping[str, Shape]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,16 +142,18 @@ class MarkerFacts:
         seq: the slice that the marker closes.
         position: where that slice ended.
         topic_ids: topic -> Kafka's id of it at that time.
-        tables: tables that have a changelog.
+        shapes: keys and columns of the tables that have a changelog, by place.
         sends: whether that slice sent, or belongs to a candidate that was held.
+        is_growing: whether a driver of that epoch runs, so that more slices will follow this one.
     """
 
     epoch: int
     seq: int
     position: Offsets
     topic_ids: Mapping[str, str]
-    tables: tuple[str, ...]
+    shapes: Mapping[str, Shape]
     sends: Literal["live", "held"] = "live"
+    is_growing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,5 +213,6 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
+        shapes=shapes_of(topology),
         measures=topology.measures,
     )

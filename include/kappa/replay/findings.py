@@ -1,4 +1,4 @@
-"""What speaks against a plan. The rules that find it are in :mod:`log_rules` and :mod:`request_rules`."""
+"""What speaks against a plan. The rules that find it are in the modules named ``*_rules``."""
 
 from __future__ import annotations
 

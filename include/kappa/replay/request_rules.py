@@ -238,6 +238,21 @@ def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
     return last
 
 
+def growing_changelog(marker: MarkerFacts) -> list[Finding]:
+    """A changelog says what its tables are after its last slice; while more follow, that is never the plan's."""
+    if not marker.is_growing:
+        return []
+    return [
+        refuse(
+            "changelog-goes-on",
+            f"The driver of epoch {marker.epoch} runs: its changelog, at slice {marker.seq} now, goes on and cannot be folded as of a slice.",
+            "Stop that driver first, with `kappa stop`; or start from a savepoint, which has the same tables as of any slice that is kept.",
+            epoch=marker.epoch,
+            seq=marker.seq,
+        )
+    ]
+
+
 def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts]) -> list[Finding]:
     """An epoch that goes live from this marker would send again what another one has sent after it."""
     last = last_sender(markers)
@@ -254,22 +269,6 @@ def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts
             position=marker.position.as_dict(),
             sent=last.position.as_dict(),
         )
-    ]
-
-
-def seed_lacks_tables(tables: Iterable[str], seeded: Iterable[str], keeper: str) -> list[Finding]:
-    """A table of the topology is not in what shall seed it."""
-    has = set(seeded)
-    return [
-        refuse(
-            "seed-lacks-table",
-            f"{keeper} has no table {table!r}, it has {sorted(has)}: the table would begin without its history.",
-            "Replay --to-earliest, which computes it from the first record on.",
-            table=table,
-            seeded=sorted(has),
-        )
-        for table in tables
-        if table not in has
     ]
 
 

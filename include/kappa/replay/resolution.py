@@ -11,6 +11,8 @@ from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SavepointFacts
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.seed_rules import unlike_seed
+from kappa.replay.shapes import tables_only
 from kappa.replay.starts import (
     ByDuration,
     FromMarker,
@@ -163,7 +165,7 @@ def _from_savepoint(start: FromSavepoint, request: ReplayRequest, facts: Facts) 
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)
     if request.resolved_seed is Seed.EMPTY:
         return Resolved(start=begin, origin=begin, findings=tuple(problems))
-    problems += request_rules.seed_lacks_tables(topology.tables, found.tables, keeper)
+    problems += unlike_seed(topology.shapes, found.shapes, keeper)
     origin = every_partition(live.origin, facts.log)
     return Resolved(start=begin, origin=origin, seed_epoch=live.epoch, seed_seq=found.seq, findings=tuple(problems))
 
@@ -182,10 +184,9 @@ def _from_marker(start: FromMarker, facts: Facts) -> Resolved:
     problems = [
         *log_rules.vector_beyond_log(marker.position.only(facts.log.high.topics), facts.log.high, keeper),
         *log_rules.recreated_topics(marker.topic_ids, facts.log.topic_ids, keeper),
-        *request_rules.seed_lacks_tables(
-            facts.topology.tables, marker.tables, f"The changelog of epoch {marker.epoch}"
-        ),
+        *unlike_seed(tables_only(facts.topology.shapes), marker.shapes, f"The changelog of epoch {marker.epoch}"),
         *request_rules.append_outputs_lost(facts.topology.appends),
+        *request_rules.growing_changelog(marker),
     ]
     if facts.live is None:
         problems += request_rules.marker_behind_last_sender(marker, facts.markers)
