@@ -759,7 +759,7 @@ class Driver:
 
     def _check_group(self) -> None:
         """The rewound group and the plan must agree before the first slice."""
-        found = self.broker.group_offsets(self.paths.name)
+        found = self.broker.group_position(self.paths.name, self.plan.start)
         if found != self.plan.start:
             raise RefusedError(
                 f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "

@@ -18,6 +18,8 @@ from kappa.runtime.sender import Record, Sender
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
+    from kappa.embedded.kafka import KafkaProcess
+
 pytestmark = pytest.mark.broker
 
 
@@ -204,11 +206,26 @@ def test_group_offsets_are_set_read_and_deleted(kafka: Broker, topic: TopicFacto
     kafka.set_group_offsets(name, Offsets({name: {0: 5, 1: 7}}))
     kafka.set_group_offsets(name, Offsets({name: {1: 3}}))
     assert kafka.group_offsets(name) == Offsets({name: {0: 5, 1: 3}})
+    assert kafka.group_position(name, [(name, 1)]) == Offsets({name: {1: 3}})
     assert kafka.groups(name) == (name,)
     kafka.delete_group(name)
     kafka.delete_group(name)
     assert kafka.group_offsets(name) == Offsets()
     assert kafka.groups(name) == ()
+
+
+def test_group_offsets_are_set_again_after_outages_in_which_that_failed(
+    mortal_broker: KafkaProcess, topic: TopicFactory
+) -> None:
+    name = topic()
+    with Broker(mortal_broker.bootstrap_servers, timeout_seconds=2.0) as client:
+        for number in range(3):
+            client.set_group_offsets(name, Offsets({name: {0: number}}))
+            mortal_broker.kill()
+            with pytest.raises(BrokerUnreachableError):
+                client.set_group_offsets(name, Offsets({name: {0: 100}}))
+            mortal_broker.restart()
+            assert client.group_position(name, [(name, 0)]) == Offsets({name: {0: number}})
 
 
 def test_a_group_with_members_is_left_alone(kafka: Broker, topic: TopicFactory) -> None:
@@ -279,6 +296,7 @@ def test_an_unknown_topic_is_named_with_those_like_it(
         lambda kafka: kafka.topics(),
         lambda kafka: kafka.stable_offsets(["pos"]),
         lambda kafka: kafka.group_offsets("g"),
+        lambda kafka: kafka.group_position("g", [("pos", 0)]),
         lambda kafka: kafka.set_group_offsets("g", Offsets({"pos": {0: 1}})),
         lambda kafka: kafka.create_topic("pos", 1),
         lambda kafka: kafka.delete_topics(["pos"]),

@@ -217,12 +217,12 @@ def unusable_savepoint_name(
 def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[Finding]:
     """No epoch of that number left a marker to continue from."""
     known = sorted(marker.epoch for marker in markers)
-    wanted = "No epoch" if epoch is None else f"No epoch {epoch}"
+    wanted = "No epoch left the marker of a slice that it sent" if epoch is None else f"No epoch {epoch} left a marker"
     return [
         refuse(
             "unknown-epoch",
-            f"{wanted} left a marker on this broker; epochs with one are {known}.",
-            "Choose one of those." if known else "Without changelog and marker, replay --to-earliest.",
+            f"{wanted} on this broker; epochs with any marker are {known}.",
+            "Name one of those." if known else "Without changelog and marker, replay --to-earliest.",
             epoch=epoch,
             known=known,
         )

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -69,6 +70,8 @@ class Broker:
         self._timeout = timeout_seconds
         self._client: AdminClient | None = None
         self._confirmer: Confirmer | None = None
+        self._consumer: Consumer | None = None
+        self._group: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +86,7 @@ class Broker:
         if self._confirmer:
             self._confirmer.close()
         self._client = self._confirmer = None
+        self._forget_committer()
 
     # Offsets
 
@@ -211,6 +215,16 @@ class Broker:
         found = self._answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
+    def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
+        """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an outage."""
+        asked = [TopicPartition(*at) for at in partitions]
+        try:
+            found = self._committer(group).committed(asked, timeout=self._timeout)
+        except KafkaException as error:
+            self._forget_committer()
+            raise self._explained(error, f"reading offsets of group {group!r}") from error
+        return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
+
     def group_members(self, group: str) -> int:
         """How many active members the group has; 0 also for a group that does not exist."""
         answers = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
@@ -226,17 +240,39 @@ class Broker:
         if not len(offsets):
             return
         doing = f"setting offsets of group {group!r}"
-        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(*at, offset) for at, offset in offsets.items()])]
+        wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
         deadline = time.monotonic() + self._timeout
         while True:
-            answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=self._timeout)
-            failed = [item for item in self._answer(answers[group], doing).topic_partitions if item.error is not None]
-            if not failed:
+            try:
+                done = self._committer(group).commit(offsets=wanted, asynchronous=False)
+                failed = [item for item in done if item.error is not None]
+                error = failed[0].error if failed else None
+            except KafkaException as raised:
+                error = raised.args[0]
+            if error is None:
                 return
-            first = failed[0]
-            if first.error.code() not in _COORDINATOR_SETTLING or time.monotonic() > deadline:
-                raise self._explained(first.error, f"{doing} for {first.topic}[{first.partition}]")
+            self._forget_committer()
+            if error.code() not in _COORDINATOR_SETTLING or time.monotonic() > deadline:
+                raise self._explained(error, doing)
             time.sleep(0.05)
+
+    def _committer(self, group: str) -> Consumer:
+        """A consumer that commits for a group and is no member of it.
+
+        Not the admin client: after an outage that answers no question about groups any more, or aborts the process
+        (librdkafka issue 4605, seen with 2.16.0).
+        """
+        if self._group != group:
+            self._forget_committer()
+            settings = {"group.id": group, "enable.auto.commit": False, "session.timeout.ms": int(1000 * self._timeout)}
+            self._consumer, self._group = Consumer(client_settings(self.bootstrap_servers) | settings), group
+        assert self._consumer is not None
+        return self._consumer
+
+    def _forget_committer(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._group = None
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members. Idempotent: a missing one is passed over.
