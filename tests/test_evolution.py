@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +12,11 @@ from kappa import control, serving
 from kappa.errors import RefusedError
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
+from kappa.replay.verdict import Verdict
 from kappa.runtime import tables
 
 if TYPE_CHECKING:
+    from conftest import TopicFactory
     from lab import Lab
 
     from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
@@ -172,7 +175,7 @@ def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream:
     assert "key" in refusal(stream, FromSavepoint(seq=stream.ledger(second).state().seq))
     _, report = replayed(stream, ToEarliest())
     assert first < second
-    assert table(report, "newest").rows_live is None
+    assert table(report, "newest").rows_live == 4
     assert set(served(stream, "newest")) == {"a", "b", "c", "d"}
 
 
@@ -205,20 +208,39 @@ def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) 
     evolve(stream, step=NEW_STEP, outputs=NEW_OUTPUT)
     epoch, _ = replayed(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
     (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-output"]
-    assert found.numbers["outputs"] == ["doubles"]
+    assert found.numbers == {"output": "doubles"}
     assert len(tables.query(stream.paths(epoch).output("doubles"), None)) == 2
 
 
-def test_more_partitions_are_read_by_the_live_epoch_and_a_replay_asks_first(stream: Lab) -> None:
+def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> None:
     first = live(stream)
     add_partition(stream)
     stream.produce([("e", 7)], partition=2, start_ms=1_700_000_050_000)
     stream.settle(first)
     assert stream.balances()["e"] == 7
+    assert control.certify(stream.config, stream.name).complete
+
+
+def test_records_of_a_partition_that_appeared_while_no_driver_ran_are_read_from_its_beginning(stream: Lab) -> None:
+    first = live(stream)
+    assert stream.stop(first) == []
+    add_partition(stream)
+    stream.produce([("e", 7), ("e", 8)], partition=2, start_ms=1_700_000_050_000)
+    driver = stream.run(first)
+    driver._has_served = True  # no bounded slice first: it begins with the stream itself
+    stream.settle(first)
+    assert stream.balances()["e"] == 15
+    assert control.certify(stream.config, stream.name).complete
+    assert sorted(stream.sent()) == sorted([*ROWS, ("e", 7), ("e", 8)])
+
+
+def test_a_replay_of_a_topic_with_more_partitions_is_refused_unless_allowed(stream: Lab) -> None:
+    live(stream)
+    add_partition(stream)
     evolve(stream)
     assert "partition-count-changed" in refusal(stream, ToEarliest())
     replayed(stream, allow=frozenset({"partition-count-changed"}))
-    assert stream.balances()["e"] == 7
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
 
 
 def add_partition(stream: Lab) -> None:
@@ -230,6 +252,36 @@ def add_partition(stream: Lab) -> None:
         future.result(30)
 
 
+def test_a_source_that_is_new_is_read_from_its_beginning_and_a_rollback_leaves_it(
+    stream: Lab, topic: TopicFactory
+) -> None:
+    first, more = live(stream), topic()
+    produce(stream, more, [("x", 1)])
+    stream.deploy(2, factor=1)
+    file = stream.config.topologies / "balances.py"
+    text = file.read_text().replace(
+        "sources=[", f'sources=[Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL"), '
+    )
+    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
+    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
+    second, _ = replayed(stream)
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20, "x": 1}
+    produce(stream, more, [("x", 2)])
+    stream.settle(second)
+    control.rollback(stream.config, stream.name, actor="test", reason="back")
+    stream.run(first)
+    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it may take over")
+    control.cut_over(stream.config, stream.name, first, actor="test", reason="back")
+    stream.await_live(first)
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
+    assert control.certify(stream.config, stream.name).complete
+
+
+def produce(stream: Lab, topic: str, rows: list[tuple[str, int]]) -> None:
+    """Records of another topic."""
+    replace(stream, topic=topic).produce(rows)
+
+
 def test_another_number_of_shuffle_partitions_gives_the_same_tables(stream: Lab) -> None:
     first = live(stream)
     before = stream.session.conf.get("spark.sql.shuffle.partitions")
@@ -239,5 +291,5 @@ def test_another_number_of_shuffle_partitions_gives_the_same_tables(stream: Lab)
         epoch, report = replayed(stream)
     finally:
         stream.session.conf.set("spark.sql.shuffle.partitions", before)
-    assert report.verdict == "equal"
+    assert report.verdict == Verdict.SAME
     assert first < epoch and stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}

@@ -279,7 +279,9 @@ class Driver:
         state = self.ledger.state()
         assert state.committed is not None
         live = self._live_paths(record)
-        commits = [row for row in self._live_ledger(record).state().commits if ranges_end(row.ranges) == state.position]
+        commits = [
+            row for row in self._live_ledger(record).state().commits if _is_at(ranges_end(row.ranges), state.position)
+        ]
         if not commits:
             raise LedgerError(
                 f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
@@ -318,7 +320,7 @@ class Driver:
             time.sleep(IDLE_SECONDS / 4)
             return
         state = self.ledger.state()
-        if state.position == live_state.position:
+        if _is_at(live_state.position, state.position):
             self._move(record, handover, state)
 
     def _move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
@@ -453,7 +455,7 @@ class Driver:
             return
         self._say("live")
         query = LiveQuery(
-            self.session, self.config.bootstrap_servers, end.merge(state.position),
+            self.session, self.config.bootstrap_servers, state.position.naming(end),
             checkpoint=self.paths.query_checkpoint(uuid.uuid4().hex[:8]), trigger_seconds=self.config.trigger_seconds,
             max_records=self._slice_records, headers=any(source.headers for source in self.topology.sources), position=lambda: self.ledger.state().position, on_batch=self._on_batch,
         )  # fmt: skip
@@ -496,14 +498,18 @@ class Driver:
         position = self.ledger.state().position
         ahead: list[Offsets] = []
         for row in reversed(self._live_ledger(record).state().commits):
-            end = ranges_end(row.ranges)
-            if end == position or not end.dominates(position):
+            end = ranges_end(row.ranges).beside(position)
+            here = position.beside(end)
+            if end == here or not end.dominates(here):
                 break
             ahead.insert(0, end)
         if not ahead:
             return False
-        fitting = [end for end in ahead if position.count_to(end) <= self._slice_records]
-        self._slice(position.span_to(fitting[-1] if fitting else ahead[0]), sends="held", what=what)
+        # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
+        own = set(position.topics) - set(ahead[0].topics)
+        rest = position.merge(self._stable(position).only(own)) if own else position
+        fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
+        self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends="held", what=what)
         return True
 
     def _slice(self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None) -> None:
@@ -746,7 +752,8 @@ class Driver:
     def _lag_to_live(self, record: TopologyRecord) -> int:
         if record.live is None:
             return 0
-        return self.ledger.state().position.count_to(self._live_ledger(record).state().position)
+        position, live = self.ledger.state().position, self._live_ledger(record).state().position
+        return position.beside(live).count_to(live.beside(position))
 
     def _ensure_live_driver(self, epoch: int) -> None:
         """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
@@ -826,3 +833,8 @@ class Driver:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return text[0][:300] if text else type(error).__name__
+
+
+def _is_at(live: Offsets, position: Offsets) -> bool:
+    """Whether both epochs have read the same of the topics that both read."""
+    return live.beside(position) == position.beside(live)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.errors import LedgerError
 from kappa.replay.offsets import OffsetRange, Offsets
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class LiveQuery:
     Args:
         session: Spark.
         bootstrap_servers: Kafka brokers.
-        start: offsets to begin with, every partition named.
+        start: offsets to begin with, every partition named: the ledger's, and 0 for those that appeared since.
         checkpoint: folder for the query checkpoint; other starts beside it are removed.
         trigger_seconds: least time between the starts of two micro-batches.
         max_records: most offsets of one micro-batch.
@@ -46,6 +47,7 @@ class LiveQuery:
         self._busy = threading.Lock()
         self._closing = False
         self.error: BaseException | None = None
+        self._reached = start
         shutil.rmtree(self._checkpoint.parent, ignore_errors=True)
         self._query: StreamingQuery = (
             session.readStream.format("kafka")
@@ -90,8 +92,15 @@ class LiveQuery:
                 position = self._position()
                 end = position.merge(self._end_of(batch_id))
                 ranges = position.span_to(end)
+                if self._reached.span_to(end) != ranges:
+                    raise LedgerError(
+                        f"Spark hands over records from {self._reached.to_json()} on, the ledger stands at {position.to_json()}: "
+                        "the stream starts again from there.",
+                        spark=self._reached.to_json(), ledger=position.to_json(),
+                    )  # fmt: skip
                 if any(not range_.is_empty for range_ in ranges):
                     self._on_batch(ranges, records)
+                self._reached = end
             except BaseException as error:
                 self.error = error
                 raise

@@ -164,3 +164,16 @@ def test_ranges_survive_json(start: Offsets, more: Offsets) -> None:
 
 def test_ranges_are_written_compactly() -> None:
     assert ranges_to_json([pos(5, 9)]) == '{"pos":{"0":[5,9]}}'
+
+
+def test_a_partition_that_appeared_later_stands_at_zero() -> None:
+    before = Offsets({"pos": {0: 5}})
+    assert before.naming([("pos", 0), ("pos", 1)]) == Offsets({"pos": {0: 5, 1: 0}})
+    assert before.naming([]) == before
+
+
+def test_vectors_of_different_topics_are_compared_where_they_can_be() -> None:
+    live, mine = Offsets({"pos": {0: 5}, "old": {0: 9}}), Offsets({"pos": {0: 5, 1: 0}, "new": {0: 3}})
+    assert live.beside(mine) == mine.beside(live) == Offsets({"pos": {0: 5, 1: 0}})
+    assert live.beside(mine.with_("pos", 1, 1)) != mine.with_("pos", 1, 1).beside(live)
+    assert live.beside(Offsets({"new": {0: 1}})) == Offsets()

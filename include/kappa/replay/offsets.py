@@ -152,6 +152,15 @@ class Offsets:
         wanted = set(topics)
         return Offsets.of((at, offset) for at, offset in self.items() if at[0] in wanted)
 
+    def naming(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The vector with those of these partitions that it does not name, at 0: where one that appeared later stands."""
+        return Offsets.of((at, 0) for at in partitions).merge(self)
+
+    def beside(self, other: Offsets) -> Offsets:
+        """The vector as far as it can be compared with ``other``: topics of both, with the partitions of both."""
+        topics = [topic for topic in self.topics if topic in other.topics]
+        return self.only(topics).naming(other.only(topics))
+
     def dominates(self, other: Offsets) -> bool:
         """Whether no partition is behind ``other``; a partition that is not named stands at 0."""
         return all(self._offsets.get(at, 0) >= offset for at, offset in other.items())

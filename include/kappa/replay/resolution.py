@@ -211,4 +211,4 @@ def _marker(start: FromMarker, markers: tuple[MarkerFacts, ...]) -> MarkerFacts 
 
 def every_partition(offsets: Offsets, log: LogFacts) -> Offsets:
     """The vector with every partition of the sources named, one that appeared later at 0, and no other topic."""
-    return Offsets.of((at, 0) for at in log.high).merge(offsets.only(log.high.topics))
+    return offsets.only(log.high.topics).naming(log.high)
