@@ -29,6 +29,9 @@ from kappa.topology import Source
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+#: Below the time of any record: what a chunk without records has.
+_NO_TIME = -(2**63)
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -47,6 +50,7 @@ class Archive:
         self._chunks: list[Chunk] = []
         self._seen = 0
         self._times = lru_cache(maxsize=64)(self._load_times)
+        self._maxima = lru_cache(maxsize=1)(self._load_maxima)
 
     @property
     def topic_id(self) -> str | None:
@@ -185,21 +189,26 @@ class Archive:
         Of several covered ranges of a partition only the last counts: it is the one that may reach the log.
         """
         found: dict[TopicPartition, int] = {}
-        by_partition: dict[TopicPartition, list[Chunk]] = {}
-        for chunk in sorted(self.chunks, key=lambda chunk: chunk.range):
-            if chunk.range.is_empty:
-                continue
-            held = by_partition.setdefault(chunk.range.at, [])
-            if held and held[-1].range.end != chunk.range.start:
-                held.clear()
-            held.append(chunk)
-        for at, held in by_partition.items():
-            largest = list(accumulate((chunk.max_ms or 0 if chunk.rows else -1 for chunk in held), max))
+        for at, (held, largest) in self._maxima(len(self.chunks)).items():
             index = bisect.bisect_left(largest, timestamp_ms)
             if index < len(held):
                 offsets, times = self._times(at[1], held[index].seq)
                 found[at] = int(offsets[np.searchsorted(times, timestamp_ms)])
         return found
+
+    def _load_maxima(self, count: int) -> dict[TopicPartition, tuple[list[Chunk], list[int]]]:
+        """The chunks of the last covered range of each partition, and the largest timestamp up to the end of each."""
+        found: dict[TopicPartition, list[Chunk]] = {}
+        for chunk in sorted(self._chunks[:count], key=lambda chunk: chunk.range):
+            held = found.setdefault(chunk.range.at, [])
+            if held and held[-1].range.end != chunk.range.start:
+                held.clear()
+            held.append(chunk)
+
+        def time_of(chunk: Chunk) -> int:
+            return _NO_TIME if chunk.max_ms is None else chunk.max_ms
+
+        return {at: (held, list(accumulate(map(time_of, held), max))) for at, held in found.items()}
 
     def _load_times(self, partition: int, seq: int) -> tuple[Ints, Ints]:
         """Offsets and running maxima of one chunk, in order."""

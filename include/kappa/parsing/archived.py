@@ -63,9 +63,10 @@ def schema_name(source: Source) -> str | None:
 
 
 def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
-    """Records in :data:`COLUMNS`, but for ``seq``, and one column for each schema: a STRUCT of ``dead`` and ``row``.
+    """Records in :data:`COLUMNS`, but for ``seq``, and one column for each schema: a STRUCT of ``dead``, ``value`` and ``row``.
 
-    ``dead`` STRING is null for a good record, else the reason; ``row`` holds the source's columns, all nullable.
+    ``dead`` STRING and ``value`` BINARY are null for a good record, else the reason and the value once more: dead letters are
+    then found without reading what all others were. ``row`` holds the source's columns, all nullable.
 
     Args:
         raw: a Kafka source's columns with headers, read with one task for each partition.
@@ -83,7 +84,10 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
         begun = rows.withColumn("_value", F.col("_raw_value")).withColumn("_state", _state())
         read = typed(begun, source, is_parsed=False)
         parsed = F.struct(*(F.col(f"`{column.name}`") for column in source.columns))
-        rows = read.select(*kept, F.struct(F.col("_dead").alias("dead"), parsed.alias("row")).alias(name))
+        rows = read.select(
+            *kept,
+            F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),
+        )
         kept.append(name)
     plain = {
         "partition": F.col("_partition"),
@@ -121,7 +125,7 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         name = schema_name(source)
         dead = F.col(f"{name}.dead")
         columns = [F.col(f"{name}.row.`{column.name}`").alias(column.name) for column in source.columns]
-        value = F.when(dead.isNotNull(), F.col("value")).alias("_value")
+        value = F.col(f"{name}.value").alias("_value")
         return records.select(*columns, *taken, value, dead.alias("_dead")).select(*_names(source), "_seq")
     begun = records.select(*taken, F.col("value").alias("_value"))
     if source.format != "json":
