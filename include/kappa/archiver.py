@@ -25,6 +25,8 @@ from kappa.errors import (
     DriverAlreadyRunningError,
     KappaError,
     LedgerError,
+    StaleWriterError,
+    Transient,
     UnknownTopologyError,
 )
 from kappa.parsing.archived import COLUMNS, PARTITION, archived_rows, schema_name
@@ -410,21 +412,38 @@ def run(
 ) -> None:
     """Archive topics up to their stable ends, one slice of each in turn; go on from there when asked to follow.
 
+    An archive that :func:`stop` took away is left aside; when none is left this ends.
+
     Args:
         archivers: opened.
-        follow: go on until told to stop.
+        follow: go on until told to stop, through an outage of Kafka or the lake.
         every_seconds: while following, a topic's records are collected for so long, or until they fill a slice.
         on_slice: called after each slice with the offsets that it spanned.
         is_over: asked between two slices.
+
+    Raises:
+        StaleWriterError: another archiver claimed one of the archives.
+        DataLossError: as :meth:`Archiver.step`.
     """
     last = dict.fromkeys(archivers, float("-inf"))
-    while not is_over():
+    while last and not is_over():
         moved = 0
-        for archiver in archivers:
+        for archiver in list(last):
             is_waiting = follow and time.monotonic() - last[archiver] < every_seconds
-            if is_over() or (is_waiting and not archiver.is_due()):
+            try:
+                if is_over() or (is_waiting and not archiver.is_due()):
+                    continue
+                taken = archiver.step()
+            except StaleWriterError as error:
+                if error.data["holder"] != _NOBODY:
+                    raise
+                del last[archiver]
                 continue
-            taken = archiver.step()
+            except Transient:  # Kafka or the lake comes back; who follows waits for it
+                if not follow:
+                    raise
+                last[archiver] = time.monotonic()
+                continue
             moved += taken
             if taken:
                 on_slice(archiver, taken)
