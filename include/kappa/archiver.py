@@ -27,7 +27,7 @@ from kappa.errors import (
     LedgerError,
     StaleWriterError,
     Transient,
-    UnknownTopologyError,
+    UnknownArchiveError,
 )
 from kappa.parsing.archived import COLUMNS, PARTITION, archived_rows, schema_name
 from kappa.reading import read_log
@@ -126,13 +126,13 @@ def status(config: Config, topic: str) -> ArchiveStatus:
     """How far an archive is.
 
     Raises:
-        UnknownTopologyError: the topic has no archive.
+        UnknownArchiveError: the topic has no archive.
         BrokerUnreachableError: Kafka does not answer.
     """
     archive = Archive(config.lake, topic)
     facts = archive.facts()
     if facts is None:
-        raise UnknownTopologyError(
+        raise UnknownArchiveError(
             f"Topic {topic!r} has no archive in {config.lake}. Begin one: kappa archive start {topic} --execute",
             topic=topic,
         )
