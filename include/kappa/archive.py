@@ -213,7 +213,10 @@ class Archive:
     def _load_times(self, partition: int, seq: int) -> tuple[Ints, Ints]:
         """Offsets and running maxima of one chunk, in order."""
         rows = tables.query(
-            self.paths.records, None, select="offset, running_max_ms", where=f"partition = {partition} AND seq = {seq}"
+            self.paths.records,
+            None,
+            select='"offset", running_max_ms',
+            where=f'"partition" = {partition} AND seq = {seq}',
         ).sort_by("offset")
         return rows["offset"].to_numpy(), rows["running_max_ms"].to_numpy()
 

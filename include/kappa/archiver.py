@@ -344,7 +344,8 @@ class Archiver:
         crash_point("archive.commit", plan.seq)
         return row
 
-    def _write(self, plan: LedgerRow) -> int:
+    def _write(self, plan: LedgerRow) -> int | None:
+        """How many records Kafka gave; None when somebody else had written the slice at the same moment."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -356,8 +357,10 @@ class Archiver:
         rows = archived_rows(raw.observe(observation, F.count(F.lit(1)).alias("rows")), sources)
         tables.append_frame(
             self.archive.paths.records, rows.withColumn("seq", F.lit(plan.seq).cast("bigint")), plan.seq,
-            mergeSchema="true", maxRecordsPerFile=str(FILE_RECORDS),
+            mergeSchema="true", maxRecordsPerFile=str(FILE_RECORDS), userMetadata=f"{self.writer}/{plan.seq}",
         )  # fmt: skip
+        if not tables.has_commit_of(self.archive.paths.records, f"{self.writer}/{plan.seq}"):
+            return None  # the write was passed over as done: nothing was read, and the observation would wait for ever
         return int(observation.get["rows"])
 
     def _written(self, plan: LedgerRow) -> dict[str, Any]:

@@ -118,6 +118,13 @@ def is_written(path: str, seq: int) -> bool:
     return _is_written(DeltaTable(path), seq)
 
 
+def has_commit_of(path: str, user_metadata: str) -> bool:
+    """Whether one of the last commits of a table was written with this user metadata."""
+    from deltalake import DeltaTable
+
+    return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
+
+
 def append(path: str, rows: pa.Table, seq: int) -> bool:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
 
