@@ -259,7 +259,8 @@ class Reading:
                 "_dead": "reason",
             }
             parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
-        return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
+        # What may be null differs by where the rows come from; the table of dead letters says what may be.
+        return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
