@@ -224,6 +224,7 @@ class Archiver:
                 f"To end it: kappa archive stop {self._topic} --execute",
                 writer=other.writer,
             )
+        self._check_lost(ledger.state())
         ledger.create()
         try:
             ledger.claim(self.writer, "", ledger.state())
@@ -303,12 +304,9 @@ class Archiver:
         self._append(kind="commit", seq=0, ranges=low.span_to(low), detail={"topic_id": topic_id})
 
     def _plan(self, state: LedgerState) -> LedgerRow | None:
+        lost = self._check_lost(state)
         end = self._broker.stable_offsets([self._topic])
-        low, position = self._broker.low_watermarks([self._topic]), _position(state, end)
-        lost = _lost(position, low)
-        if lost and not self._skip_lost:
-            raise _lost_error(self._topic, lost)
-        position = position.merge(Offsets.of((item.at, item.end) for item in lost))
+        position = _position(state, end).merge(Offsets.of((item.at, item.end) for item in lost))
         ranges = bounded(position, end, self._config.slice_records)
         if all(item.is_empty for item in ranges):
             return None
@@ -389,6 +387,20 @@ class Archiver:
 
     def _append(self, **values: Any) -> LedgerRow:
         return self.archive.ledger.append(LedgerRow(writer=self.writer, at=clock.now(), **values))
+
+    def _check_lost(self, state: LedgerState) -> tuple[OffsetRange, ...]:
+        """What retention removed before it was archived.
+
+        Raises:
+            DataLossError: there is some, and nobody said that it may be skipped.
+        """
+        if not state.commits:
+            return ()
+        low = self._broker.low_watermarks([self._topic])
+        lost = _lost(_position(state, low), low)
+        if lost and not self._skip_lost:
+            raise _lost_error(self._topic, lost)
+        return lost
 
     def _check_topic(self) -> None:
         _checked_id(self._broker, self.archive)

@@ -45,16 +45,17 @@ def start(
     with Broker(chosen.bootstrap_servers) as broker:
         found = [archiver.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
     if not execute:
+        is_refused = not skip_lost and any(outlook.lost for outlook in found)
         if json:
             say_json({"executed": False, "topics": found})
-            return
+            raise typer.Exit(int(is_refused))
         say(line for outlook in found for line in _described(outlook))
         dry(
             f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else ""),
             f"kappa archive start {' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
         )
-        return
+        raise typer.Exit(int(is_refused))
     _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
     done = [archiver.status(chosen, outlook.topic) for outlook in found]
     if json:
