@@ -431,6 +431,7 @@ class TestExactlyOnce:
             for partition in (0, 1):
                 value = b'{"id": "a", "amount": %d}' % (number + 1)
                 producer.produce(stream.topic, key=b"k", value=value, partition=partition)
+            assert producer.flush(30) == 0  # what is not sent yet is not aborted but forgotten
             producer.commit_transaction() if is_committed else producer.abort_transaction()
         stream.wait(
             lambda: sum(offset for _, offset in stream.kafka.stable_offsets([stream.topic]).items()) == 16, "all ended"
@@ -475,9 +476,8 @@ class TestIdentity:
     def test_a_partition_that_was_added_is_archived_from_its_beginning(self, stream: Lab) -> None:
         stream.produce(rows(20))
         stream.archive()
-        AdminClient({"bootstrap.servers": stream.config.bootstrap_servers}).create_partitions(
-            [NewPartitions(stream.topic, 3)]
-        )[stream.topic].result()
+        admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
+        admin.create_partitions([NewPartitions(stream.topic, 3)])[stream.topic].result()
         stream.wait(lambda: stream.kafka.partitions(stream.topic) == 3, "the partition is there")
         stream.produce(rows(10), partition=2)
         assert stream.archive() == 30
