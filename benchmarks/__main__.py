@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import cutover, latency, rebuild, replay, small_slices
+from benchmarks import archive, cutover, latency, rebuild, replay, small_slices
 from benchmarks.machine import description
 from benchmarks.result import Figure, render, write
 from benchmarks.site import Scale, site
@@ -31,6 +31,7 @@ PARTS: dict[str, tuple[str, Part]] = {
     "c": ("rebuild from the changelog", rebuild.measure),
     "d": ("time without output at a cutover", cutover.measure),
     "e": ("a small slice at two sizes of state", small_slices.measure),
+    "f": ("replay from the archive over one from Kafka", archive.measure),
 }
 FULL = 3_000_000
 
@@ -45,7 +46,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e; all when left out"
+        "parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e, f; all when left out"
     )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")

@@ -86,13 +86,14 @@ def _replayed(site: Site, session: SparkSession) -> list[LedgerRow]:
     """The commits of a replay by a driver on this session; its epoch is aborted."""
     epoch = site.replay()
     with site.driver(epoch, session):
-        site.until(lambda: site.record().epoch(epoch).stage not in _BEFORE, "the replay ends", pause=1.0)
+        site.until(lambda: site.record().epoch(epoch).stage not in BULK, "the replay ends", pause=1.0)
         commits = [row for row in site.state(epoch).commits if row.seq > 0]
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
     return commits
 
 
-_BEFORE = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
+#: Stages of an epoch until its bulk work is done.
+BULK = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
 
 
 def floor_rate(session: SparkSession, bootstrap_servers: str, source: Source, commits: Sequence[LedgerRow]) -> float:

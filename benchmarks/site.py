@@ -92,7 +92,7 @@ class Site:
         control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
         control.await_end(self.config, TOPOLOGY, epoch)
 
-    def replay(self) -> int:
+    def replay(self, *, archive: bool = True) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
         request = ReplayRequest(
             topology=TOPOLOGY,
@@ -100,6 +100,7 @@ class Site:
             slice_records=self.config.slice_records,
             actor=ACTOR["actor"],
             reason=ACTOR["reason"],
+            archive=archive,
         )
         return control.replay(self.config, control.plan(self.config, request), **ACTOR)
 

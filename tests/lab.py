@@ -15,6 +15,9 @@ import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from kappa import control
+from kappa.archiver import Archiver
+from kappa.archiver import run as run_archivers
+from kappa.archiver import status as archive_status
 from kappa.config import Config
 from kappa.driver import Driver
 from kappa.lake import EpochPaths
@@ -136,6 +139,13 @@ class Lab:
         thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
         return errors
+
+    def archive(self, **settings: Any) -> int:
+        """Archive the topic up to its stable end; how many records the archive holds then."""
+        config = replace(self.config, **settings)
+        with Archiver(config, self.topic, session=self.session) as archiver:
+            run_archivers([archiver])
+        return archive_status(config, self.topic).records
 
     def close(self) -> None:
         """Stop all drivers."""

@@ -34,11 +34,19 @@ PAGES = (
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "archive.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = [
     ROOT / "include" / "kappa" / "replay" / name
-    for name in ("log_rules.py", "request_rules.py", "start_rules.py", "group_rules.py", "seed_rules.py")
+    for name in (
+        "log_rules.py",
+        "request_rules.py",
+        "start_rules.py",
+        "group_rules.py",
+        "seed_rules.py",
+        "archive_rules.py",
+    )
 ]
 
 _SNIPPET_SECONDS = 600

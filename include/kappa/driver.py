@@ -33,6 +33,7 @@ from kappa.errors import (
 from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
 from kappa.proof import certificate_of
+from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
@@ -448,7 +449,8 @@ class Driver:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
         self._open_sender()
         end = self._stable(state.position)
-        if state.position.count_to(end) > STREAM_BELOW or not self._has_served:
+        is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
+        if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
             self._has_served = True
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
@@ -691,7 +693,7 @@ class Driver:
         """The epoch as the slice protocol needs it."""
         return EpochRun(
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
-            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), arrow_rows=self.config.arrow_rows,
+            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
         )  # fmt: skip
 
     def _open_sender(self) -> None:
@@ -777,7 +779,7 @@ class Driver:
     def _check_low(self, ranges: Sequence[OffsetRange]) -> None:
         check_topics(self.broker, self.plan.topic_ids)
         low = self.broker.low_watermarks(sorted(self.plan.topic_ids))
-        for item in ranges:
+        for item in without(ranges, common(ranges, self.plan.archived)):
             first = low.get(item.topic, item.partition) or 0
             if item.start < first and not item.is_empty:
                 from kappa.errors import DataLossError
@@ -793,7 +795,16 @@ class Driver:
 
     def _time_index(self) -> TimeIndex:
         topics = sorted(self.plan.topic_ids)
-        return lambda timestamp_ms: self.broker.offsets_for_time(topics, timestamp_ms)
+        archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
+
+        def first_records(timestamp_ms: int) -> Offsets:
+            found = self.broker.offsets_for_time(topics, timestamp_ms)
+            # An archive knows records that are gone from the log, and agrees with it on all others.
+            return Offsets.of(
+                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms).items())]
+            )
+
+        return first_records
 
     def _partitions(self) -> int:
         return max(self.broker.partitions(topic) for topic in self.topology.source_topics)

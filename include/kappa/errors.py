@@ -8,6 +8,7 @@ KappaError
 │   ├── CodeError               stored or deployed code does not import
 │   ├── UnknownTopologyError    no topology of that name is deployed or on record
 │   ├── UnknownEpochError       the topology has no such epoch
+│   ├── UnknownArchiveError     the topic has no archive
 │   ├── UnknownGroupError       no consumer group of that name has offsets
 │   ├── SavepointError          no savepoint has that name, or it is taken, or no commit to name
 │   ├── RefusedError            a plan has findings that refuse it
@@ -78,6 +79,10 @@ class UnknownTopologyError(Terminal):
 
 class UnknownEpochError(Terminal):
     """The topology has no such epoch."""
+
+
+class UnknownArchiveError(Terminal):
+    """The topic has no archive."""
 
 
 class UnknownGroupError(Terminal):

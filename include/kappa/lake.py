@@ -93,3 +93,36 @@ def plan_file(lake: str, plan: str) -> str:
 def code_file(lake: str, code: str) -> str:
     """Code by its content hash."""
     return f"{lake}/_kappa/code/{code}.zip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivePaths:
+    """Paths of the archive of one topic.
+
+    Attributes:
+        lake: root of the lake.
+        topic: the Kafka topic.
+    """
+
+    lake: str
+    topic: str
+
+    @property
+    def root(self) -> str:
+        """Folder of the archive."""
+        return f"{self.lake}/_archive/{self.topic}"
+
+    @property
+    def records(self) -> str:
+        """The records, a Delta table partitioned by the topic's partition."""
+        return f"{self.root}/records"
+
+    @property
+    def ledger(self) -> str:
+        """Which ranges of which topic the records are, slice by slice."""
+        return f"{self.root}/ledger"
+
+    @property
+    def heartbeat(self) -> str:
+        """The archiver's heartbeat."""
+        return f"{self.root}/heartbeat.json"

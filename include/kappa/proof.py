@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.lake import EpochPaths
+from kappa.reading import archived_ranges
 from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
@@ -47,7 +48,7 @@ def slice_facts(commits: Iterable[LedgerRow]) -> tuple[SliceFacts, ...]:
     return tuple(
         SliceFacts(
             seq=row.seq, ranges=row.ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
-            rows_dead=row.rows_dead, code=row.code,
+            rows_dead=row.rows_dead, code=row.code, archived=archived_ranges(row),
         )
         for row in commits
     )  # fmt: skip

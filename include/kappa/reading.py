@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kappa.archive import Archive
 from kappa.effects import with_seq
 from kappa.parsing import parse, parse_in_arrow, typed_rows
 from kappa.parsing.batches import LEFT
 from kappa.parsing.small import parse_rows
-from kappa.replay.offsets import OffsetRange
+from kappa.replay.archives import without
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_from_json
 from kappa.runtime.session import frame_of
 from kappa.topology import Source
 
@@ -31,7 +33,7 @@ class Counts:
     """What a slice read.
 
     Attributes:
-        rows_read: records that Kafka gave, counted before parsing.
+        rows_read: records that Kafka or an archive gave, counted before parsing.
         rows_parsed: records that parsed.
         rows_dead: dead letters.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
@@ -81,6 +83,8 @@ class Reading:
         plan: the slice.
         committed: the commit before it.
         raw: the records, when Spark has read them already.
+        archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
+        begun: where the epoch's own reading begins.
 
     Attributes:
         records: topic -> parsed records.
@@ -89,7 +93,7 @@ class Reading:
 
     def __init__(
         self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
-        raw: DataFrame | None = None,
+        raw: DataFrame | None = None, *, archives: Mapping[str, Archive] | None = None, begun: Offsets | None = None,
     ) -> None:  # fmt: skip
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -97,6 +101,10 @@ class Reading:
         self._plan = plan
         self._carried = committed.max_timestamps
         self._raw = raw
+        self._archives = archives or {}
+        self._archived = archived_ranges(plan)
+        self._begun = begun or Offsets()
+        self._rows_read: list[int] = []
         self._held: list[DataFrame] = []
         self._observations: list[Any] = []
         self._dead: list[pa.Table] = []
@@ -108,7 +116,7 @@ class Reading:
         if self._raw is not None and len(self._sources) > 1:
             self.hold([self._raw])
         for source in self._sources:
-            self.records[source.topic] = self._small(source) if self.is_small else self._large(source)
+            self.records[source.topic] = self._source(source)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,49 +127,90 @@ class Reading:
         """Keep the rows of these, once computed, until the end of the slice."""
         self._held.extend(frame.persist() for frame in frames)
 
-    def _read(self, source: Source) -> DataFrame:
+    def _source(self, source: Source) -> DataFrame:
+        """The records of one source, from its archive and from the log behind that."""
+        before = dict(self._carried.get(source.topic, {}))
+        archived = [r for r in self._archived if r.topic == source.topic]
+        ranges = [r for r in self._plan.ranges if r.topic == source.topic]
+        if not archived:
+            return self._logged(source, ranges, before)
+        frame = self._from_archive(source, archived, before)
+        rest = without(ranges, archived)
+        if not rest:
+            return frame
+        before |= {row[1]: row[4] for row in self._rows if row[0] == source.topic}
+        return frame.unionByName(self._logged(source, rest, before))
+
+    def _logged(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
+
+    def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        """Rows of the archive, counted in a pass of their own that reads the few columns which that needs."""
+        import pyarrow.compute as pc
+        from pyspark.sql import functions as F
+
+        archive = self._archives[source.topic]
+        names = [*(c.name for c in source.columns), *source.record_columns]
+        frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
+        if self.is_small:
+            rows = frame.toArrow()
+            by_chunk = rows.group_by(["_partition", "_seq"]).aggregate(_SUMS)
+            is_good = pc.is_null(rows["_dead"])
+            self._dead.append(rows.filter(pc.invert(is_good)).drop_columns("_seq"))
+            good = frame_of(self._session, rows.filter(is_good).select(names))
+        else:
+            if not archive.is_parsed(source, archive.overlapping(ranges)):
+                self.hold([frame])
+            by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
+            if sum(by_chunk["dead"].to_pylist()):
+                self._dead.append(frame.where("_dead IS NOT NULL").drop("_seq").toArrow())
+            good = frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in names))
+        by_chunk = by_chunk.rename_columns(["_partition", "_seq", "rows", "dead", "newest"])
+        counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
+        archive.check_rows(counts, ranges)
+        tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
+        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
+        self._rows_read.append(archive.count(self._session, ranges))
+        return good
+
+    def _read(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The records, counted by Spark as they are read."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         if self._raw is None:
-            raw = read_log(
-                self._session, self._bootstrap_servers, source.topic, self._plan.ranges, headers=source.headers
-            )
+            raw = read_log(self._session, self._bootstrap_servers, source.topic, ranges, headers=source.headers)
         else:
             raw = self._raw.where(F.col("topic") == source.topic)
         observation = Observation()
         self._observations.append(observation)
         return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"))
 
-    def _small(self, source: Source) -> DataFrame:
+    def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
-        rows = parse_rows(self._read(source), source, self._carried.get(source.topic, {}))
-        tally = rows.group_by("_partition").aggregate(
-            [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
-        )
+        rows = parse_rows(self._read(source, ranges), source, before)
+        tally = rows.group_by("_partition").aggregate(_SUMS)
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select([*(c.name for c in source.columns), *source.record_columns])
         return frame_of(self._session, good)
 
-    def _large(self, source: Source) -> DataFrame:
+    def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
 
-        before = self._carried.get(source.topic, {})
-        frame = parse_in_arrow(self._read(source), source, before)
+        frame = parse_in_arrow(self._read(source, ranges), source, before)
         if frame is None:
-            return self._by_spark(source, before)
+            return self._by_spark(source, ranges, before)
         self.hold([frame])
         tally = frame.groupBy("_partition").agg(*_tally(), F.count_if(F.col("_state") == LEFT).alias("left")).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > SMALL_SLICE:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()
             self._observations.pop()
-            return self._by_spark(source, before)
+            return self._by_spark(source, ranges, before)
         names = [*(c.name for c in source.columns), *source.record_columns]
         good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*(f"`{name}`" for name in names))
         if not left:
@@ -177,9 +226,9 @@ class Reading:
         self._count(source, tally, also_dead=rows.filter(pc.invert(is_good)))
         return good.unionByName(frame_of(self._session, rows.filter(is_good).select(names)))
 
-    def _by_spark(self, source: Source, before: Mapping[int, int]) -> DataFrame:
+    def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """The same where Arrow reads nothing, or too little."""
-        frame = parse(self._read(source), source, before, in_arrow=False)
+        frame = parse(self._read(source, ranges), source, before, in_arrow=False)
         self.hold([frame])
         tally = frame.groupBy("_partition").agg(*_tally()).toArrow()
         self._count(source, tally)
@@ -210,20 +259,30 @@ class Reading:
                 "_dead": "reason",
             }
             parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
-        return pa.concat_tables(parts) if parts else with_seq(pa.table({}), self._plan.seq)
+        # What may be null differs by where the rows come from; the table of dead letters says what may be.
+        return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
         times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
         for topic, partition, _, _, millis in self._rows:
-            times.setdefault(topic, {})[partition] = millis
+            times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's
         dead = sum(row[3] for row in self._rows)
         return Counts(
-            rows_read=sum(observation.get["rows_read"] for observation in self._observations),
+            rows_read=sum(self._rows_read) + sum(observation.get["rows_read"] for observation in self._observations),
             rows_parsed=sum(row[2] for row in self._rows) - dead,
             rows_dead=dead,
             max_timestamps=times,
         )
+
+
+#: The same tally of rows in memory.
+_SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+
+
+def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
+    """The part of a slice's ranges that is read from archives, as its plan and its commit say."""
+    return ranges_from_json(row.detail.get("archived", {}))
 
 
 def _tally() -> list[Column]:

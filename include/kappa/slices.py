@@ -13,17 +13,20 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.archive import Archive
 from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
-from kappa.reading import Reading, is_small
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa.reading import Reading, archived_ranges, is_small
+from kappa.replay.archives import common
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_to_json
 from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
@@ -57,10 +60,12 @@ class EpochRun:
         sender: transactional producer, None while the epoch has nothing to send.
         bootstrap_servers: Kafka brokers.
         topic_ids: ids of the source topics that the epoch began with.
+        archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         arrow_rows: most rows of one effect that are written from memory.
         marker_seq: slice of the last marker in Kafka.
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
+        archives: archives that were read, by topic.
     """
 
     topology: Topology
@@ -72,11 +77,19 @@ class EpochRun:
     broker: Broker
     bootstrap_servers: str
     topic_ids: Mapping[str, str]
+    archived: tuple[OffsetRange, ...] = ()
     arrow_rows: int = 500_000
     sender: Sender | None = None
     marker_seq: int = -1
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
+    archives: dict[str, Archive] = field(default_factory=dict)
+
+    def archive(self, topic: str) -> Archive:
+        """The archive of a source's topic."""
+        if topic not in self.archives:
+            self.archives[topic] = Archive(self.paths.lake, topic)
+        return self.archives[topic]
 
     def state(self, table: Table) -> TableState:
         """The rows of a table before the next slice."""
@@ -98,7 +111,7 @@ def run_slice(
         ranges: offset ranges, one for each partition of each source.
         sends: ``live`` when the topic outputs are to be sent.
         logged: whether changelog and marker are written.
-        raw: the records, when Spark has read them already; otherwise they are read here.
+        raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run says so.
 
     Returns:
         The commit row.
@@ -144,6 +157,7 @@ def plan_slice(
             sends=sends,
             logged=logged,
             code=run.code,
+            detail=archived_detail(common(ranges, run.archived)),
         )
     )
     crash_point("plan", row.seq)
@@ -175,7 +189,11 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     }
     run.ledger.check_claim(run.writer)
     tune(run.session, is_small=is_small(plan.ranges))
-    with Reading(run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw) as reading:
+    archives = archives_of(run, plan)
+    begun = ranges_end(state.commits[0].ranges)
+    with Reading(
+        run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun
+    ) as reading:
         effects = call_step(run.topology, plan.seq, reading.records, before)
         if not reading.is_small:
             reading.hold(shared(list(effects.values())))
@@ -203,6 +221,24 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     )
     crash_point("effects", plan.seq)
     return row
+
+
+def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
+    """The archives that a planned slice reads, by topic.
+
+    Raises:
+        DataLossError: one does not hold what it shall give, or is of another topic of that name.
+    """
+    archived = archived_ranges(plan)
+    found = {topic: run.archive(topic) for topic in {item.topic for item in archived}}
+    for topic, archive in found.items():
+        archive.check([item for item in archived if item.topic == topic], run.topic_ids[topic])
+    return found
+
+
+def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:
+    """What a ledger row says of the ranges that are read from archives; nothing where there are none."""
+    return {"archived": json.loads(ranges_to_json(archived))} if archived else {}
 
 
 def step_effects(
@@ -339,7 +375,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             rows_dead=effects.rows_dead,
             max_timestamps=effects.max_timestamps,
             delta_versions={**effects.delta_versions, **versions},
-            detail={"started_at": plan.at.isoformat()},
+            detail={"started_at": plan.at.isoformat(), **archived_detail(archived_ranges(plan))},
         )
     )
     for table in run.topology.tables:

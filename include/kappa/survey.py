@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kappa import changelog, registry
+from kappa.archive import Archive
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.lake import EpochPaths, topology_prefix
+from kappa.replay.archives import first_readable
 from kappa.replay.facts import (
     ActiveFacts,
     Facts,
@@ -21,7 +24,7 @@ from kappa.replay.facts import (
     TopologyFacts,
     topology_facts,
 )
-from kappa.replay.offsets import Offsets, ranges_end
+from kappa.replay.offsets import Offsets, TopicPartition, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.shapes import shapes_from_dict
 from kappa.replay.starts import FromMarker, start_time
@@ -51,6 +54,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         low=broker.low_watermarks(present), high=broker.high_watermarks(present), stable=broker.stable_offsets(present),
         topic_ids=broker.topic_ids(present), cleanup=broker.cleanup_policies(present),
     )  # fmt: skip
+    archives = {topic: Archive(config.lake, topic) for topic in present}
     candidate, at = record.candidate, start_time(request.start, now)
     return Facts(
         topology=deployed,
@@ -65,10 +69,29 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
             name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
             for name, event in record.savepoints.items()
         },
-        first_records=None if at is None else broker.first_at_or_after(present, milliseconds(at)),
+        first_records=None if at is None else _first_records(broker, archives, log, request, milliseconds(at)),
+        archives={topic: found for topic, archive in archives.items() if (found := archive.facts()) is not None},
         known=known,
         records_per_second=_measured_rate(config, record),
     )
+
+
+def _first_records(
+    broker: Broker, archives: Mapping[str, Archive], log: LogFacts, request: ReplayRequest, timestamp_ms: int
+) -> dict[TopicPartition, int | None]:
+    """Of each partition the first record at or after a time; an archive that reaches the log is asked first."""
+    found = broker.first_at_or_after(list(archives), timestamp_ms)
+    for topic, archive in archives.items() if request.archive else ():
+        facts = archive.facts()
+        if facts is None:
+            continue
+        begin = first_readable(log.low, {topic: facts}, log.topic_ids)
+        found |= {
+            at: at_or_after
+            for at, at_or_after in archive.offsets_for_time(timestamp_ms).items()
+            if at in begin and begin[at] < log.low[at]
+        }
+    return found
 
 
 def next_epoch(broker: Broker, record: TopologyRecord) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 
 from kappa.errors import ConflictError, LedgerError
 from kappa.runtime import tables
@@ -98,3 +99,14 @@ def test_of_rows_with_one_key_the_later_stays() -> None:
         "c": Decimal("3.00"),
     }
     assert newest(None, changes(1, ("a", "1.00")), ["id"]).num_rows == 1
+
+
+def test_whose_commits_a_table_has_is_told_by_what_they_said_of_themselves(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.create(path, [tables.SEQ])
+    schema = pa.schema([pa.field("_seq", pa.int64(), nullable=False)])
+    rows = pa.table({"_seq": [1]}, schema=schema)
+    said = CommitProperties(custom_metadata={"userMetadata": "me/1"})
+    write_deltalake(path, rows, mode="append", commit_properties=said)
+    assert tables.has_commit_of(path, "me/1")
+    assert not tables.has_commit_of(path, "me/2")

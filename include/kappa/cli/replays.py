@@ -36,6 +36,12 @@ ThresholdOption = Annotated[
         help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a share); may be repeated.",
     ),
 ]
+ArchiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--archive/--no-archive", help="Read what an archive has of the topics from there, or all from Kafka."
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -47,10 +53,11 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, reason: Reason = "",
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -67,11 +74,11 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, reason: Reason = "", execute: Execute = False,
-    wait: Wait = True, json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, reason: Reason = "",
+    execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -141,12 +148,12 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 def _plan(
     topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
-    reason: str,
+    archive: bool, reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()),
+        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()), archive=archive,
     )  # fmt: skip
     return control.plan(chosen, request)
 

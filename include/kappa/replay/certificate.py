@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from kappa.errors import DataLossError
+from kappa.replay.archives import is_within, joined
 from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
 
 
@@ -42,6 +43,7 @@ class SliceFacts:
         rows_parsed: records that parsed, counted on their own.
         rows_dead: records that went to dead letters.
         code: content hash of the code that ran it.
+        archived: the part of the ranges that was read from archives instead of Kafka.
     """
 
     seq: int
@@ -51,6 +53,7 @@ class SliceFacts:
     rows_parsed: int
     rows_dead: int
     code: str
+    archived: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,7 @@ class Certificate:
         rows_parsed: those that parsed.
         rows_dead: those that went to dead letters.
         codes: epoch -> content hashes of the code that ran it.
+        archived: epoch -> ranges that it read from archives; it read all else from Kafka.
     """
 
     topology: str
@@ -110,6 +114,7 @@ class Certificate:
     rows_parsed: int
     rows_dead: int
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    archived: Mapping[int, tuple[OffsetRange, ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -132,6 +137,10 @@ class Certificate:
                 "unproved": tuple(values["unproved"]),
                 "partitions": proofs,
                 "codes": {int(epoch): tuple(codes) for epoch, codes in values["codes"].items()},
+                "archived": {
+                    int(epoch): tuple(OffsetRange(**item) for item in ranges)
+                    for epoch, ranges in values.get("archived", {}).items()
+                },
             }
         )
 
@@ -148,6 +157,8 @@ class Certificate:
         lines.append(
             f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters"
         )
+        for epoch, ranges in sorted(self.archived.items()):
+            lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
         lines += [f"  not shown  {part}" for part in self.unproved]
         return lines + [f"  PROBLEM    {problem}" for problem in self.problems]
 
@@ -177,6 +188,7 @@ def certify(
     for epoch, slices in sorted(ledgers.items()):
         problems += _unjoined(epoch, slices, (starts or {}).get(epoch))
         problems += _miscounted(epoch, slices)
+        problems += _archived_elsewhere(epoch, slices)
     at_epoch = moves[-1].epoch if moves else None
     sending = [
         (epoch, slice_) for epoch, slices in sorted(ledgers.items()) for slice_ in slices if slice_.sends == "live"
@@ -204,6 +216,11 @@ def certify(
         rows_parsed=sum(slice_.rows_parsed for _, slice_ in sending),
         rows_dead=sum(slice_.rows_dead for _, slice_ in sending),
         codes={epoch: tuple(sorted({s.code for s in slices})) for epoch, slices in sorted(ledgers.items())},
+        archived={
+            epoch: found
+            for epoch, slices in sorted(ledgers.items())
+            if (found := joined(r for s in slices for r in s.archived))
+        },
     )
 
 
@@ -293,6 +310,14 @@ def _not_once(
         *(f"{gap}: no epoch has sent it." for gap in coverage.gaps),
         *(f"{overlap}: {_senders(sending, overlap)} have sent it, once too often." for overlap in coverage.overlaps),
         *(f"{outside}: sent, but the live epoch has not committed it." for outside in coverage.outside),
+    ]
+
+
+def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
+    return [
+        f"Epoch {epoch}, slice {slice_.seq}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, and that is no part of its ranges."
+        for slice_ in slices
+        if not is_within(slice_.archived, slice_.ranges)
     ]
 
 

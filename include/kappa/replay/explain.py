@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.replay.offsets import Offsets
+from kappa.replay.archives import without
+from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
@@ -55,9 +56,7 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
             + (f"; fail above {asked}" if asked else "")
         )
     sent = f"; records to {_names(plan.topics)} are sent from there on" if plan.topics else ""
-    return (
-        f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so far){sent}"
-    )
+    return f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so far{_origin(plan)}){sent}"
 
 
 def _seeded(plan: ReplayPlan) -> str:
@@ -78,7 +77,20 @@ def _replayed(plan: ReplayPlan) -> str:
         parts.append(f"about {work.bytes / 1e6:,.0f} MB")
     if work.seconds is not None:
         parts.append(f"about {work.seconds:,.0f} s")
-    return ", ".join(parts) + f"; nothing is sent ({plan.sends})"
+    return ", ".join(parts) + f"{_origin(plan)}; nothing is sent ({plan.sends})"
+
+
+def _origin(plan: ReplayPlan) -> str:
+    """Which of it comes from where; nothing where all comes from Kafka."""
+    if not plan.archived:
+        return ""
+    rest = without(plan.ranges, plan.archived)
+    tail = f", {_ranges(rest)} from Kafka" if rest else ""
+    return f"; {_ranges(plan.archived)} from the archive{tail}"
+
+
+def _ranges(ranges: Iterable[OffsetRange]) -> str:
+    return " ".join(f"{item.topic}[{item.partition}]={item.start}..{item.end}" for item in ranges)
 
 
 def _vector(offsets: Offsets) -> str:

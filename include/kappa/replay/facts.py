@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from kappa.replay.archives import ArchiveFacts
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.shapes import Shape, shapes_of
 from kappa.replay.stages import Stage
@@ -186,6 +187,7 @@ class Facts:
         first_records: for a start by time: each partition's first offset whose timestamp is not before it, ``None``
             where no record is that late.
         known: names of all deployed topologies, for the message about an unknown one.
+        archives: archives of the sources' topics, by topic; also those of topics that were recreated since.
         records_per_second: rate of earlier replays, if one was measured.
         bytes_per_record: size of a record of the sources, if it was measured.
     """
@@ -199,6 +201,7 @@ class Facts:
     named_savepoints: Mapping[str, NamedSavepoint] = field(default_factory=dict)
     first_records: Mapping[TopicPartition, int | None] | None = None
     known: tuple[str, ...] = ()
+    archives: Mapping[str, ArchiveFacts] = field(default_factory=dict)
     records_per_second: float | None = None
     bytes_per_record: float | None = None
 

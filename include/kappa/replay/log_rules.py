@@ -64,21 +64,6 @@ def partition_counts_changed(keyed: Iterable[str], before: Offsets, high: Offset
     return found
 
 
-def compacted_sources(cleanup: Mapping[str, str]) -> list[Finding]:
-    """A source's topic drops older records of a key, so that its history is incomplete."""
-    return [
-        refuse(
-            "compacted-source",
-            f"Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order.",
-            "If the newest record of each key is all that the step needs, --allow compacted-source.",
-            topic=topic,
-            policy=policy,
-        )
-        for topic, policy in sorted(cleanup.items())
-        if "compact" in policy
-    ]
-
-
 def vector_beyond_log(vector: Offsets, high: Offsets, keeper: str) -> list[Finding]:
     """A stored vector names offsets that the log does not have yet: the log is not the one that was read."""
     found = []

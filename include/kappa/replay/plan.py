@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay import log_rules, request_rules
+from kappa.replay import archive_rules, log_rules, request_rules
+from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
-from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_from_json, ranges_to_json
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
 from kappa.replay.stages import Stage
@@ -62,6 +63,7 @@ class ReplayPlan:
         appends: names of the append outputs that are computed.
         topics: names of the topics that the epoch will send to once it is live.
         sends: ``hold``: nothing is sent for history.
+        archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
         findings: what speaks against it.
         estimate: how much work it is.
@@ -92,6 +94,7 @@ class ReplayPlan:
     created_at: datetime
     request: ReplayRequest
     sends: str = "hold"
+    archived: tuple[OffsetRange, ...] = ()
     id: str = field(default="")
 
     def __post_init__(self) -> None:
@@ -134,8 +137,12 @@ class ReplayPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
+        # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive.
+        archived = {"archived": json.loads(ranges_to_json(self.archived))} if self.archived else {}
+        nested = ("request", "findings", "estimate", "archived")
         return {
-            **{name: value for name, value in vars(self).items() if name not in ("request", "findings", "estimate")},
+            **{name: value for name, value in vars(self).items() if name not in nested},
+            **archived,
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
@@ -170,6 +177,7 @@ class ReplayPlan:
                 "estimate": Estimate(**values["estimate"]),
                 "created_at": datetime.fromisoformat(values["created_at"]),
                 "request": ReplayRequest.from_dict(values["request"]),
+                "archived": ranges_from_json(values.get("archived", {})),
             }
             return cls(**{**values, **vectors, **names, **made})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -189,15 +197,25 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found = request_rules.replay_already_active(request.topology, facts.active)
     if topology is None:
         return _plan(request, facts, [*found, *request_rules.unknown_topology(request.topology, facts.known)], now)
-    facts = replace(facts, log=_sources_only(facts.log, topology))
+    facts = replace(
+        facts, log=_sources_only(facts.log, topology), archives=_archives(request, facts.archives, topology)
+    )
     unreadable = request_rules.code_does_not_import(topology)
     unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += _log_findings(topology, facts.log, facts.live)
+    found += archive_rules.archive_of_another_topic(facts.archives, facts.log.topic_ids)
+    found += archive_rules.archive_behind_log(facts.archives, facts.log.topic_ids, facts.log.low)
+    # What an archive covers up to the log's beginning can be read as if retention had not removed it.
+    low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
+    facts = replace(facts, log=replace(facts.log, low=low))
     resolved = resolve_start(request, facts, now)
     end = _end(request, facts)
+    found += archive_rules.compacted_sources(
+        facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
+    )
     found += resolved.findings
     if resolved.start is not None:
         found += _vector_findings(request, resolved.start, end, facts)
@@ -216,8 +234,15 @@ def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
     )
 
 
+def _archives(
+    request: ReplayRequest, archives: Mapping[str, ArchiveFacts], topology: TopologyFacts
+) -> dict[str, ArchiveFacts]:
+    topics = {source.topic for source in topology.sources}
+    return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
+
+
 def _log_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts | None) -> list[Finding]:
-    found = log_rules.compacted_sources(log.cleanup) + log_rules.open_transactions(log.stable, log.high)
+    found = log_rules.open_transactions(log.stable, log.high)
     if live is None:
         return found
     keeper = f"The live epoch {live.epoch}"
@@ -282,6 +307,7 @@ def _plan(
         stages=() if refusals(kept) else stages,
         findings=kept,
         estimate=_estimate(start, end, facts),
+        archived=from_archive(start, end, facts.archives, facts.log.topic_ids),
         created_at=now.astimezone(UTC),
         request=request,
     )

@@ -38,6 +38,7 @@ class ReplayRequest:
         allow: codes of findings, of :data:`ALLOWABLE`, that shall warn instead of refuse.
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
+        archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -52,6 +53,7 @@ class ReplayRequest:
     allow: frozenset[str] = field(default_factory=frozenset)
     slice_records: int = 500_000
     thresholds: tuple[Threshold, ...] = ()
+    archive: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
@@ -83,6 +85,7 @@ class ReplayRequest:
         """The request as JSON values."""
         # Left out where there are none: a plan's id is a hash of this, and older plans have none.
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
+        without = {} if self.archive else {"archive": False}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -93,6 +96,7 @@ class ReplayRequest:
             "allow": sorted(self.allow),
             "slice_records": self.slice_records,
             **thresholds,
+            **without,
         }
 
     @classmethod

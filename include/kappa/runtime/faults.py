@@ -48,6 +48,11 @@ POINTS: Mapping[str, str] = {
     "maintain.outputs": "old files of an append output are gone",
     "maintain.changes": "old files of a table's changes are gone",
     "maintain.tables": "old files of a table are gone",
+    "archive.claim": "an archiver has claimed its archive",
+    "archive.create": "the archive's table is there, where it begins is not on record",
+    "archive.plan": "a slice of an archive is planned",
+    "archive.write": "its records are written, the slice is not committed",
+    "archive.commit": "the slice is committed: the archive covers its ranges",
 }
 
 

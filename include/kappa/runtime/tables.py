@@ -6,7 +6,7 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, LedgerError
@@ -44,11 +44,20 @@ DEAD_LETTER = (
 )
 
 
-def create(path: str, columns: Sequence[Column]) -> None:
+def create(
+    path: str,
+    columns: Sequence[Column],
+    *,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+) -> None:
     """Create a Delta table; does nothing when it is there."""
     from deltalake import DeltaTable, Schema
 
-    DeltaTable.create(path, Schema.from_json(delta_schema(columns)), mode="ignore", configuration=_CONFIGURATION)
+    DeltaTable.create(
+        path, Schema.from_json(delta_schema(columns)), mode="ignore", partition_by=list(partition_by) or None,
+        configuration={**_CONFIGURATION, **(configuration or {})},
+    )  # fmt: skip
 
 
 def compact(path: str) -> None:
@@ -109,6 +118,13 @@ def is_written(path: str, seq: int) -> bool:
     return _is_written(DeltaTable(path), seq)
 
 
+def has_commit_of(path: str, user_metadata: str) -> bool:
+    """Whether one of the last commits of a table was written with this user metadata."""
+    from deltalake import DeltaTable
+
+    return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
+
+
 def append(path: str, rows: pa.Table, seq: int) -> bool:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
 
@@ -133,9 +149,16 @@ def append(path: str, rows: pa.Table, seq: int) -> bool:
     return True
 
 
-def append_frame(path: str, rows: DataFrame, seq: int) -> None:
-    """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none."""
-    _writer(rows, seq, "append").save(path)
+def append_frame(path: str, rows: DataFrame, seq: int, **options: str) -> None:
+    """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        path: the table.
+        rows: the rows.
+        seq: the slice.
+        options: further options of Spark's Delta writer.
+    """
+    _writer(rows, seq, "append").options(**options).save(path)
 
 
 def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Column], seq: int) -> None:
@@ -209,13 +232,13 @@ def query(
     )
 
 
-def seal(path: str, seq: int) -> None:
+def seal(path: str, seq: int, *, column: str = "_seq") -> None:
     """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent."""
     from deltalake import DeltaTable, write_deltalake
 
     table = DeltaTable(path)
     if _is_written(table, seq):
-        table.delete(f"_seq = {seq}")
+        table.delete(f"{column} = {seq}")
         return
     empty = table.schema().to_arrow()
     import pyarrow as pa

@@ -1,0 +1,148 @@
+"""Commands for archives: every record of a topic kept in Delta, beyond what Kafka keeps."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kappa import archiver
+from kappa.archive import archived_topics
+from kappa.archiver import Archiver, Outlook
+from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.config import Config
+from kappa.runtime.broker import Broker
+
+Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
+
+group = typer.Typer(
+    name="archive", help="Keep every record of a topic in Delta, and replay from there.", no_args_is_help=True
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group)
+
+
+@group.command()
+def start(
+    topics: Topics,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped: Ctrl-C, or `kappa archive stop`.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two slices while following.")] = 60.0,
+    skip_lost: Annotated[bool, typer.Option("--skip-lost", help="Go on behind records that retention removed before they were archived.")] = False,
+    execute: Execute = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was stopped."""
+    chosen = config()
+    with Broker(chosen.bootstrap_servers) as broker:
+        found = [archiver.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
+    if not execute:
+        is_refused = not skip_lost and any(outlook.lost for outlook in found)
+        if json:
+            say_json({"executed": False, "topics": found})
+            raise typer.Exit(int(is_refused))
+        say(line for outlook in found for line in _described(outlook))
+        dry(
+            f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
+            + (" and follow" if follow else ""),
+            f"kappa archive start {' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
+        )
+        raise typer.Exit(int(is_refused))
+    _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
+    done = [archiver.status(chosen, outlook.topic) for outlook in found]
+    if json:
+        say_json({"executed": True, "topics": done})
+        return
+    for status in done:
+        covered = ", ".join(map(str, status.facts.covered)) or "nothing"
+        say(f"Archived {covered}: {status.records:,} records.")
+
+
+@group.command()
+def status(
+    topic: Annotated[str | None, typer.Argument(help="Kafka topic; all that are archived when left out.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what the archives cover, without a gap, and how far they are behind the log."""
+    chosen = config()
+    found = [archiver.status(chosen, name) for name in ([topic] if topic else archived_topics(chosen.lake))]
+    if json:
+        say_json(found)
+        return
+    rows = [
+        [
+            s.topic, " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing", s.records,
+            "topic recreated" if s.is_same_topic is False else s.left, s.archiver, s.message,
+        ]
+        for s in found
+    ]  # fmt: skip
+    table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
+    if not rows:
+        say("No topic is archived. Begin with one: kappa archive start <topic> --execute")
+
+
+@group.command()
+def stop(topics: Topics, execute: Execute = False) -> None:
+    """End the archivers of topics, wherever they run, between two slices. What they archived stays."""
+    chosen = config()
+    if not execute:
+        dry(f"end the archiver of {', '.join(topics)}", f"kappa archive stop {' '.join(topics)}")
+        return
+    for topic in topics:
+        say(
+            f"The archiver of {topic} stops."
+            if archiver.stop(chosen, topic)
+            else f"Nobody archives {topic}: nothing was changed."
+        )
+
+
+def _described(outlook: Outlook) -> list[str]:
+    position = " ".join(f"[{partition}]={offset}" for (_, partition), offset in outlook.position.items())
+    lines = [
+        f"{outlook.topic}: {outlook.left:,} offsets from {position} on, parsed by {len(outlook.schemas)} schemas of deployed topologies"
+    ]
+    if outlook.lost:
+        names = ", ".join(map(str, outlook.lost))
+        lines.append(f"  retention removed {names} before it was archived: refused without --skip-lost")
+    return lines
+
+
+def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, skip_lost: bool, quiet: bool) -> None:
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    console = Console(stderr=True, quiet=quiet)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    is_plain = quiet or not sys.stderr.isatty()
+    with ExitStack() as stack:
+        bar = stack.enter_context(Progress(*columns, console=console, transient=True, disable=is_plain))
+        archivers = [stack.enter_context(Archiver(chosen, outlook.topic, skip_lost=skip_lost)) for outlook in found]
+        tasks = {
+            one: bar.add_task(outlook.topic, total=outlook.left or None, rate="")
+            for one, outlook in zip(archivers, found, strict=True)
+        }
+        begun = time.monotonic()
+
+        def told(one: Archiver, offsets: int) -> None:
+            bar.advance(tasks[one], offsets)
+            task = next(task for task in bar.tasks if task.id == tasks[one])
+            rate = f"{task.completed / (time.monotonic() - begun):,.0f} offsets/s"
+            bar.update(tasks[one], rate=rate)
+            if is_plain:
+                console.print(f"{task.description}: {task.completed:,.0f} offsets archived, {rate}", highlight=False)
+
+        archiver.run(archivers, follow=follow, every_seconds=every, on_slice=told, is_over=stopping.is_set)
