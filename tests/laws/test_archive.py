@@ -30,8 +30,9 @@ from kappa.reading import read_log
 from kappa.replay.certificate import Certificate
 from kappa.replay.explain import explain
 from kappa.replay.offsets import Offsets, joins
-from kappa.replay.request import ReplayRequest, ToDatetime, ToEarliest, ToOffset
+from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
+from kappa.replay.starts import ToDatetime, ToEarliest, ToOffset
 from kappa.runtime import tables
 from kappa.topology import Source
 

@@ -26,7 +26,8 @@ from kappa.replay.archives import (
 from kappa.replay.facts import Facts, LogFacts, SourceFacts, TopologyFacts
 from kappa.replay.offsets import OffsetRange, Offsets, uncovered
 from kappa.replay.plan import ReplayPlan, build_plan
-from kappa.replay.request import ReplayRequest, ToEarliest, ToOffset
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import ToEarliest, ToOffset
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
