@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.errors import TopologyError, UsageError
+from kappa.replay.findings import ALLOWABLE
 from kappa.replay.offsets import Offsets
 from kappa.replay.starts import (
     ByDuration,
@@ -41,9 +42,6 @@ __all__ = [
     "default_seed",
 ]
 
-#: Codes of findings that refuse a plan unless the request allows them by name.
-ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
-
 
 class Seed(StrEnum):
     """What the tables hold before the first slice."""
@@ -67,6 +65,7 @@ class ReplayRequest:
         allow: codes of findings, of :data:`ALLOWABLE`, that shall warn instead of refuse.
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
+        determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -81,6 +80,7 @@ class ReplayRequest:
     allow: frozenset[str] = field(default_factory=frozenset)
     slice_records: int = 500_000
     thresholds: tuple[Threshold, ...] = ()
+    determinism: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
@@ -103,6 +103,11 @@ class ReplayRequest:
         if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
             raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
 
+        if isinstance(self.start, FromMarker) and self.determinism:
+            raise UsageError(
+                "A rebuild folds a changelog and runs no step over a range: there is nothing to compute twice."
+            )
+
     @property
     def resolved_seed(self) -> Seed:
         """The seed asked for, or the one that goes with the start."""
@@ -112,6 +117,7 @@ class ReplayRequest:
         """The request as JSON values."""
         # Left out where there are none: a plan's id is a hash of this, and older plans have none.
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
+        determinism = {"determinism": True} if self.determinism else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -122,6 +128,7 @@ class ReplayRequest:
             "allow": sorted(self.allow),
             "slice_records": self.slice_records,
             **thresholds,
+            **determinism,
         }
 
     @classmethod
