@@ -38,7 +38,13 @@ PAGES = (
 )
 RULES = [
     ROOT / "include" / "kappa" / "replay" / name
-    for name in ("log_rules.py", "request_rules.py", "start_rules.py", "group_rules.py")
+    for name in (
+        "log_rules.py",
+        "request_rules.py",
+        "start_rules.py",
+        "group_rules.py",
+        "step_rules.py",
+    )
 ]
 
 _SNIPPET_SECONDS = 600

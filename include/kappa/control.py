@@ -34,6 +34,7 @@ from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
@@ -242,15 +243,20 @@ def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
     )  # fmt: skip
 
 
-def plan(config: Config, request: ReplayRequest) -> ReplayPlan:
+def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
     """What a replay would do, and what speaks against it. Changes nothing.
+
+    Args:
+        config: where everything is.
+        request: what is asked for.
+        step: what :func:`kappa.inspection.inspect_deployed` found, if somebody had it look.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     with Broker(config.bootstrap_servers) as broker:
         now = clock.now()
-        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now), now=now)
+        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now, step=step), now=now)
 
 
 def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:

@@ -13,6 +13,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,11 @@ from kappa.errors import (
     StaleWriterError,
     Transient,
 )
+from kappa.inspection import inspected
 from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
 from kappa.proof import certificate_of
+from kappa.recomputation import SECOND_RUN, SecondRun, discard
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
@@ -108,7 +111,7 @@ class Driver:
         self.epochs = Epochs(config.lake)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
-        self.code = code or self.plan.code
+        self.code = code or self._record().epoch(epoch).code
         self._given_session = session
         self._stop_reason: str | None = None
         self._slice_records = self.plan.request.slice_records
@@ -132,6 +135,8 @@ class Driver:
         first = heartbeat.this_process(self.writer, self.code)
         self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self._has_claim)
         self.log.info("claimed", code=self.code)
+        if self._record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
+            discard(self.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
         reason = "failed"
         try:
             reason = self._loop()
@@ -197,7 +202,7 @@ class Driver:
             case Stage.RETIRED:
                 self._keep_up(record)
             case Stage.CAUGHT_UP if not mine.is_recalled:
-                self._verify(record)
+                self._verify(record, mine)
             case _:
                 self._wait_for_handover(record, mine)
 
@@ -217,7 +222,11 @@ class Driver:
         source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
         seed(self.slice_run, source, self.plan.start)
         crash_point("seeded")
-        self._event("seeded")
+        # Here, where there is a JVM anyway, and before hours of replay: a plan is made without one.
+        findings = inspected(self.session, self.topology)
+        for finding in findings:
+            self.log.warning("finding", code=finding.code, message=finding.message)
+        self._event("seeded", findings=[finding.as_dict() for finding in findings])
 
     def _replay(self, record: TopologyRecord) -> None:
         """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
@@ -228,10 +237,27 @@ class Driver:
             self._move(record, None, state)
             return
         if state.position == self.plan.end:
-            self._event("replayed", seq=state.seq, throttled_seconds=round(self._throttled, 3))
+            self._replayed(record, state)
             return
         self._throttle(record)
         self._bounded(state, self.plan.end, sends="held", what="replaying")
+
+    def _replayed(self, record: TopologyRecord, state: LedgerState) -> None:
+        """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
+        detail: dict[str, Any] = {"seq": state.seq, "throttled_seconds": round(self._throttled, 3)}
+        if self.plan.request.determinism:
+            self._say("computing the range again")
+            self._throttle(record)
+            found = self.second_run.advance(self._time_index(), most=self._slice_records, check=self._check_low)
+            self._failures = 0
+            if found is None:
+                return
+            detail["determinism"] = found.as_dict()
+            self.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
+        self._event("replayed", **detail)
+        if self.plan.request.determinism:
+            crash_point("recomputed.record")
+            self.second_run.close()
 
     def _throttle(self, record: TopologyRecord) -> None:
         """Leave the machine to the live stream while that is far behind, but never for longer than the last two slices took.
@@ -274,7 +300,7 @@ class Driver:
             self._say("following, retired")
             time.sleep(IDLE_SECONDS)
 
-    def _verify(self, record: TopologyRecord) -> None:
+    def _verify(self, record: TopologyRecord, epoch: EpochRecord) -> None:
         from kappa.verification import verify
 
         state = self.ledger.state()
@@ -288,7 +314,8 @@ class Driver:
         self._say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
-        report = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
+        found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
+        report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 
@@ -688,6 +715,11 @@ class Driver:
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), arrow_rows=self.config.arrow_rows,
         )  # fmt: skip
+
+    @cached_property
+    def second_run(self) -> SecondRun:
+        """The range of the plan, computed again."""
+        return SecondRun(self.slice_run, self.plan)
 
     def _open_sender(self) -> None:
         """Fence whoever sent for this epoch before, then read what was sent: in this order."""

@@ -21,6 +21,7 @@ from kappa.replay.facts import (
     TopologyFacts,
     topology_facts,
 )
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.request import FromMarker, ReplayRequest
 from kappa.replay.starts import start_time
@@ -33,8 +34,16 @@ if TYPE_CHECKING:
     from kappa.topology import Topology
 
 
-def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayRequest, *, now: datetime) -> Facts:
-    """Facts for a plan that is made ``now``. Reads only.
+def survey(
+    config: Config,
+    broker: Broker,
+    epochs: Epochs,
+    request: ReplayRequest,
+    *,
+    now: datetime,
+    step: tuple[Finding, ...] = (),
+) -> Facts:
+    """Facts for a plan that is made ``now``. Reads only, and starts no JVM: ``step`` is what somebody found who has one.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -65,6 +74,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         first_records=None if at is None else broker.first_at_or_after(present, _millis(at)),
         known=known,
         records_per_second=_measured_rate(config, record),
+        step=step,
     )
 
 

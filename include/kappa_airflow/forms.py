@@ -91,6 +91,13 @@ def replay_form() -> dict[str, Param]:
             description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
             "catch up first. It takes the memory of a driver until `kappa stop` or `kappa retire`.",
         ),
+        "determinism": Param(
+            False,
+            type="boolean",
+            title="Compute twice",
+            description="Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
+            "the verdict, and readers are not moved.",
+        ),
         "reason": Param(
             type="string",
             minLength=1,
@@ -132,6 +139,7 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
         allow=frozenset(form["allow"] or ()),
         thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
+        determinism=bool(form.get("determinism")),
     )
 
 

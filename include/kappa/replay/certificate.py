@@ -97,6 +97,7 @@ class Certificate:
         rows_parsed: those that parsed.
         rows_dead: those that went to dead letters.
         codes: epoch -> content hashes of the code that ran it.
+        notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
     """
 
     topology: str
@@ -110,6 +111,7 @@ class Certificate:
     rows_parsed: int
     rows_dead: int
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -132,6 +134,7 @@ class Certificate:
                 "unproved": tuple(values["unproved"]),
                 "partitions": proofs,
                 "codes": {int(epoch): tuple(codes) for epoch, codes in values["codes"].items()},
+                "notes": tuple(values.get("notes", ())),  # older certificates have none
             }
         )
 
@@ -149,6 +152,7 @@ class Certificate:
             f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters"
         )
         lines += [f"  not shown  {part}" for part in self.unproved]
+        lines += [f"  note       {note}" for note in self.notes]
         return lines + [f"  PROBLEM    {problem}" for problem in self.problems]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kappa.replay.determinism import other_size
 from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
@@ -78,7 +79,11 @@ def _replayed(plan: ReplayPlan) -> str:
         parts.append(f"about {work.bytes / 1e6:,.0f} MB")
     if work.seconds is not None:
         parts.append(f"about {work.seconds:,.0f} s")
-    return ", ".join(parts) + f"; nothing is sent ({plan.sends})"
+    again = ""
+    if plan.request.determinism:
+        size = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
+        again = f"; then computed again in slices of at most {size:,}, and compared"
+    return ", ".join(parts) + f"; nothing is sent ({plan.sends}){again}"
 
 
 def _vector(offsets: Offsets) -> str:

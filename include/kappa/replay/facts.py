@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.stages import Stage
 from kappa.topology import Topology
@@ -183,6 +184,7 @@ class Facts:
         known: names of all deployed topologies, for the message about an unknown one.
         records_per_second: rate of earlier replays, if one was measured.
         bytes_per_record: size of a record of the sources, if it was measured.
+        step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
     topology: TopologyFacts | None
@@ -196,6 +198,7 @@ class Facts:
     known: tuple[str, ...] = ()
     records_per_second: float | None = None
     bytes_per_record: float | None = None
+    step: tuple[Finding, ...] = ()
 
 
 def topology_facts(topology: Topology, code: str) -> TopologyFacts:
