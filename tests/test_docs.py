@@ -44,6 +44,7 @@ RULES = [
         "start_rules.py",
         "group_rules.py",
         "step_rules.py",
+        "upgrade_rules.py",
     )
 ]
 

@@ -742,8 +742,10 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     shutil.rmtree(paths.root, ignore_errors=True)
     planned = epochs.record(topology).epoch(epoch).planned.detail
     Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
-    if planned["code"] not in house.used_codes(config, map(epochs.record, epochs.topologies())):
-        Path(code_file(config.lake, planned["code"])).unlink(missing_ok=True)
+    for code in epochs.record(topology).epoch(epoch).codes - house.used_codes(
+        config, map(epochs.record, epochs.topologies())
+    ):
+        Path(code_file(config.lake, code)).unlink(missing_ok=True)
 
 
 def _write(path: str, text: str) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, registry
+from kappa import changelog, clock, registry, switching
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -118,6 +118,7 @@ class Driver:
         self._failures = 0
         self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
+        self._is_overtaken = False
         self._asked_for_live = 0.0
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
@@ -147,6 +148,8 @@ class Driver:
             self.beat.close(message=reason)
             self._close()
             self.log.info("ended", reason=reason)
+        if self._is_overtaken:
+            self._start_successor()
         return reason
 
     # What comes next
@@ -166,18 +169,13 @@ class Driver:
         """One act; the reason to end, or None to look again."""
         record = self._record()
         mine = record.epoch(self.paths.epoch)
-        if self._stop_reason:
-            return self._stop_reason
-        if self.beat.is_lost:
-            Ledger(self.paths.ledger).check_claim(self.writer)
-        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
-            return f"epoch is {mine.stage.lower()}"
-        if not mine.is_wanted:
-            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        ended = self._stop_reason or self._unwanted(mine) or self._overtaken()
+        if ended is not None:
+            return ended
+        state = self.ledger.state()
         if self._stuck is not None:
             self._wait_stuck(record)
             return None
-        state = self.ledger.state()
         if state.open_plan is not None:
             self._finish_open(state)
             return None
@@ -186,6 +184,22 @@ class Driver:
         else:
             self._candidate(record, mine)
         return None
+
+    def _unwanted(self, mine: EpochRecord) -> str | None:
+        """Why the epoch needs no driver, or None."""
+        if self.beat.is_lost:
+            Ledger(self.paths.ledger).check_claim(self.writer)
+        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+            return f"epoch is {mine.stage.lower()}"
+        if not mine.is_wanted:
+            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        return None
+
+    def _overtaken(self) -> str | None:
+        """Why the epoch needs a driver with other code, or None."""
+        found = switching.overtaken(self.epochs, self.paths, self.ledger.state(), self.code)
+        self._is_overtaken = found is not None
+        return found
 
     def _candidate(self, record: TopologyRecord, mine: EpochRecord) -> None:
         match mine.stage:
@@ -250,6 +264,7 @@ class Driver:
             self._throttle(record)
             found = self.second_run.advance(self._time_index(), most=self._slice_records, check=self._check_low)
             self._failures = 0
+            self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
             if found is None:
                 return
             detail["determinism"] = found.as_dict()
@@ -393,8 +408,11 @@ class Driver:
     # The live epoch
 
     def _live(self, record: TopologyRecord, state: LedgerState) -> None:
-        handover = record.handover
-        if handover is not None:
+        handover, upgrade = record.handover, record.epoch(self.paths.epoch).upgrade
+        if upgrade is not None:
+            self._say(f"going over to code {upgrade.detail['code'][:12]}")
+            switching.switch(self.config, self.epochs, self.paths, self.ledger, self.writer, upgrade)
+        elif handover is not None:
             self._yield(handover, state)
         elif state.is_yielded:
             self._resume(state)
@@ -498,7 +516,8 @@ class Driver:
             return False
         record = self._record()
         mine = record.epoch(self.paths.epoch)
-        return record.live == self.paths.epoch and record.handover is None and mine.is_wanted
+        is_asked = record.handover is not None or mine.upgrade is not None
+        return record.live == self.paths.epoch and not is_asked and mine.is_wanted
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         self._slice(ranges, sends="live", what="live", raw=raw)
@@ -644,14 +663,15 @@ class Driver:
         self._pause(float(self._failures))
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
-        """Wait for a decision: a start tries again; a handover away from here ends the epoch at its last commit."""
+        """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there."""
         assert self._stuck is not None
         if any(e.event == "start" and e.n > self._stuck.n for e in record.events if e.epoch == self.paths.epoch):
             self._stuck, self._failures, self._slice_records = None, 0, self.plan.request.slice_records
             self.beat.say(state="running", message="trying again")
             return
         state = self.ledger.state()
-        if record.live == self.paths.epoch and record.handover is not None:
+        upgrade = record.epoch(self.paths.epoch).upgrade
+        if record.live == self.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
                 self._open_sender()
                 if self.slice_run.marker_seq >= state.open_plan.seq:
@@ -659,7 +679,7 @@ class Driver:
                 else:
                     abandon_slice(self.slice_run, state.open_plan)
                 return
-            self._yield(record.handover, state)
+            self._live(record, state)
             return
         time.sleep(IDLE_SECONDS)
 
@@ -777,6 +797,15 @@ class Driver:
         if record.live is None:
             return 0
         return self.ledger.state().position.count_to(self._live_ledger(record).state().position)
+
+    def _start_successor(self) -> None:
+        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        from kappa import control
+
+        try:
+            control.ensure_driver(self.config, self.topology.name, self.paths.epoch)
+        except KappaError as error:
+            self.log.error("successor not started", error=str(error))
 
     def _ensure_live_driver(self, epoch: int) -> None:
         """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""

@@ -246,7 +246,7 @@ def discard(path: Path, now: datetime) -> bool:
 
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
-    """Code by content hash that an epoch needs which has not ended, or whose driver has not: its plan's, and its last driver's."""
+    """Code by content hash that an epoch needs which has not ended, or whose driver has not: all that ran it."""
     found = set()
     for record in records:
         for epoch in record.epochs.values():
@@ -254,7 +254,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
             if epoch.stage in _ENDED and not is_at_work(config, paths):
                 continue
             beat = heartbeat.read(paths.heartbeat)
-            found |= {epoch.code, *([beat.code] if beat else [])}
+            found |= {*epoch.codes, *([beat.code] if beat else [])}
     return found
 
 

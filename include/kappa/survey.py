@@ -120,7 +120,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
         )
     planned = record.epoch(record.live).planned.detail
     return LiveFacts(
-        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
+        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
         code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
         savepoints=tuple(
             SavepointFacts(
