@@ -46,6 +46,8 @@ RULES = [
         "group_rules.py",
         "seed_rules.py",
         "archive_rules.py",
+        "step_rules.py",
+        "upgrade_rules.py",
     )
 ]
 
@@ -241,7 +243,7 @@ def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
 
 
 def test_every_finding_that_may_be_allowed_says_so() -> None:
-    from kappa.replay.request import ALLOWABLE
+    from kappa.replay.findings import ALLOWABLE
 
     page = (ROOT / "docs" / "operations.md").read_text()
     refusals = set(re.findall(r"^\| `([a-z-]+)` \| refuses, may be allowed", page, re.MULTILINE))

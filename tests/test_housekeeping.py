@@ -333,3 +333,24 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         kafka.delete_topics(name for name in names if name.endswith(".markers"))
         for name in kafka.groups(f"kappa.{mine}"):
             kafka.delete_group(name)
+
+
+def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_stays(config: Config) -> None:
+    left = {number: paths(config, number).recomputed("replay") for number in (6, 7)}
+    files = {number: write(f"{run.ledger}/part.parquet") for number, run in left.items()}
+    assert [i for i in look(config).leftovers if i.kind == "recomputation"] == []
+    mine = heartbeat.this_process("me", "c")
+    beat = heartbeat.Beating(paths(config, 7).heartbeat, mine, 60.0, lambda: True)
+    try:
+        later = look(config, after=GRACE + timedelta(minutes=1)).leftovers
+        assert [i.name for i in later if i.kind == "recomputation"] == [left[6].lake]
+    finally:
+        beat.close()
+    for file in files.values():
+        for path in [file, *file.parents][: len(file.parents) - len(Path(config.lake).parents)]:
+            os.utime(path, (0, 0))
+    old = [i for i in look(config).leftovers if i.kind == "recomputation"]
+    assert [i.name for i in old] == [left[6].lake, left[7].lake]
+    remove(config, old, clock.now())
+    assert not any(Path(run.lake).exists() for run in left.values())
+    assert Path(paths(config, 6).root).exists()

@@ -53,3 +53,22 @@ def test_code_that_does_not_import_is_an_error_of_its_own(folder: Path) -> None:
     (folder / "good.py").write_text(GOOD.format(name="shop.good") + "\n1 / 0")
     with pytest.raises(CodeError, match="division by zero"):
         registry.load(folder, "shop.good")
+
+
+def test_two_versions_of_one_topology_each_have_their_own_modules_beside_them(tmp_path: Path) -> None:
+    import sys
+
+    made = {}
+    for version in ("1", "2"):
+        folder = tmp_path / version
+        folder.mkdir()
+        (folder / "beside_it.py").write_text(f"WORD = 'version {version}'\n")
+        text = (
+            "from beside_it import WORD\nfrom kappa.topology import Append, Source, Topology\n"
+            "t = Topology(name='a.b', version='1', sources=[Source(topic='pos', format='string')], step=lambda s: WORD,\n"
+            "             outputs=[Append(name='o', schema='x STRING')])\n"
+        )
+        (folder / "one.py").write_text(text)
+        made[version] = registry.load_apart(folder, "a.b")
+    assert [topology.step(None) for topology in made.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
+    assert "beside_it" not in sys.modules

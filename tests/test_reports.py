@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UsageError
+from kappa.replay.findings import warn
 from kappa.replay.offsets import Offsets
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
 from kappa.reports import Format, html, markdown, rendered
@@ -40,6 +41,7 @@ REPORT = DiffReport(
         ThresholdResult(measure="rewards.drift.points", allowed=0.2, found=0.1, ok=True),
         ThresholdResult(measure="rewards.rows", allowed=0.2, ok=True, detail="not applied: nothing to compare with"),
     ),
+    findings=(warn("reads-clock", "'notifications' uses now()", "Take the record's `_timestamp`."),),
     notes=("Column points of rewards has another type in the live epoch.",),
 )  # fmt: skip
 
@@ -54,6 +56,7 @@ WICKED = replace(
     outputs=(replace(REPORT.outputs[0], name=HOSTILE, columns_removed=(HOSTILE,)),),
     checks=(CheckResult(name=HOSTILE, ok=False, detail=HOSTILE),),
     thresholds=(ThresholdResult(measure=HOSTILE, allowed=0, found=10, ok=False),),
+    findings=(warn(HOSTILE, HOSTILE, HOSTILE),),
 )  # fmt: skip
 
 
@@ -87,7 +90,7 @@ class Page(HTMLParser):
 WHAT_EVERYBODY_LOOKS_FOR = (
     "retail.loyalty", "failed", "epoch 3", "epoch 4", "9069", "rewards", "1,200", "1,190", "points", "notifications", "nobody is lost",
     "2 rows contradict it", "DOES NOT HOLD", "rewards.keys_removed", "EXCEEDED", "kept", "20 %", "10 %", "*1a2b3c4d", "points=5", "absent",
-    "tier", "masked", "not applied", "another type in the live epoch",
+    "reads-clock", "uses now()", "tier", "masked", "not applied", "another type in the live epoch",
 )  # fmt: skip
 
 

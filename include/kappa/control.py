@@ -34,6 +34,7 @@ from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import ReplayRequest
@@ -243,15 +244,20 @@ def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
     )  # fmt: skip
 
 
-def plan(config: Config, request: ReplayRequest) -> ReplayPlan:
+def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
     """What a replay would do, and what speaks against it. Changes nothing.
+
+    Args:
+        config: where everything is.
+        request: what is asked for.
+        step: what :func:`kappa.inspection.inspect_deployed` found, if somebody had it look.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
     with Broker(config.bootstrap_servers) as broker:
         now = clock.now()
-        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now), now=now)
+        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now, step=step), now=now)
 
 
 def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
@@ -728,8 +734,10 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     shutil.rmtree(paths.root, ignore_errors=True)
     planned = epochs.record(topology).epoch(epoch).planned.detail
     Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
-    if planned["code"] not in house.used_codes(config, map(epochs.record, epochs.topologies())):
-        Path(code_file(config.lake, planned["code"])).unlink(missing_ok=True)
+    for code in epochs.record(topology).epoch(epoch).codes - house.used_codes(
+        config, map(epochs.record, epochs.topologies())
+    ):
+        Path(code_file(config.lake, code)).unlink(missing_ok=True)
 
 
 def _write(path: str, text: str) -> None:

@@ -13,12 +13,13 @@ import time
 import traceback
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, registry
+from kappa import changelog, clock, registry, switching
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -30,9 +31,11 @@ from kappa.errors import (
     StaleWriterError,
     Transient,
 )
+from kappa.inspection import inspected
 from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
 from kappa.proof import certificate_of
+from kappa.recomputation import SECOND_RUN, SecondRun, discard
 from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
@@ -109,13 +112,14 @@ class Driver:
         self.epochs = Epochs(config.lake)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
-        self.code = code or self.plan.code
+        self.code = code or self._record().epoch(epoch).code
         self._given_session = session
         self._stop_reason: str | None = None
         self._slice_records = self.plan.request.slice_records
         self._failures = 0
         self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
+        self._is_overtaken = False
         self._asked_for_live = 0.0
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
@@ -133,6 +137,8 @@ class Driver:
         first = heartbeat.this_process(self.writer, self.code)
         self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self._has_claim)
         self.log.info("claimed", code=self.code)
+        if self._record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
+            discard(self.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
         reason = "failed"
         try:
             reason = self._loop()
@@ -143,6 +149,8 @@ class Driver:
             self.beat.close(message=reason)
             self._close()
             self.log.info("ended", reason=reason)
+        if self._is_overtaken:
+            self._start_successor()
         return reason
 
     # What comes next
@@ -162,18 +170,13 @@ class Driver:
         """One act; the reason to end, or None to look again."""
         record = self._record()
         mine = record.epoch(self.paths.epoch)
-        if self._stop_reason:
-            return self._stop_reason
-        if self.beat.is_lost:
-            Ledger(self.paths.ledger).check_claim(self.writer)
-        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
-            return f"epoch is {mine.stage.lower()}"
-        if not mine.is_wanted:
-            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        ended = self._stop_reason or self._unwanted(mine) or self._overtaken()
+        if ended is not None:
+            return ended
+        state = self.ledger.state()
         if self._stuck is not None:
             self._wait_stuck(record)
             return None
-        state = self.ledger.state()
         if state.open_plan is not None:
             self._finish_open(state)
             return None
@@ -182,6 +185,22 @@ class Driver:
         else:
             self._candidate(record, mine)
         return None
+
+    def _unwanted(self, mine: EpochRecord) -> str | None:
+        """Why the epoch needs no driver, or None."""
+        if self.beat.is_lost:
+            Ledger(self.paths.ledger).check_claim(self.writer)
+        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+            return f"epoch is {mine.stage.lower()}"
+        if not mine.is_wanted:
+            return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
+        return None
+
+    def _overtaken(self) -> str | None:
+        """Why the epoch needs a driver with other code, or None."""
+        found = switching.overtaken(self.epochs, self.paths, self.ledger.state(), self.code)
+        self._is_overtaken = found is not None
+        return found
 
     def _candidate(self, record: TopologyRecord, mine: EpochRecord) -> None:
         match mine.stage:
@@ -198,7 +217,7 @@ class Driver:
             case Stage.RETIRED:
                 self._keep_up(record)
             case Stage.CAUGHT_UP if not mine.is_recalled:
-                self._verify(record)
+                self._verify(record, mine)
             case _:
                 self._wait_for_handover(record, mine)
 
@@ -218,7 +237,11 @@ class Driver:
         source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
         seed(self.slice_run, source, self.plan.start)
         crash_point("seeded")
-        self._event("seeded")
+        # Here, where there is a JVM anyway, and before hours of replay: a plan is made without one.
+        findings = inspected(self.session, self.topology)
+        for finding in findings:
+            self.log.warning("finding", code=finding.code, message=finding.message)
+        self._event("seeded", findings=[finding.as_dict() for finding in findings])
 
     def _replay(self, record: TopologyRecord) -> None:
         """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
@@ -229,10 +252,28 @@ class Driver:
             self._move(record, None, state)
             return
         if state.position == self.plan.end:
-            self._event("replayed", seq=state.seq, throttled_seconds=round(self._throttled, 3))
+            self._replayed(record, state)
             return
         self._throttle(record)
         self._bounded(state, self.plan.end, sends="held", what="replaying")
+
+    def _replayed(self, record: TopologyRecord, state: LedgerState) -> None:
+        """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
+        detail: dict[str, Any] = {"seq": state.seq, "throttled_seconds": round(self._throttled, 3)}
+        if self.plan.request.determinism:
+            self._say("computing the range again")
+            self._throttle(record)
+            found = self.second_run.advance(self._time_index(), most=self._slice_records, check=self._check_low)
+            self._failures = 0
+            self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
+            if found is None:
+                return
+            detail["determinism"] = found.as_dict()
+            self.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
+        self._event("replayed", **detail)
+        if self.plan.request.determinism:
+            crash_point("recomputed.record")
+            self.second_run.close()
 
     def _throttle(self, record: TopologyRecord) -> None:
         """Leave the machine to the live stream while that is far behind, but never for longer than the last two slices took.
@@ -274,7 +315,7 @@ class Driver:
             self._say("following, retired")
             time.sleep(IDLE_SECONDS)
 
-    def _verify(self, record: TopologyRecord) -> None:
+    def _verify(self, record: TopologyRecord, epoch: EpochRecord) -> None:
         from kappa.verification import verify
 
         state = self.ledger.state()
@@ -290,7 +331,8 @@ class Driver:
         self._say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
-        report = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
+        found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
+        report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 
@@ -368,8 +410,11 @@ class Driver:
     # The live epoch
 
     def _live(self, record: TopologyRecord, state: LedgerState) -> None:
-        handover = record.handover
-        if handover is not None:
+        handover, upgrade = record.handover, record.epoch(self.paths.epoch).upgrade
+        if upgrade is not None:
+            self._say(f"going over to code {upgrade.detail['code'][:12]}")
+            switching.switch(self.config, self.epochs, self.paths, self.ledger, self.writer, upgrade)
+        elif handover is not None:
             self._yield(handover, state)
         elif state.is_yielded:
             self._resume(state)
@@ -474,7 +519,8 @@ class Driver:
             return False
         record = self._record()
         mine = record.epoch(self.paths.epoch)
-        return record.live == self.paths.epoch and record.handover is None and mine.is_wanted
+        is_asked = record.handover is not None or mine.upgrade is not None
+        return record.live == self.paths.epoch and not is_asked and mine.is_wanted
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         self._slice(ranges, sends="live", what="live", raw=raw)
@@ -624,14 +670,15 @@ class Driver:
         self._pause(float(self._failures))
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
-        """Wait for a decision: a start tries again; a handover away from here ends the epoch at its last commit."""
+        """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there."""
         assert self._stuck is not None
         if any(e.event == "start" and e.n > self._stuck.n for e in record.events if e.epoch == self.paths.epoch):
             self._stuck, self._failures, self._slice_records = None, 0, self.plan.request.slice_records
             self.beat.say(state="running", message="trying again")
             return
         state = self.ledger.state()
-        if record.live == self.paths.epoch and record.handover is not None:
+        upgrade = record.epoch(self.paths.epoch).upgrade
+        if record.live == self.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
                 self._open_sender()
                 if self.slice_run.marker_seq >= state.open_plan.seq:
@@ -639,7 +686,7 @@ class Driver:
                 else:
                     abandon_slice(self.slice_run, state.open_plan)
                 return
-            self._yield(record.handover, state)
+            self._live(record, state)
             return
         time.sleep(IDLE_SECONDS)
 
@@ -695,6 +742,11 @@ class Driver:
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
         )  # fmt: skip
+
+    @cached_property
+    def second_run(self) -> SecondRun:
+        """The range of the plan, computed again."""
+        return SecondRun(self.slice_run, self.plan)
 
     def _open_sender(self) -> None:
         """Fence whoever sent for this epoch before, then read what was sent: in this order."""
@@ -756,6 +808,15 @@ class Driver:
             return 0
         position, live = self.ledger.state().position, self._live_ledger(record).state().position
         return position.beside(live).count_to(live.beside(position))
+
+    def _start_successor(self) -> None:
+        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        from kappa import control
+
+        try:
+            control.ensure_driver(self.config, self.topology.name, self.paths.epoch)
+        except KappaError as error:
+            self.log.error("successor not started", error=str(error))
 
     def _ensure_live_driver(self, epoch: int) -> None:
         """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""

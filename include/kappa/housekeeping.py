@@ -39,7 +39,7 @@ class Leftover:
     """Something that nobody needs any more, or that looks like it and is kept.
 
     Attributes:
-        kind: ``epoch folder``, ``query checkpoint``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.
+        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.
         name: its path, or its name on the broker.
         reason: why it is left over, or why it stays.
         size_bytes: of its files; None on the broker, which is not asked.
@@ -183,6 +183,7 @@ def find(
         if fate.is_over and _is_old(file, now):
             put("log", str(file), fate, _size(file))
     leftovers += _checkpoints(config, records, now)
+    leftovers += _recomputations(config, records, now)
     if records:  # without a record nothing tells what is referred to
         leftovers += _files(config, records, now)
     return Found(leftovers=tuple(sorted(leftovers)), kept=tuple(sorted(kept)))
@@ -208,7 +209,7 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
                     continue
                 done.append(item)
     for item in chosen:
-        if item.kind in ("epoch folder", "query checkpoint"):
+        if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
             shutil.rmtree(item.name, ignore_errors=True)
             done.append(item)
         elif item.kind in ("plan", "code", "extracted code", "log") and discard(Path(item.name), now):
@@ -245,7 +246,7 @@ def discard(path: Path, now: datetime) -> bool:
 
 
 def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
-    """Code by content hash that an epoch needs which has not ended, or whose driver has not: its plan's, and its last driver's."""
+    """Code by content hash that an epoch needs which has not ended, or whose driver has not: all that ran it."""
     found = set()
     for record in records:
         for epoch in record.epochs.values():
@@ -253,7 +254,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
             if epoch.stage in _ENDED and not is_at_work(config, paths):
                 continue
             beat = heartbeat.read(paths.heartbeat)
-            found |= {epoch.code, *([beat.code] if beat else [])}
+            found |= {*epoch.codes, *([beat.code] if beat else [])}
     return found
 
 
@@ -301,6 +302,24 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
                     yield Leftover(
                         kind="query checkpoint", name=str(folder), size_bytes=_size(folder),
                         reason=f"of a start of epoch {epoch.epoch} of {record.topology} that ended",
+                    )  # fmt: skip
+
+
+def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+    """Runs that computed a range again and were killed. Whoever needs one begins it anew."""
+    for record in records.values():
+        for epoch in record.epochs.values():
+            paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
+            if epoch.stage in _ENDED:
+                continue
+            for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
+                is_done = epoch.stage not in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED) or not is_at_work(
+                    config, paths
+                )
+                if is_done and all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
+                    yield Leftover(
+                        kind="recomputation", name=str(folder), size_bytes=_size(folder),
+                        reason=f"a second run of epoch {epoch.epoch} of {record.topology} that was not finished",
                     )  # fmt: skip
 
 

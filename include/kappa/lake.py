@@ -56,6 +56,10 @@ class EpochPaths:
         """An append output."""
         return f"{self.root}/outputs/{name}"
 
+    def recomputed(self, name: str) -> EpochPaths:
+        """Where a range is computed again: the same epoch in a small lake within its folder."""
+        return EpochPaths(lake=f"{self.root}/recomputed/{name}", topology=self.topology, epoch=self.epoch)
+
     def query_checkpoint(self, start: str) -> str:
         """Scratch of one start of the stream."""
         return f"{self.root}/query_checkpoint/{start}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kappa.lake import EpochPaths
 from kappa.reading import archived_ranges
 from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
-from kappa.runtime.epochs import TopologyRecord
+from kappa.runtime.epochs import EpochRecord, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow
 
 
@@ -34,7 +35,16 @@ def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None =
         # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
         at = Offsets.of((r.at, r.end) for r in ledgers[candidate][-1].ranges)
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
-    return certify(record.topology, moves, ledgers, starts=starts)
+    found = certify(record.topology, moves, ledgers, starts=starts)
+    return replace(found, notes=tuple(note for epoch in sorted(ledgers) for note in _notes(record.epoch(epoch))))
+
+
+def _notes(epoch: EpochRecord) -> Iterable[str]:
+    """What is known of whether an epoch's step gives the same again."""
+    if epoch.determinism is not None:
+        yield f"Epoch {epoch.epoch}: its plan's range was {epoch.determinism.summary}"
+    for finding in epoch.step_findings:
+        yield f"Epoch {epoch.epoch}: {finding.message}  [{finding.code}]"
 
 
 def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:

@@ -68,6 +68,24 @@ def load(folder: Path, name: str) -> Topology:
     )
 
 
+def load_apart(folder: Path, name: str) -> Topology:
+    """The same, when this process has another version of that code: the modules beside the file are its own too.
+
+    Raises:
+        UnknownTopologyError: no file declares it.
+        CodeError: its file does not import.
+    """
+    beside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    names = {known for known in sys.modules if known.partition(".")[0] in beside}
+    others = {known: sys.modules.pop(known) for known in names}
+    try:
+        return load(folder, name)
+    finally:
+        for known in [known for known in sys.modules if known.partition(".")[0] in beside]:
+            del sys.modules[known]
+        sys.modules.update(others)
+
+
 def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:
     """All topologies that import, and why the other files do not.
 

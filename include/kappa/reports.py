@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
+from kappa.replay.determinism import Twice
 from kappa.replay.verdict import (
     DiffReport,
     Drift,
@@ -73,6 +74,13 @@ def _sections(report: DiffReport) -> Iterable[tuple[str, list[_Grid]]]:
     if report.thresholds:
         header = ["measure", "found", "allowed", "result"]
         yield "Thresholds", [("", header, [_threshold_row(threshold) for threshold in report.thresholds])]
+    if report.determinism is not None:
+        header = ["name", "rows", "rows again", "content", "content again", "result", "columns", "for example at"]
+        rows = [_twice_row(member) for member in report.determinism.members]
+        yield "Determinism", [(f"The plan's range, {report.determinism.summary}.", header, rows)]
+    if report.findings:
+        rows = [[found.code, found.message, found.remedy] for found in report.findings]
+        yield "Warnings about the step", [("", ["code", "found", "what to do"], rows)]
     if report.notes:
         yield "Notes", [("", ["note"], [[note] for note in report.notes])]
     yield "Offsets", [("Both epochs had read up to here.", ["topic", "partition", "next offset"], offsets)]
@@ -122,6 +130,13 @@ def _threshold_row(threshold: ThresholdResult) -> list[str]:
     return [threshold.measure, found, allowed, "kept" if threshold.ok else "EXCEEDED"]
 
 
+def _twice_row(member: Twice) -> list[str]:
+    result = "the same" if member.is_same else "DIFFERS"
+    samples = "; ".join(map(shown, member.samples))
+    rows = [f"{member.rows:,}", f"{member.rows_again:,}", member.hash, member.hash_again]
+    return [f"{member.kind} {member.name}", *rows, result, ", ".join(member.columns), samples]
+
+
 def _count(rows: int | None) -> str:
     return "none" if rows is None else f"{rows:,}"
 
@@ -129,7 +144,7 @@ def _count(rows: int | None) -> str:
 _WORDS = {
     Verdict.SAME: "Both epochs hold the same.",
     Verdict.DIFFERS: "The epochs differ; every check holds and every threshold is kept.",
-    Verdict.FAILED: "A check does not hold or a threshold is exceeded: the cutover is refused.",
+    Verdict.FAILED: "A check does not hold, a threshold is exceeded or a second run gave something else: the cutover is refused.",
 }
 
 
@@ -229,7 +244,7 @@ def _grid(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) ->
 def _cell(header: Sequence[str]) -> Callable[[str, str], str]:
     #: Only the platform's own words are coloured: a value that reads the same is no result.
     def cell(name: str, value: str) -> str:
-        is_bad = name == "failure" or (name == "result" and value in ("EXCEEDED", "DOES NOT HOLD"))
+        is_bad = name == "failure" or (name == "result" and value in ("EXCEEDED", "DOES NOT HOLD", "DIFFERS"))
         is_number = name != header[0] and bool(re.fullmatch(r"-?[\d,.e+-]+( %)?", value))
         kind = ' class="bad"' if is_bad else ' class="n"' if is_number else ""
         return f"<td{kind}>{_text(value)}</td>"

@@ -32,11 +32,15 @@ class SeedSource:
         kind: ``empty``, ``from-savepoint`` or ``from-changelog``.
         epoch: the epoch whose savepoint or changelog it is.
         seq: its ledger row; for a changelog the marker's slice.
+        lake: the lake that the other epoch is in; None for that of the run.
+        outputs: whether append outputs begin with the savepoint's rows.
     """
 
     kind: str
     epoch: int | None = None
     seq: int | None = None
+    lake: str | None = None
+    outputs: bool = True
 
 
 def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
@@ -90,7 +94,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
 
 def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
     assert source.epoch is not None
-    paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
+    paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     commits = {row.seq: row for row in Ledger(paths.ledger).state().commits}
     if source.seq not in commits:
         raise LedgerError(
@@ -105,7 +109,7 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
             )
         frame = read_table(run.session, paths.table(table.name), row.delta_versions[place])
         tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
-    for append in run.topology.appends:
+    for append in run.topology.appends if source.outputs else ():
         place = f"outputs/{append.name}"
         if place in row.delta_versions:
             frame = read_table(run.session, paths.output(append.name), row.delta_versions[place])

@@ -24,6 +24,7 @@ from kappa.replay.facts import (
     TopologyFacts,
     topology_facts,
 )
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.shapes import shapes_from_dict
@@ -39,8 +40,16 @@ if TYPE_CHECKING:
     from kappa.topology import Topology
 
 
-def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayRequest, *, now: datetime) -> Facts:
-    """Facts for a plan that is made ``now``. Reads only.
+def survey(
+    config: Config,
+    broker: Broker,
+    epochs: Epochs,
+    request: ReplayRequest,
+    *,
+    now: datetime,
+    step: tuple[Finding, ...] = (),
+) -> Facts:
+    """Facts for a plan that is made ``now``. Reads only, and starts no JVM: ``step`` is what somebody found who has one.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -73,6 +82,7 @@ def survey(config: Config, broker: Broker, epochs: Epochs, request: ReplayReques
         archives={topic: found for topic, archive in archives.items() if (found := archive.facts()) is not None},
         known=known,
         records_per_second=_measured_rate(config, record),
+        step=step,
     )
 
 
@@ -137,7 +147,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
     planned = record.epoch(record.live).planned.detail
     shapes = shapes_from_dict(state.commits[0].detail["shapes"])
     return LiveFacts(
-        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=planned["version"],
+        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
         code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
         savepoints=tuple(
             SavepointFacts(

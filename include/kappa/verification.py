@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 5
 #: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
-_LINEAGE = ("_topic", "_partition", "_offset")
+LINEAGE = ("_topic", "_partition", "_offset")
 _MASK = "***"
 
 
@@ -54,7 +54,7 @@ def verify(
     before = {place: _frame(session, *live, place) for place in [*places, *gone]}
     after = {place: _frame(session, paths, row, place) for place in places}
     # The key of the hashes is forgotten with this call: they tell rows of one report apart and lead back to no value.
-    mask = _Mask(secrets.token_bytes(32))
+    mask = Mask(secrets.token_bytes(32))
     tables = [
         table_diff(t, before[f"tables/{t.name}"], _there(after[f"tables/{t.name}"]), mask) for t in topology.tables
     ]
@@ -83,7 +83,7 @@ def verify(
     )
 
 
-class _Mask:
+class Mask:
     """Stands in for values that must not be seen: equal values of one report get equal hashes."""
 
     def __init__(self, secret: bytes) -> None:
@@ -104,7 +104,7 @@ def _there(frame: DataFrame | None) -> DataFrame:
     return frame
 
 
-def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: _Mask | None = None) -> TableDiff:
+def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask | None = None) -> TableDiff:
     """How a table differs, in one pass over both, and a second one for samples where there is something to show."""
     from pyspark.sql import functions as F
 
@@ -117,8 +117,8 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: _Mas
     types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, name: str) -> DataFrame:
-        row = F.struct(*_quoted(compared)) if compared else F.struct(F.lit(True).alias("here"))
-        return frame.select(*_quoted(key), F.struct(row.alias("row")).alias(name))
+        row = F.struct(*quoted(compared)) if compared else F.struct(F.lit(True).alias("here"))
+        return frame.select(*quoted(key), F.struct(row.alias("row")).alias(name))
 
     both = side(live, "l").join(side(mine, "c"), on=key, how="full_outer")
     in_both = F.col("l").isNotNull() & F.col("c").isNotNull()
@@ -137,13 +137,13 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: _Mas
     samples: Sequence[Any] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
         differs = any_changed | F.col("l").isNull() | F.col("c").isNull()
-        samples = both.where(differs).orderBy(*_quoted(key)).limit(_SAMPLES).collect()
+        samples = both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES).collect()
     counts = {name: totals[f"changed_{i}"] for i, name in enumerate(compared)}
     return TableDiff(
         name=table.name, rows_live=totals["rows_live"], rows_candidate=totals["rows_candidate"], keys_added=totals["added"],
         keys_removed=totals["removed"], keys_changed=totals["changed"],
         changed_columns={name: count for name, count in counts.items() if count},
-        samples=tuple(_sample(row, key, compared, masked, mask or _Mask(secrets.token_bytes(32))) for row in samples),
+        samples=tuple(_sample(row, key, compared, masked, mask or Mask(secrets.token_bytes(32))) for row in samples),
         drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
         columns_added=tuple(name for name in names if name not in compared),
         columns_removed=tuple(name for name in live.columns if name not in (*key, *compared)),
@@ -160,8 +160,8 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> Outp
     if live is None:
         return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
     declared = [column.name for column in append.columns]
-    before = [name for name in live.columns if name not in (*_LINEAGE, "_order_timestamp", "_seq")]
-    compared = [*(name for name in declared if name in before), *_LINEAGE]
+    before = [name for name in live.columns if name not in (*LINEAGE, "_order_timestamp", "_seq")]
+    compared = [*(name for name in declared if name in before), *LINEAGE]
     types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, sign: int) -> DataFrame:
@@ -264,7 +264,7 @@ def _notes(tables: Sequence[TableDiff], outputs: Sequence[OutputDiff]) -> list[s
     ]
 
 
-def _sample(row: Any, key: Sequence[str], compared: Sequence[str], masked: Sequence[str], mask: _Mask) -> Sample:
+def _sample(row: Any, key: Sequence[str], compared: Sequence[str], masked: Sequence[str], mask: Mask) -> Sample:
     def side(name: str) -> dict[str, str | None] | None:
         if row[name] is None:
             return None
@@ -338,5 +338,6 @@ def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _quoted(names: Sequence[str]) -> list[str]:
+def quoted(names: Sequence[str]) -> list[str]:
+    """Names as SQL takes them, whatever is in them."""
     return [_quote(name) for name in names]

@@ -8,7 +8,8 @@ from typing import Any
 from airflow.sdk import Param
 
 from kappa.errors import UsageError
-from kappa.replay.request import ALLOWABLE, ReplayRequest, Seed
+from kappa.replay.findings import ALLOWABLE
+from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
 from kappa.replay.thresholds import parsed
 
@@ -80,6 +81,13 @@ def replay_form() -> dict[str, Param]:
             description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
             "catch up first. It takes the memory of a driver until `kappa stop` or `kappa retire`.",
         ),
+        "determinism": Param(
+            False,
+            type="boolean",
+            title="Compute twice",
+            description="Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
+            "the verdict, and readers are not moved.",
+        ),
         "reason": Param(
             type="string",
             minLength=1,
@@ -121,6 +129,7 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
         allow=frozenset(form["allow"] or ()),
         thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
+        determinism=bool(form.get("determinism")),
     )
 
 

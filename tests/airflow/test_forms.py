@@ -94,3 +94,8 @@ def test_the_seed_may_be_left_to_the_start() -> None:
 def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         request(**filled)
+
+
+def test_computing_twice_is_asked_for_by_the_form() -> None:
+    assert request(determinism=True).determinism
+    assert not request().determinism

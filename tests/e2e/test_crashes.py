@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import psutil
 import pytest
 from rig import Rig, rig, rows
 
-from kappa import control
+from kappa import control, upgrading
 from kappa.embedded.kafka import KafkaProcess
 from kappa.replay.stages import Stage
 from kappa.runtime import heartbeat
@@ -121,3 +123,86 @@ def test_a_broker_killed_in_mid_stream_and_started_again_loses_and_repeats_nothi
                 machine.wait(lambda: machine.ledger(epoch).state().seq >= seq + 3, "the stream flows again")
             machine.settle(epoch)
             assert machine.prove({epoch: 1}) > 12
+
+
+def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
+    machine.produce(rows(50))
+    first = machine.start()
+    machine.await_live(first)
+    machine.settle(first)
+    machine.deploy(2)
+    points = ["recomputed.slice@2", "recomputed", "recomputed.record"]
+    second = machine.plan_replay(points[0], determinism=True, slice_records=20)
+    folder = Path(machine.paths(second).root, "recomputed", "replay")
+    for point in [*points[1:], ""]:
+        machine.await_death(second)
+        assert folder.exists()
+        machine.run(second, point)
+    machine.await_stage(second, Stage.VERIFIED)
+    assert not folder.exists()
+    found = machine.record().epoch(second).determinism
+    assert found.is_same
+    assert [e.event for e in machine.record().events if e.epoch == second].count("replayed") == 1
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    machine.await_live(second)
+    machine.produce(rows(12, first=500), start_ms=1_700_000_900_000)
+    machine.settle(second)
+    assert machine.prove({first: 1, second: 2}) == 62
+
+
+@pytest.mark.parametrize("point", ["upgrade.ready", "upgrade", "upgraded"])
+def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(machine: Rig, point: str) -> None:
+    machine.produce(rows(12))
+    epoch = machine.start(point)
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    first = machine.record().epoch(epoch).code
+    machine.deploy(1)
+    file = machine.config.topologies / "balances.py"
+    file.write_text(file.read_text().replace("Running balances", "The same, said otherwise"))
+    wanted = upgrading.propose(machine.config, machine.name, slices=0)
+    upgrading.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="words only")
+    machine.await_death(epoch)
+    made = machine.ledger(epoch).state().upgrade
+    assert (made is not None) == (point != "upgrade.ready")
+    machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
+    machine.run(epoch)
+    upgrading.await_switch(machine.config, wanted)
+    machine.settle(epoch)
+    assert machine.prove({epoch: 1}) == 24
+    assert machine.beat(epoch).code == wanted.to_code
+    state = machine.ledger(epoch).state()
+    assert [row.kind for row in machine.ledger(epoch).rows()].count("upgrade") == 1
+    assert state.upgrade is not None
+    by_code = {row.code for row in state.commits if row.seq <= state.upgrade.seq}
+    assert by_code == {first}
+    assert {row.code for row in state.commits if row.seq > state.upgrade.seq} == {wanted.to_code}
+
+
+def test_the_command_for_an_upgrade_shows_what_both_codes_do_and_ends_when_the_new_one_runs(machine: Rig) -> None:
+    def kappa(*words: str) -> str:
+        command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]
+        done = subprocess.run(
+            command, env={**os.environ, **machine.config.to_env()}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    machine.produce(rows(12))
+    epoch = machine.start()
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    first = machine.record().epoch(epoch).code
+    machine.deploy(2)
+    said = kappa()
+    assert "output moves: " in said and "Slices 1 to" in said and "Nothing was changed" in said
+    assert machine.record().epoch(epoch).upgrade is None
+    assert "runs version 2" in kappa("--history-stands", "--reason", "twice from now on", "--execute")
+    assert machine.beat(epoch).code != first
+    assert not list(Path(machine.paths(epoch).root).glob("recomputed/*"))
+    (asked,) = [e for e in control.chronicle(machine.config, machine.name) if e.event == "upgrade"]
+    assert asked.verdict == "differs" and asked.report is not None
+    before = machine.balances()
+    machine.produce([("account-0", 100)], start_ms=1_700_000_900_000)
+    machine.settle(epoch)
+    assert machine.balances() == {**before, "account-0": before["account-0"] + 200}

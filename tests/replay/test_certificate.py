@@ -175,3 +175,12 @@ def test_versions_may_read_other_topics() -> None:
 def test_nothing_is_certified_without_a_live_epoch_or_its_ledger() -> None:
     assert "No epoch was ever live." in certify("t", (), {}).problems
     assert "The ledger of the live epoch 1 is not there." in certify("t", MOVES, {2: LEDGERS[2]}).problems
+
+
+def test_notes_are_told_and_take_nothing_away_and_a_certificate_of_before_is_still_read() -> None:
+    proof = certify("a.b", MOVES, LEDGERS)
+    noted = replace(proof, notes=("Epoch 2: its plan's range was computed twice",))
+    assert Certificate.from_json(noted.to_json()) == noted
+    assert noted.complete == proof.complete
+    assert "  note       Epoch 2: its plan's range was computed twice" in noted.render()
+    assert Certificate.from_json(proof.to_json().replace(',"notes":[]', "")) == proof

@@ -57,3 +57,10 @@ def test_a_refused_plan_shows_why_and_that_nothing_runs(facts: Facts, plan_of: P
     assert stages_of(lines) == ()
     assert lines[1].startswith("  REFUSED    Source 'pos' has cleanup.policy=compact")
     assert lines[-1] == "Nothing will run."
+
+
+def test_a_second_run_is_told_with_the_size_of_its_slices(facts: Facts, plan_of: PlanOf) -> None:
+    told = explain(plan_of(facts, determinism=True, slice_records=30))[3]
+    assert told.startswith("  REPLAYED   170 offsets")
+    assert told.endswith("; nothing is sent (hold); then computed again in slices of at most 20, and compared")
+    assert "computed again" not in "\n".join(explain(plan_of(facts, slice_records=30)))

@@ -16,6 +16,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
+from kappa.replay.step_rules import Cause, Suspect, step_findings
 
 AT = datetime(2026, 2, 1, tzinfo=UTC)
 PlanOf = Callable[..., ReplayPlan]
@@ -347,3 +348,16 @@ def test_a_source_that_the_new_version_dropped_does_not_matter(facts: Facts, pla
     dropped = with_live(facts, position=facts.live.position.with_("old", 0, 5), topic_ids={"pos": "id-1", "old": "o"})
     plan = plan_of(dropped)
     assert (plan.findings, plan.end) == ((), facts.live.position)
+
+
+def test_what_somebody_found_in_the_step_is_in_the_plan_and_its_id(facts: Facts, plan_of: PlanOf) -> None:
+    suspect = Suspect(effect="notifications", cause=Cause.RANDOM, expression="uuid()", column="id")
+    plan = plan_of(replace(facts, step=tuple(step_findings([suspect]))))
+    assert (plan.is_refused, codes(plan)) == (False, ["draws-random"])
+    assert plan.id != plan_of(facts).id
+    assert ReplayPlan.from_json(plan.to_json()) == plan
+
+
+def test_computing_twice_needs_a_live_epoch(facts: Facts, plan_of: PlanOf) -> None:
+    assert codes(plan_of(facts, determinism=True)) == []
+    assert codes(plan_of(replace(facts, live=None), determinism=True)) == ["determinism-without-live-epoch"]

@@ -103,3 +103,17 @@ def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) ->
     epochs.append(lambda _: [named("a", 4, "savepoint_dropped")])
     assert list(epochs.record("a.b").savepoints) == ["b"]
     assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER
+
+
+def test_an_upgrade_changes_the_code_of_an_epoch_once_it_is_made_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
+    epochs = Epochs(str(tmp_path))
+    for name in ("planned", "rewound", "seeded", "moved"):
+        epochs.add("a.b", 1, name, actor="test", code="c1", version="1", **{"from": None})
+    asked = epochs.add("a.b", 1, "upgrade", actor="ada", code="c2", version="2")
+    found = epochs.record("a.b").epoch(1)
+    assert (found.code, found.version, found.upgrade, found.codes) == ("c1", "1", asked, {"c1", "c2"})
+    epochs.add("a.b", 1, "upgraded", actor="ada", code="c2", version="2")
+    epochs.add("a.b", 1, "upgrade", actor="bob", code="c3", version="3")
+    epochs.add("a.b", 1, "upgrade_withdrawn", actor="driver")
+    found = epochs.record("a.b").epoch(1)
+    assert (found.code, found.version, found.upgrade, found.codes) == ("c2", "2", None, {"c1", "c2"})

@@ -12,6 +12,7 @@ from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, conf
 from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
+from kappa.inspection import inspect_deployed
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
@@ -42,6 +43,14 @@ ArchiveOption = Annotated[
         "--archive/--no-archive", help="Read what an archive has of the topics from there, or all from Kafka."
     ),
 ]
+DeterminismOption = Annotated[
+    bool,
+    typer.Option(
+        "--determinism",
+        help="Does it give the same again? The replay computes its range twice, in slices of two sizes, and fails where they differ; the plan "
+        "names what in the step may differ (a clock, rand, first of unordered rows), which starts Spark.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -53,11 +62,11 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, reason: Reason = "",
-    json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False,
+    reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -74,11 +83,11 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, reason: Reason = "",
-    execute: Execute = False, wait: Wait = True, json: Json = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False,
+    reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -148,14 +157,16 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 def _plan(
     topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
-    archive: bool, reason: str,
+    archive: bool, determinism: bool, reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
         allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()), archive=archive,
+        determinism=determinism,
     )  # fmt: skip
-    return control.plan(chosen, request)
+    step = inspect_deployed(chosen, topology) if determinism else ()
+    return control.plan(chosen, request, step=step)
 
 
 def _seed(text: str | None) -> Seed | None:

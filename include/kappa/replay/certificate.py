@@ -101,6 +101,7 @@ class Certificate:
         rows_dead: those that went to dead letters.
         codes: epoch -> content hashes of the code that ran it.
         archived: epoch -> ranges that it read from archives; it read all else from Kafka.
+        notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
     """
 
     topology: str
@@ -115,6 +116,7 @@ class Certificate:
     rows_dead: int
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     archived: Mapping[int, tuple[OffsetRange, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -141,6 +143,7 @@ class Certificate:
                     int(epoch): tuple(OffsetRange(**item) for item in ranges)
                     for epoch, ranges in values.get("archived", {}).items()
                 },
+                "notes": tuple(values.get("notes", ())),  # older certificates have none
             }
         )
 
@@ -160,6 +163,7 @@ class Certificate:
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
         lines += [f"  not shown  {part}" for part in self.unproved]
+        lines += [f"  note       {note}" for note in self.notes]
         return lines + [f"  PROBLEM    {problem}" for problem in self.problems]
 
 

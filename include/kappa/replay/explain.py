@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.replay.archives import without
+from kappa.replay.determinism import other_size
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
@@ -77,7 +78,11 @@ def _replayed(plan: ReplayPlan) -> str:
         parts.append(f"about {work.bytes / 1e6:,.0f} MB")
     if work.seconds is not None:
         parts.append(f"about {work.seconds:,.0f} s")
-    return ", ".join(parts) + f"{_origin(plan)}; nothing is sent ({plan.sends})"
+    again = ""
+    if plan.request.determinism:
+        size = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
+        again = f"; then computed again in slices of at most {size:,}, and compared"
+    return ", ".join(parts) + f"{_origin(plan)}; nothing is sent ({plan.sends}){again}"
 
 
 def _origin(plan: ReplayPlan) -> str:

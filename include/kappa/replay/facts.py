@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from kappa.replay.archives import ArchiveFacts
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.shapes import Shape, shapes_of
 from kappa.replay.stages import Stage
@@ -190,6 +191,7 @@ class Facts:
         archives: archives of the sources' topics, by topic; also those of topics that were recreated since.
         records_per_second: rate of earlier replays, if one was measured.
         bytes_per_record: size of a record of the sources, if it was measured.
+        step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
     topology: TopologyFacts | None
@@ -204,6 +206,7 @@ class Facts:
     archives: Mapping[str, ArchiveFacts] = field(default_factory=dict)
     records_per_second: float | None = None
     bytes_per_record: float | None = None
+    step: tuple[Finding, ...] = ()
 
 
 def topology_facts(topology: Topology, code: str) -> TopologyFacts:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from kappa.errors import RefusedError
-from kappa.replay.request import ALLOWABLE
+
+#: Codes of findings that refuse a plan unless the request allows them by name.
+ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
 
 
 class Severity(StrEnum):
@@ -38,6 +40,15 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The finding as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Finding:
+        """Read what :meth:`as_dict` gave."""
+        return cls(**{**values, "severity": Severity(values["severity"])})
 
 
 def refuse(code: str, message: str, remedy: str, **numbers: Any) -> Finding:

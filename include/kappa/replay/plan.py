@@ -147,7 +147,7 @@ class ReplayPlan:
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
             "topic_ids": dict(self.topic_ids),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_dict() for finding in self.findings],
             "estimate": asdict(self.estimate),
             "created_at": self.created_at.isoformat(),
             "request": self.request.as_dict(),
@@ -171,9 +171,7 @@ class ReplayPlan:
             made = {
                 "seed": Seed(values["seed"]),
                 "stages": tuple(Stage(stage) for stage in values["stages"]),
-                "findings": tuple(
-                    Finding(**{**found, "severity": Severity(found["severity"])}) for found in values["findings"]
-                ),
+                "findings": tuple(Finding.from_dict(found) for found in values["findings"]),
                 "estimate": Estimate(**values["estimate"]),
                 "created_at": datetime.fromisoformat(values["created_at"]),
                 "request": ReplayRequest.from_dict(values["request"]),
@@ -216,7 +214,8 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += archive_rules.compacted_sources(
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
-    found += resolved.findings
+    found += [*resolved.findings, *facts.step]
+    found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     if resolved.start is not None:
         found += _vector_findings(request, resolved.start, end, facts)
     return _plan(request, facts, found, now, resolved=resolved, end=end)

@@ -8,12 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.errors import TopologyError, UsageError
+from kappa.replay.findings import ALLOWABLE
 from kappa.replay.offsets import Offsets
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
 from kappa.replay.thresholds import Threshold, limits_of
-
-#: Codes of findings that refuse a plan unless the request allows them by name.
-ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
 
 
 class Seed(StrEnum):
@@ -39,6 +37,7 @@ class ReplayRequest:
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
+        determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -54,6 +53,7 @@ class ReplayRequest:
     slice_records: int = 500_000
     thresholds: tuple[Threshold, ...] = ()
     archive: bool = True
+    determinism: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
@@ -76,6 +76,11 @@ class ReplayRequest:
         if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
             raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
 
+        if isinstance(self.start, FromMarker) and self.determinism:
+            raise UsageError(
+                "A rebuild folds a changelog and runs no step over a range: there is nothing to compute twice."
+            )
+
     @property
     def resolved_seed(self) -> Seed:
         """The seed asked for, or the one that goes with the start."""
@@ -86,6 +91,7 @@ class ReplayRequest:
         # Left out where there are none: a plan's id is a hash of this, and older plans have none.
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         without = {} if self.archive else {"archive": False}
+        determinism = {"determinism": True} if self.determinism else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -97,6 +103,7 @@ class ReplayRequest:
             "slice_records": self.slice_records,
             **thresholds,
             **without,
+            **determinism,
         }
 
     @classmethod

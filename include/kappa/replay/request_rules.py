@@ -54,6 +54,19 @@ def unknown_thresholds(names: Iterable[str], topology: TopologyFacts) -> list[Fi
     ]
 
 
+def determinism_without_live_epoch(is_wanted: bool, live: int | None) -> list[Finding]:
+    """A first epoch goes live before it has computed anything: there is no range that could be computed again."""
+    if not is_wanted or live is not None:
+        return []
+    return [
+        refuse(
+            "determinism-without-live-epoch",
+            "No epoch is live, so this one goes live as soon as it is seeded: it has no range that could be computed twice.",
+            "Start it without --determinism, then `kappa replay --determinism` beside it.",
+        )
+    ]
+
+
 def replay_already_active(name: str, active: ActiveFacts | None) -> list[Finding]:
     """A replay of the topology is not finished."""
     if active is None:

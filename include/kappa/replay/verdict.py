@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kappa.replay.determinism import Determinism
+from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets
 
 
@@ -173,6 +175,8 @@ class DiffReport:
         outputs: how each append output differs.
         checks: the candidate's own checks.
         thresholds: what was found of each measure that topology or request limits.
+        determinism: what a second run of the candidate over the plan's range gave; ``None`` if none was asked for.
+        findings: what may make the candidate's step give another result when it is run again.
         notes: what a reader must know, for example that the epochs were cut differently.
     """
 
@@ -186,11 +190,13 @@ class DiffReport:
     outputs: tuple[OutputDiff, ...] = ()
     checks: tuple[CheckResult, ...] = ()
     thresholds: tuple[ThresholdResult, ...] = ()
+    determinism: Determinism | None = None
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """``FAILED`` if a check does not hold or a threshold is exceeded, otherwise whether anything differs."""
+        """``FAILED`` for a check that does not hold, an exceeded threshold or a second run that differs; else whether the epochs do."""
         if self.failures:
             return Verdict.FAILED
         is_same = all(table.is_same for table in self.tables) and all(output.is_same for output in self.outputs)
@@ -198,9 +204,10 @@ class DiffReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Every check that does not hold and every threshold that is exceeded, with what was found and what is allowed."""
+        """Every check that does not hold, threshold that is exceeded and result that a second run did not give, with numbers."""
         checks = (f"check {c.name}: {c.detail or 'does not hold'}" for c in self.checks if not c.ok)
-        return (*checks, *(f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok))
+        exceeded = (f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok)
+        return (*checks, *exceeded, *(self.determinism.failures if self.determinism else ()))
 
     def to_json(self) -> str:
         """The report and its verdict as canonical JSON."""
@@ -221,6 +228,8 @@ class DiffReport:
                 "checks": tuple(CheckResult(**check) for check in values["checks"]),
                 # Reports that are older than thresholds have none.
                 "thresholds": tuple(ThresholdResult(**found) for found in values.get("thresholds", ())),
+                "determinism": Determinism.from_dict(values["determinism"]) if values.get("determinism") else None,
+                "findings": tuple(Finding.from_dict(found) for found in values.get("findings", ())),
                 "notes": tuple(values["notes"]),
             }
         )
@@ -249,6 +258,10 @@ class DiffReport:
             detail = f": {check.detail}" if check.detail else ""
             lines.append(f"  check {check.name}: {'holds' if check.ok else 'DOES NOT HOLD'}{detail}")
         lines += [f"  threshold {t}: {'kept' if t.ok else 'EXCEEDED'}" for t in self.thresholds]
+        if self.determinism is not None:
+            lines.append(f"  determinism: {self.determinism.summary}")
+            lines += [f"    {member}" for member in self.determinism.members]
+        lines += [f"  warning: {finding}  [{finding.code}]" for finding in self.findings]
         return [visible(line) for line in lines + [f"  note: {note}" for note in self.notes]]
 
 

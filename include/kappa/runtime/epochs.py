@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError
 from kappa.lake import epochs_log
+from kappa.replay.determinism import Determinism
+from kappa.replay.findings import Finding
 from kappa.replay.stages import Stage, check_transition
 from kappa.runtime.append_log import AppendLog
 
@@ -44,7 +46,7 @@ class Event:
         topology: the topology's name.
         epoch: the epoch's number.
         event: a key of :data:`STAGE_OF`, or ``handover``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
-            ``savepoint``, ``savepoint_dropped``.
+            ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``.
         at: when, UTC.
         actor: who asked for it.
         reason: why.
@@ -71,8 +73,12 @@ class EpochRecord:
         planned: the event that created it.
         is_wanted: whether its driver should be running.
         is_recalled: whether it was retired and is being brought back.
+        seeded: the event of its seed.
+        replayed: the event that ended its bulk work.
         verified: the event of its last verification.
         moved: the event that made it live most recently.
+        upgrade: an upgrade that was asked for and is neither made nor withdrawn.
+        upgraded: upgrades that were made, oldest first.
     """
 
     epoch: int
@@ -80,13 +86,40 @@ class EpochRecord:
     planned: Event
     is_wanted: bool = True
     is_recalled: bool = False
+    seeded: Event | None = None
+    replayed: Event | None = None
     verified: Event | None = None
     moved: Event | None = None
+    upgrade: Event | None = None
+    upgraded: tuple[Event, ...] = ()
 
     @property
     def code(self) -> str:
-        """Content hash of the code that the epoch was planned with."""
-        return str(self.planned.detail["code"])
+        """Content hash of the code that runs the epoch: that of its last upgrade, or of its plan."""
+        return str((self.upgraded[-1] if self.upgraded else self.planned).detail["code"])
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """Content hashes of all code that ran the epoch or shall run it."""
+        events = (self.planned, *self.upgraded, *([self.upgrade] if self.upgrade else []))
+        return frozenset(str(event.detail["code"]) for event in events)
+
+    @property
+    def version(self) -> str:
+        """Its author's word for the code that runs the epoch."""
+        return str((self.upgraded[-1] if self.upgraded else self.planned).detail["version"])
+
+    @property
+    def step_findings(self) -> tuple[Finding, ...]:
+        """What its driver found in the plans of its step; none before it is seeded."""
+        found = self.seeded.detail.get("findings", ()) if self.seeded is not None else ()
+        return tuple(map(Finding.from_dict, found))
+
+    @property
+    def determinism(self) -> Determinism | None:
+        """What a second run over its range gave, if the plan asked for one."""
+        found = self.replayed.detail.get("determinism") if self.replayed is not None else None
+        return None if found is None else Determinism.from_dict(found)
 
     @property
     def is_kept(self) -> bool:
@@ -171,8 +204,8 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
         if event.event in STAGE_OF:
             entry["stage"] = STAGE_OF[event.event]
         match event.event:
-            case "verified":
-                entry["verified"] = event
+            case "seeded" | "replayed" | "verified":
+                entry[event.event] = event
             case "recalled":
                 entry.update(is_recalled=True, is_wanted=True)
             case "released":
@@ -186,6 +219,12 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 handover = event
             case "withdrawn":
                 handover = None
+            case "upgrade":
+                entry["upgrade"] = event
+            case "upgraded":
+                entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
+            case "upgrade_withdrawn":
+                entry["upgrade"] = None
             case "savepoint":
                 savepoints[event.detail["name"]] = event
             case "savepoint_dropped":
@@ -198,7 +237,9 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 moves.append(event)
                 handover = None
                 if live is not None and live != event.epoch:
-                    epochs[live].update(stage=Stage.RETIRED, is_wanted=bool(event.detail.get("keep_old_running")))
+                    epochs[live].update(
+                        stage=Stage.RETIRED, upgrade=None, is_wanted=bool(event.detail.get("keep_old_running"))
+                    )
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
     return TopologyRecord(

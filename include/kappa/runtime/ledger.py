@@ -20,7 +20,7 @@ from kappa.runtime.append_log import AppendLog
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "code", "maintain"]
+Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain"]
 Sends = Literal["live", "held"]
 
 
@@ -33,7 +33,7 @@ class LedgerRow:
         kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
             ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
             ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
-            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``code``: the code's hash changed.
+            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code runs.
             ``maintain``: small files were merged, and files that no held commit needs were removed.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
@@ -104,6 +104,7 @@ class LedgerState:
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
+        upgrade: the last upgrade row: its code runs the epoch from there on.
         last: number of the last row.
     """
 
@@ -119,6 +120,7 @@ class LedgerState:
     readable_from: int = 0
     savepoints: frozenset[int] = frozenset()
     maintained: LedgerRow | None = None
+    upgrade: LedgerRow | None = None
     last: int = 0
 
     def is_readable(self, seq: int) -> bool:
@@ -171,6 +173,8 @@ class _Fold:
         elif row.kind == "maintain":
             values["maintained"] = row
             values.update(readable_from=row.detail["readable_from"], savepoints=frozenset(row.detail["savepoints"]))
+        elif row.kind == "upgrade":
+            values["upgrade"] = row
         elif row.kind == "baseline":
             values["baseline_seq"] = row.seq
         elif row.kind == "yield":

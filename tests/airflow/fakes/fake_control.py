@@ -115,7 +115,7 @@ def driver_status(config, topology, epoch):
     )
 
 
-def plan(config, request):
+def plan(config, request, *, step=()):
     from fake_plan import fake_plan
 
     return fake_plan(world(config), request)

@@ -1,0 +1,72 @@
+"""The command that gives a live epoch new code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa import upgrading
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
+from kappa.runtime.epochs import Epochs
+
+HistoryStands = Annotated[
+    bool,
+    typer.Option(
+        "--history-stands",
+        help="I say that every row that the old code made is right also by the new one; kept in the history with my name.",
+    ),
+]
+Slices = Annotated[
+    int,
+    typer.Option("--slices", min=0, help="How many of the last slices are computed with both codes and compared; 0: none, without Spark."),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(upgrade)
+
+
+def upgrade(
+    topology: Topology, history_stands: HistoryStands = False, slices: Slices = upgrading.SLICES, reason: Reason = "",
+    execute: Execute = False, wait: Wait = True, json: Json = False,
+) -> None:  # fmt: skip
+    """Give the live epoch the deployed code at its next slice boundary, without a replay: history stays as it is.
+
+    For changes that do not concern rows that are there: a faster step, a new case from now on, a log line. Whatever they do
+    concern is a replay. What both codes make of the last slices is computed and shown first. Sources, tables, keys, outputs and
+    topics must be what they were.
+    """
+    chosen = config()
+    wanted = upgrading.propose(chosen, topology, slices=slices)
+    if not json:
+        say(wanted.render())
+    if not execute:
+        if json:
+            say_json(wanted)
+        elif wanted.refusals:
+            say("Nothing will be changed.")
+        else:
+            say("Nothing was changed. If history stands as it is, and you say so:")
+            say(f"  kappa upgrade {topology} --history-stands --reason '...' --execute")
+        if wanted.refusals:
+            raise typer.Exit(1)
+        return
+    upgrading.upgrade(chosen, wanted, history_stands=history_stands, actor=actor(), reason=reason)
+    is_wanted = Epochs(chosen.lake).record(topology).epoch(wanted.epoch).is_wanted
+    if wait and is_wanted:
+        upgrading.await_switch(chosen, wanted)
+    done = Epochs(chosen.lake).record(topology).epoch(wanted.epoch)
+    if json:
+        say_json({"epoch": wanted.epoch, "code": done.code, "is_made": done.upgrade is None})
+    elif done.upgrade is None:
+        made = done.upgraded[-1].detail
+        say(
+            f"Epoch {wanted.epoch} runs version {wanted.to_version} (code {wanted.to_code[:12]}) from slice {made['seq'] + 1} on. "
+            f"The commit before it is savepoint {made['savepoint']}."
+        )
+    elif is_wanted:
+        say(f"Asked for; the driver goes over at its next slice boundary. Follow it with: kappa history {topology}")
+    else:
+        say(f"Asked for; its driver is stopped and goes over when it is started: kappa start {topology} --execute")

@@ -1,0 +1,72 @@
+"""What a step computes, without records: its plans are analysed and searched for what may differ from run to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kappa import registry
+from kappa.config import Config
+from kappa.replay.findings import Finding
+from kappa.replay.step_rules import step_findings, step_not_inspected
+from kappa.runtime.catalyst import suspects
+from kappa.schema import ddl_of
+from kappa.slices import step_effects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kappa.topology import Source, Topology
+
+_RECORD_TYPES = {
+    "_key": "STRING",
+    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "_topic": "STRING",
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMP",
+    "_order_timestamp": "TIMESTAMP",
+}
+
+
+def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
+    """What may differ when a topology's step is run again on the same slice; see :mod:`kappa.replay.step_rules`.
+
+    The step is called once on DataFrames without rows that have the right columns. Nothing is computed or written. A step
+    that raises there is a finding, not an error: with records it may work.
+    """
+    try:
+        effects = step_effects(
+            topology,
+            1,
+            {s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
+            {t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
+        )
+        found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
+    except Exception as error:  # whatever a step does without rows is no reason not to replay it
+        lines = str(error).strip().splitlines() or [""]
+        return (step_not_inspected(f"{type(error).__name__}: {lines[0][:300]}"),)
+    return tuple(step_findings(found))
+
+
+def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
+    """The same for a deployed topology, in a Spark session of its own: takes as long as Spark does to start.
+
+    Code that does not import gives nothing: the plan refuses it with a finding of its own.
+    """
+    from kappa.errors import CodeError, UnknownTopologyError
+    from kappa.runtime.session import build_session
+
+    try:
+        deployed = registry.load(config.topologies, topology)
+    except (CodeError, UnknownTopologyError):
+        return ()
+    session = build_session(config, f"kappa plan {topology}")
+    try:
+        return inspected(session, deployed)
+    finally:
+        session.stop()
+
+
+def _record_ddl(source: Source) -> str:
+    columns = [f"`{column.name}` {column.type}" for column in source.columns]
+    return ", ".join([*columns, *(f"{name} {_RECORD_TYPES[name]}" for name in source.record_columns)])

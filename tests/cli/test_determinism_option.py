@@ -1,0 +1,54 @@
+"""``--determinism`` starts Spark to look at the step; without it a plan starts none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kappa import control
+from kappa.cli import app, replays
+from kappa.replay.request import ReplayRequest
+from kappa.replay.step_rules import step_not_inspected
+
+FOUND = (step_not_inspected("ValueError: no rows"),)
+
+
+class Planned(Exception):
+    """What would have been planned."""
+
+    def __init__(self, request: ReplayRequest, step: tuple[Any, ...]) -> None:
+        super().__init__("planned")
+        self.request, self.step = request, step
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Topologies whose step somebody had Spark look at."""
+    seen: list[str] = []
+
+    def look(_: Any, topology: str) -> tuple[Any, ...]:
+        seen.append(topology)
+        return FOUND
+
+    def plan(_: Any, request: ReplayRequest, *, step: tuple[Any, ...] = ()) -> Any:
+        raise Planned(request, step)
+
+    monkeypatch.setattr(replays, "inspect_deployed", look)
+    monkeypatch.setattr(control, "plan", plan)
+    return seen
+
+
+@pytest.mark.parametrize("command", ["plan", "replay"])
+def test_it_is_asked_for_and_looked_for(looked_at: list[str], command: str) -> None:
+    found = CliRunner().invoke(app, [command, "a.b", "--determinism"]).exception
+    assert isinstance(found, Planned)
+    assert (found.request.determinism, found.step, looked_at) == (True, FOUND, ["a.b"])
+
+
+@pytest.mark.parametrize("command", ["plan", "replay"])
+def test_without_it_nobody_starts_spark(looked_at: list[str], command: str) -> None:
+    found = CliRunner().invoke(app, [command, "a.b"]).exception
+    assert isinstance(found, Planned)
+    assert (found.request.determinism, found.step, looked_at) == (False, (), [])

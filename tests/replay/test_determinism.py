@@ -1,0 +1,75 @@
+"""What two runs over one range mean, and how the second one is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.errors import UsageError
+from kappa.replay.determinism import Determinism, Twice, other_size
+from kappa.replay.offsets import Offsets
+from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
+from kappa.replay.verdict import DiffReport
+from kappa.reports import html, markdown
+
+SAME = Twice(name="rewards", kind="table", rows=3, rows_again=3, hash="ab", hash_again="ab")
+OTHER = Twice(
+    name="moves", kind="output", rows=3, rows_again=4, hash="ab", hash_again="cd", columns=("total",),
+    samples=({"record": "pos[0] at 7"},),
+)  # fmt: skip
+BOTH = Determinism(slice_records=500, slice_records_again=333, slices=2, slices_again=3, members=(SAME, OTHER))
+
+
+@pytest.mark.parametrize(
+    ("size", "offsets", "other"),
+    [(500_000, 10_000_000, 333_333), (500_000, 12, 4), (500_000, 2, 1), (5, 11, 3), (3, 100, 2), (2, 100, 1), (1, 100, 2), (1, 0, 2), (9, 0, 1)],
+)  # fmt: skip
+def test_a_second_run_has_other_slices(size: int, offsets: int, other: int) -> None:
+    assert other_size(size, offsets) == other
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**12))
+def test_it_never_has_the_same_size_nor_none(size: int, offsets: int) -> None:
+    assert other_size(size, offsets) >= 1
+    assert other_size(size, offsets) != size
+
+
+@given(st.integers(2, 10**6), st.integers(3, 10**6))
+def test_where_there_are_three_offsets_it_has_three_slices_at_least(size: int, offsets: int) -> None:
+    assert -(-offsets // other_size(size, offsets)) >= min(3, offsets) - (offsets == 4)
+
+
+def test_what_differs_is_named_with_column_and_sample_and_rows() -> None:
+    assert not BOTH.is_same
+    assert BOTH.failures == (
+        "determinism: output moves: differs in total (3 and 4 rows), for example at record=pos[0] at 7",
+    )
+    assert replace(BOTH, members=(SAME,)).failures == ()
+    assert "DIFFERS" in BOTH.summary and "at most 333" in BOTH.summary
+    assert replace(OTHER, hash_again="ab").is_same is False
+    assert replace(OTHER, rows_again=3).is_same is False
+
+
+def test_it_decides_the_verdict_and_is_in_every_format() -> None:
+    report = DiffReport(
+        topology="a.b", live_epoch=1, live_seq=1, candidate_epoch=2, candidate_seq=1, at=Offsets(), determinism=BOTH
+    )
+    assert (report.verdict, replace(report, determinism=replace(BOTH, members=(SAME,))).verdict) == ("failed", "same")
+    assert DiffReport.from_json(report.to_json()) == report
+    for text in ("\n".join(report.render()), html(report), markdown(report)):
+        for wanted in ("in 3 of at most 333", "output moves", "pos[0] at 7", "DIFFERS", "rewards"):
+            assert wanted in text, wanted
+
+
+def test_a_request_for_it_survives_json_and_one_without_has_the_id_that_it_had() -> None:
+    asked = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a", determinism=True)
+    assert ReplayRequest.from_dict(asked.as_dict()) == asked
+    assert "determinism" not in replace(asked, determinism=False).as_dict()
+
+
+def test_a_rebuild_has_nothing_to_compute_twice() -> None:
+    with pytest.raises(UsageError, match="rebuild"):
+        ReplayRequest(topology="a.b", start=FromMarker(), reason="r", actor="a", determinism=True)

@@ -1,0 +1,37 @@
+"""What a plan says about a step that may give another result."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa.replay.findings import Severity
+from kappa.replay.step_rules import Cause, Suspect, step_findings, step_not_inspected
+
+CODES = {
+    Cause.CLOCK: "reads-clock",
+    Cause.RANDOM: "draws-random",
+    Cause.PARTITIONS: "depends-on-partitions",
+    Cause.FUNCTION: "nondeterministic-function",
+    Cause.ORDER: "order-undefined",
+}
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_each_cause_warns_under_a_code_of_its_own_and_names_output_expression_and_column(cause: Cause) -> None:
+    (found,) = step_findings([Suspect(effect="moves", cause=cause, expression="f(x)", column="stamp")])
+    assert (found.code, found.severity) == (CODES[cause], Severity.WARN)
+    assert "'moves' uses f(x) (as stamp)" in found.message
+    assert found.remedy
+    assert found.numbers == {"effect": "moves", "expression": "f(x)", "column": "stamp"}
+
+
+def test_the_same_expression_is_told_once_for_each_effect() -> None:
+    one = Suspect(effect="moves", cause=Cause.RANDOM, expression="rand()")
+    other = Suspect(effect="balances", cause=Cause.RANDOM, expression="rand()")
+    assert [f.numbers["effect"] for f in step_findings([one, other, one])] == ["moves", "balances"]
+
+
+def test_a_step_that_cannot_be_called_without_records_is_told_with_its_error() -> None:
+    found = step_not_inspected("ValueError: no rows")
+    assert found.severity is Severity.WARN
+    assert "ValueError: no rows" in str(found)

@@ -1,0 +1,100 @@
+"""Which new code a live epoch can take without a replay, and which it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kappa.replay import upgrade_rules
+from kappa.replay.findings import Severity
+from kappa.topology import Append, Check, Source, Table, Topic, Topology
+
+
+def step(_: object) -> dict[str, Any]:
+    """A step that nobody calls."""
+    return {}
+
+
+POS = Source(topic="pos", schema="id STRING NOT NULL, amount BIGINT")
+BALANCES = Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")
+MOVES = Append(name="moves", schema="id STRING, amount BIGINT")
+SENT = Topic(name="sent", of="moves", key="id")
+BEFORE = Topology(name="a.b", version="1", sources=[POS], tables=[BALANCES], outputs=[MOVES, SENT], step=step)
+
+
+def codes(**changes: Any) -> list[str]:
+    found = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
+    assert all(f.severity is Severity.REFUSE and "kappa replay" in f.remedy for f in found)
+    return [f.code.removeprefix("upgrade-changes-") for f in found]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"version": "2"},
+        {"step": lambda _: {}},
+        {"checks": [Check(name="c", sql="SELECT 1")]},
+        {"tables": [replace(BALANCES, masked=["total"])]},
+        {"sources": [replace(POS, schema="id STRING NOT NULL, amount BIGINT, tier STRING")]},
+        {"sources": [replace(POS, schema="id STRING NOT NULL")]},
+        {"sources": [replace(POS, keyed=False)]},
+        {"sources": [replace(POS, headers=True)]},
+        {"tables": [replace(BALANCES, schema="total BIGINT, id STRING NOT NULL")]},
+    ],
+)
+def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[str, Any]) -> None:
+    assert codes(**changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"sources": [replace(POS, schema="id STRING, amount BIGINT")]}, "sources", "'id' of source 'pos' is STRING, not STRING NOT NULL"),
+        ({"sources": [replace(POS, schema="id STRING NOT NULL, amount INT")]}, "sources", "'amount' of source 'pos' is INT, not BIGINT"),
+        ({"sources": [replace(POS, schema="id STRING NOT NULL, amount BIGINT, x INT NOT NULL")]}, "sources", "column 'x'"),
+        ({"sources": [replace(POS, schema="", format="string")]}, "sources", "read as string"),
+        ({"sources": [POS, replace(POS, topic="other")]}, "sources", "source 'other' is new"),
+        ({"sources": [replace(POS, topic="other")]}, "sources", "source 'pos' is gone"),
+        ({"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT, tier STRING")]}, "tables", "column 'tier' of table 'balances' is new"),
+        ({"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT NOT NULL")]}, "tables", "BIGINT NOT NULL, not BIGINT"),
+        ({"tables": [BALANCES, replace(BALANCES, name="more")]}, "tables", "table 'more' is new"),
+        ({"tables": []}, "tables", "table 'balances' is gone"),
+        ({"tables": [Table(name="balances", key=["id", "total"], schema="id STRING NOT NULL, total BIGINT NOT NULL")]}, "tables", "keyed by ['id', 'total']"),
+        ({"outputs": [replace(MOVES, schema="id STRING, amount DOUBLE"), SENT]}, "outputs", "is DOUBLE, not BIGINT"),
+        ({"outputs": [MOVES, replace(MOVES, name="more"), SENT]}, "outputs", "output 'more' is new"),
+        ({"outputs": [MOVES]}, "topics", "topic 'sent' is gone"),
+        ({"outputs": [MOVES, SENT, replace(SENT, name="other")]}, "topics", "topic 'other' is new"),
+        ({"outputs": [MOVES, replace(SENT, key="amount")]}, "topics", "by ['amount']"),
+        ({"outputs": [MOVES, replace(SENT, of="balances")]}, "topics", "of 'balances'"),
+    ],
+)  # fmt: skip
+def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kind: str, words: str) -> None:
+    assert codes(**changes) == [kind]
+    (found,) = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "word"),
+    [
+        (lambda: upgrade_rules.same_code("c0de", "c0de"), "upgrade-same-code", "c0de"),
+        (lambda: upgrade_rules.epoch_is_busy("a.b", 7, None, None), "upgrade-beside-candidate", "kappa abort a.b 7"),
+        (lambda: upgrade_rules.epoch_is_busy("a.b", None, 7, None), "upgrade-during-handover", "epoch 7"),
+        (lambda: upgrade_rules.epoch_is_busy("a.b", None, None, "ada"), "upgrade-pending", "ada"),
+        (lambda: upgrade_rules.fails_on_real_records("KeyError"), "upgrade-fails", "KeyError"),
+    ],
+)
+def test_what_stands_in_the_way_is_refused(found: Callable[[], Any], code: str, word: str) -> None:
+    (one,) = found()
+    assert (one.code, one.severity) == (code, Severity.REFUSE)
+    assert word in str(one)
+
+
+def test_nothing_in_the_way_is_nothing_found_and_missing_evidence_only_warns() -> None:
+    assert upgrade_rules.same_code("a", "b") == []
+    assert upgrade_rules.epoch_is_busy("a.b", None, None, None) == []
+    assert [f.severity for f in upgrade_rules.without_evidence("none")] == [Severity.WARN]
