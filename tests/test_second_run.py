@@ -112,11 +112,11 @@ def test_a_run_that_was_stopped_goes_on_and_housekeeping_finds_one_that_nobody_c
     stream.wait(lambda: ledger.exists() and len(ledger.state().commits) > 1, "the second run began")
     assert stream.stop(second) == []
     assert stream.record().epoch(second).stage is Stage.SEEDED
-    kinds = {item.kind for item in control.leftovers(stream.config)}
+    kinds = {item.kind for item in control.housekeeping(stream.config).leftovers}
     assert "recomputation" not in kinds
     for path in [recomputed(stream, second), *recomputed(stream, second).rglob("*")]:
         os.utime(path, (0, 0))
-    assert [i.name for i in control.leftovers(stream.config) if i.kind == "recomputation"] == [
+    assert [i.name for i in control.housekeeping(stream.config).leftovers if i.kind == "recomputation"] == [
         str(recomputed(stream, second) / "replay")
     ]
     done = len(ledger.state().commits)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kappa.errors import UsageError
 from kappa.replay.determinism import Determinism, Twice, other_size
 from kappa.replay.offsets import Offsets
-from kappa.replay.request import FromMarker, ReplayRequest, ToEarliest
+from kappa.replay.request import FromMarker, ReplayRequest
+from kappa.replay.starts import ToEarliest
 from kappa.replay.verdict import DiffReport
 from kappa.reports import html, markdown
 
