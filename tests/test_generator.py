@@ -174,7 +174,7 @@ def test_a_topic_that_is_created_keeps_records_of_any_time(kafka: Broker, topic:
 @pytest.mark.broker
 def test_a_rate_is_kept(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     done = produce(config_of(kafka.bootstrap_servers, tmp_path), "retail", records=200, rate=400, topic=topic(3))
-    assert 0.45 < done.seconds < 5
+    assert done.seconds > 0.45
 
 
 @pytest.mark.broker

@@ -40,6 +40,7 @@ from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.shapes import shapes_from_dict, tables_only
 from kappa.replay.stages import Stage
 from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
@@ -331,7 +332,9 @@ class Driver:
         self._say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
-        found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits)
+        shapes = shapes_from_dict(self._live_ledger(record).state().commits[0].detail["shapes"])
+        keys = {place.removeprefix("tables/"): shape.key for place, shape in tables_only(shapes).items()}
+        found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys)
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)

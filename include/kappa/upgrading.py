@@ -22,7 +22,7 @@ from kappa.errors import (
 from kappa.lake import EpochPaths
 from kappa.replay import request_rules, upgrade_rules
 from kappa.replay.facts import TopologyFacts
-from kappa.replay.findings import Finding, Severity
+from kappa.replay.findings import Finding, refusals
 from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
@@ -60,7 +60,7 @@ class Upgrade:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         """The findings that refuse it."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.REFUSE)
+        return refusals(self.findings)
 
     def render(self) -> list[str]:
         """Lines of text for people."""

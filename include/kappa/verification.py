@@ -36,6 +36,7 @@ def verify(
     mine: tuple[EpochPaths, LedgerRow],
     *,
     limits: Mapping[str, Limit] | None = None,
+    keys: Mapping[str, Sequence[str]] | None = None,
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
@@ -47,6 +48,7 @@ def verify(
         live: paths of the live epoch and its commit.
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
+        keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
     """
     paths, row = mine
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
@@ -55,8 +57,12 @@ def verify(
     after = {place: _frame(session, paths, row, place) for place in places}
     # The key of the hashes is forgotten with this call: they tell rows of one report apart and lead back to no value.
     mask = Mask(secrets.token_bytes(32))
+    rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
     tables = [
-        table_diff(t, before[f"tables/{t.name}"], _there(after[f"tables/{t.name}"]), mask) for t in topology.tables
+        table_diff(
+            t, None if t.name in rekeyed else before[f"tables/{t.name}"], _there(after[f"tables/{t.name}"]), mask
+        )
+        for t in topology.tables
     ]
     outputs = [
         output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"])) for a in topology.appends
@@ -79,7 +85,10 @@ def verify(
         outputs=tuple(outputs),
         checks=tuple(checked(session, topology, {p.partition("/")[2]: _there(frame) for p, frame in after.items()})),
         thresholds=judged(limits or {}, tables, outputs),
-        notes=tuple(_notes(tables, outputs)),
+        notes=(
+            *_notes(tables, outputs),
+            *(f"The key of {name} was {list(key)}: its rows are not compared." for name, key in rekeyed.items()),
+        ),
     )
 
 

@@ -59,7 +59,7 @@ class TableDiff:
 
     Attributes:
         name: the table.
-        rows_live: rows in the live epoch; ``None`` if it has no such table.
+        rows_live: rows in the live epoch; ``None`` if it has no such table, or one with another key.
         rows_candidate: rows in the candidate; ``None`` if it has no such table.
         keys_added: keys that only the candidate has.
         keys_removed: keys that only the live epoch has.
