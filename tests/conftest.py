@@ -80,3 +80,9 @@ def topic(kafka: Broker) -> Iterator[TopicFactory]:
 
     yield create
     kafka.delete_topics(created)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first: of two processes none then works alone at the end."""
+    slow = ("e2e", "airflow", "browser")
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in slow))

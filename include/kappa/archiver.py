@@ -238,7 +238,7 @@ class Archiver:
         if not ledger.state().commits:
             self._begin()
 
-    def step(self) -> int:
+    def advance(self) -> int:
         """Archive one slice; how many offsets it spanned, 0 when the archive reaches the stable end.
 
         Idempotent: a slice that was planned and not committed is finished first, with its own ranges.
@@ -258,7 +258,7 @@ class Archiver:
         self._say(f"archiving slice {plan.seq}")
         row = self._finish(plan)
         if row is None:
-            return self.step()
+            return self.advance()
         seconds = time.monotonic() - started
         self._say("archived", seq=row.seq, records_per_second=row.rows_read / seconds if seconds else None)
         return sum(item.count for item in row.ranges)
@@ -448,7 +448,7 @@ def run(
             try:
                 if is_over() or (is_waiting and not archiver.is_due()):
                     continue
-                taken = archiver.step()
+                taken = archiver.advance()
             except StaleWriterError as error:
                 if error.data["holder"] != _NOBODY:
                     raise

@@ -38,7 +38,7 @@ def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repe
     assert machine.prove({epoch: 1}) == 12 * 7
 
 
-def test_a_driver_whose_jvm_is_killed_ends_so_that_another_can_start(machine: Rig) -> None:
+def test_a_driver_whose_jvm_is_killed_ends_and_the_next_runs_the_code_of_the_epoch(machine: Rig) -> None:
     machine.produce(rows(12))
     epoch = machine.start()
     machine.await_live(epoch)
@@ -46,6 +46,7 @@ def test_a_driver_whose_jvm_is_killed_ends_so_that_another_can_start(machine: Ri
     (jvm,) = [child for child in psutil.Process(machine.beat(epoch).pid).children() if child.name() == "java"]
     jvm.kill()
     machine.await_death(epoch)
+    machine.deploy(7)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.run(epoch)
     machine.settle(epoch)

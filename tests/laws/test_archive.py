@@ -374,7 +374,7 @@ class TestExactlyOnce:
     def test_of_two_archivers_one_stops_and_changes_nothing(self, stream: Lab) -> None:
         stream.produce(rows(40))
         with Archiver(replace(stream.config, slice_records=10), stream.topic, session=stream.session) as first:
-            first.step()
+            first.advance()
             before = listing(stream)
             with pytest.raises(DriverAlreadyRunningError, match="has an archiver"):
                 Archiver(stream.config, stream.topic).open()
@@ -382,7 +382,7 @@ class TestExactlyOnce:
             impatient = replace(stream.config, stale_seconds=-1.0)
             with Archiver(impatient, stream.topic, session=stream.session) as second:
                 with pytest.raises(StaleWriterError):
-                    first.step()
+                    first.advance()
                 run([second])
         assert archived_places(stream) == logged_places(stream)
 
@@ -401,7 +401,7 @@ class TestExactlyOnce:
 
         monkeypatch.setattr(Archiver, "_write", overtaken)
         with pytest.raises(StaleWriterError):
-            first.step()
+            first.advance()
         first.close()
         assert archived_places(stream) == logged_places(stream)
         assert len(archived_places(stream)) == 40
