@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,10 +21,12 @@ from kappa.archiver import status as archive_status
 from kappa.config import Config
 from kappa.driver import Driver
 from kappa.lake import EpochPaths
+from kappa.replay.offsets import joins
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import Start, ToEarliest
+from kappa.runtime import tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.code import extract
 from kappa.runtime.epochs import Epochs
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEADLINE_SECONDS = 300.0
+
+#: Partition and offset of a record.
+Place = tuple[int, int]
+#: Account, amount as the code counts it, running total.
+Move = tuple[str, int, int]
 
 AnyLab = TypeVar("AnyLab", bound="Lab")
 
@@ -214,6 +221,35 @@ class Lab:
             row["id"]: row["total"]
             for row in serving.snapshot(self.config, self.name, epoch=epoch).rows("balances").to_pylist()
         }
+
+    def hold(self, *, totals: Mapping[str, int], moves: Mapping[Place, Move] | None, sent: Iterable[Move]) -> None:
+        """Hold what the live epoch serves, sent and has on record against what somebody else computed.
+
+        Args:
+            totals: account -> balance, of the served table and of the changelog.
+            moves: rows of the append output, by place; None where nobody can tell, since it was seeded.
+            sent: records of the output topic, each once.
+        """
+        live = self.record().live
+        paths, state = self.paths(live), self.ledger(live).state()
+        assert self.balances() == totals
+        if moves is not None:
+            rows = tables.query(paths.output("moves"), None).to_pylist()
+            found = {(row["_partition"], row["_offset"]): (row["id"], row["counted"], row["total"]) for row in rows}
+            assert len(found) == len(rows)
+            assert found == moves
+        seen = [(row["id"], row["counted"], row["total"]) for row in map(orjson.loads, self.sent_values())]
+        assert sorted(seen) == sorted(sent)
+        assert self.folded(live) == totals
+        assert all(joins(a.ranges, b.ranges) for a, b in zip(state.commits, state.commits[1:], strict=False))
+        assert self.kafka.group_offsets(paths.name) == state.position
+        certificate = control.certify(self.config, self.name)
+        assert certificate.complete, certificate.problems
+
+    def dead_letters(self, epoch: int) -> list[Place]:
+        """Where the dead letters of an epoch come from, sorted."""
+        rows = tables.query(self.paths(epoch).dead_letters, None).to_pylist()
+        return sorted((row["partition"], row["offset"]) for row in rows)
 
     def folded(self, epoch: int) -> dict[str, int]:
         """The changelog, folded by a plain consumer."""

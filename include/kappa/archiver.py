@@ -23,7 +23,6 @@ from kappa.errors import (
     ConflictError,
     DataLossError,
     DriverAlreadyRunningError,
-    KappaError,
     LedgerError,
     StaleWriterError,
     Transient,
@@ -406,11 +405,7 @@ class Archiver:
         _checked_id(self._broker, self.archive)
 
     def _has_claim(self) -> bool:
-        try:
-            Archive(self._config.lake, self._topic).ledger.check_claim(self.writer)
-        except KappaError:
-            return False
-        return True
+        return Archive(self._config.lake, self._topic).ledger.has_claim(self.writer)
 
     def _say(self, message: str, **values: Any) -> None:
         if self._beat is not None:
@@ -438,7 +433,7 @@ def run(
 
     Raises:
         StaleWriterError: another archiver claimed one of the archives.
-        DataLossError: as :meth:`Archiver.step`.
+        DataLossError: as :meth:`Archiver.advance`.
     """
     last = dict.fromkeys(archivers, float("-inf"))
     while last and not is_over():
@@ -472,7 +467,7 @@ def run(
 
 def _position(state: LedgerState, end: Offsets) -> Offsets:
     """Next offset to archive of every partition; one that appeared later begins at 0."""
-    return Offsets.of((at, 0) for at in end).merge(ranges_end(state.commits[-1].ranges))
+    return ranges_end(state.commits[-1].ranges).naming(end)
 
 
 def _lost(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:

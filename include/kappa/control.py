@@ -732,11 +732,9 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     with Broker(config.bootstrap_servers) as broker:
         house.remove_from_broker(broker, paths)
     shutil.rmtree(paths.root, ignore_errors=True)
-    planned = epochs.record(topology).epoch(epoch).planned.detail
-    Path(plan_file(config.lake, planned["plan_id"])).unlink(missing_ok=True)
-    for code in epochs.record(topology).epoch(epoch).codes - house.used_codes(
-        config, map(epochs.record, epochs.topologies())
-    ):
+    gone = epochs.record(topology).epoch(epoch)
+    Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
+    for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)
 
 

@@ -30,6 +30,7 @@ from kappa.errors import (
     RefusedError,
     StaleWriterError,
     Transient,
+    first_line,
 )
 from kappa.inspection import inspected
 from kappa.lake import EpochPaths
@@ -40,7 +41,7 @@ from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.shapes import shapes_from_dict, tables_only
+from kappa.replay.shapes import tables_only
 from kappa.replay.stages import Stage
 from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
@@ -171,7 +172,7 @@ class Driver:
         """One act; the reason to end, or None to look again."""
         record = self._record()
         mine = record.epoch(self.paths.epoch)
-        ended = self._stop_reason or self._unwanted(mine) or self._overtaken()
+        ended = self._stop_reason or self._unwanted(mine) or self._overtaken(mine)
         if ended is not None:
             return ended
         state = self.ledger.state()
@@ -197,9 +198,9 @@ class Driver:
             return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
         return None
 
-    def _overtaken(self) -> str | None:
+    def _overtaken(self, mine: EpochRecord) -> str | None:
         """Why the epoch needs a driver with other code, or None."""
-        found = switching.overtaken(self.epochs, self.paths, self.ledger.state(), self.code)
+        found = switching.overtaken(self.epochs, self.paths, mine, self.ledger.state(), self.code)
         self._is_overtaken = found is not None
         return found
 
@@ -332,8 +333,8 @@ class Driver:
         self._say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
-        shapes = shapes_from_dict(self._live_ledger(record).state().commits[0].detail["shapes"])
-        keys = {place.removeprefix("tables/"): shape.key for place, shape in tables_only(shapes).items()}
+        shapes = tables_only(self._live_ledger(record).state().shapes)
+        keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
         found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys)
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
@@ -532,11 +533,7 @@ class Driver:
 
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
         """One slice towards ``end``, cut by time."""
-        reached = {
-            (topic, p): ms
-            for topic, parts in (state.committed.max_timestamps if state.committed else {}).items()
-            for p, ms in parts.items()
-        }
+        reached = state.committed.reached_ms if state.committed else {}
         cut = next_cut(
             self._time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
         )  # fmt: skip
@@ -630,7 +627,7 @@ class Driver:
         except StaleWriterError:
             raise
         except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
-            self.log.error("not maintained", error=f"{type(error).__name__}: {_first_line(error)}", seq=state.seq)
+            self.log.error("not maintained", error=f"{type(error).__name__}: {_said(error)}", seq=state.seq)
             return
         self.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
@@ -658,15 +655,15 @@ class Driver:
         at = state.position if state.commits else Offsets()
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at = at
-        what = f"{type(error).__name__}: {_first_line(error)}"
+        what = f"{type(error).__name__}: {_said(error)}"
         trace = "".join(traceback.format_tb(error.__traceback__))
         self.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         if self._failures >= self.config.attempts:
             detail = {"error": what, "seq": state.seq}
             self._stuck = self.epochs.add(
-                self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_first_line(error), **detail
+                self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_said(error), **detail
             )
-            self.beat.say(state="stuck", message=f"stuck at slice {state.seq}: {_first_line(error)}")
+            self.beat.say(state="stuck", message=f"stuck at slice {state.seq}: {_said(error)}")
             return
         if self._failures > 1:
             self._slice_records = max(1, self._slice_records // SHRINK)
@@ -788,11 +785,7 @@ class Driver:
         crash_point("claim")
 
     def _has_claim(self) -> bool:
-        try:
-            Ledger(self.paths.ledger).check_claim(self.writer)
-        except KappaError:
-            return False
-        return True
+        return Ledger(self.paths.ledger).has_claim(self.writer)
 
     def _live_paths(self, record: TopologyRecord) -> EpochPaths:
         assert record.live is not None
@@ -905,11 +898,10 @@ class Driver:
     _said = ""
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:300] if text else type(error).__name__
-
-
 def _is_at(live: Offsets, position: Offsets) -> bool:
     """Whether both epochs have read the same of the topics that both read."""
     return live.beside(position) == position.beside(live)
+
+
+def _said(error: BaseException) -> str:
+    return first_line(error) or type(error).__name__

@@ -143,3 +143,9 @@ class DriverNotRunningError(Transient):
 
 class ConflictError(Transient):
     """Somebody else wrote at the same time; reload and look again."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, at most 300 characters; empty when it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else ""

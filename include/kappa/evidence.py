@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.errors import KappaError
+from kappa.errors import KappaError, first_line
 from kappa.inspection import inspected
 from kappa.lake import EpochPaths
 from kappa.recomputation import compute, discard, opened
@@ -101,5 +101,4 @@ def chosen(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[Ledg
 
 
 def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}" if not isinstance(error, KappaError) else str(error)
+    return str(error) if isinstance(error, KappaError) else f"{type(error).__name__}: {first_line(error)}"

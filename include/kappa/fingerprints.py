@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.replay.determinism import Twice
 from kappa.topology import Append, Table
-from kappa.verification import LINEAGE, Mask, quoted, table_diff
+from kappa.verification import ORIGIN, Mask, row_hashes, table_diff
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _SAMPLES = 5
 
@@ -30,7 +30,7 @@ def twice(member: Table | Append, first: DataFrame, again: DataFrame, mask: Mask
     """
     names = [column.name for column in member.columns]
     is_table = isinstance(member, Table)
-    compared = names if is_table else [*names, *LINEAGE]
+    compared = names if is_table else [*names, *ORIGIN]
     (rows, was), (rows_again, now) = (_hashes(frame, {"": compared}) for frame in (first, again))
     columns: Sequence[str] = ()
     samples: Sequence[Mapping[str, str]] = ()
@@ -50,12 +50,12 @@ def _output(names: Sequence[str], first: DataFrame, again: DataFrame) -> tuple[l
     """Columns that differ, and where some of the rows come from that only one run has."""
     from pyspark.sql import functions as F
 
-    groups = {name: [name, *LINEAGE] for name in names}
+    groups = {name: [name, *ORIGIN] for name in names}
     (_, was), (_, now) = (_hashes(frame, groups) for frame in (first, again))
-    compared = [*names, *LINEAGE]
-    sides = [frame.select(*LINEAGE, *_row_hashes(frame, compared)) for frame in (first, again)]
+    compared = [*names, *ORIGIN]
+    sides = [frame.select(*ORIGIN, *row_hashes(frame, compared)) for frame in (first, again)]
     odd = sides[0].exceptAll(sides[1]).unionByName(sides[1].exceptAll(sides[0]))
-    found = odd.select(*LINEAGE).where(F.col("_offset").isNotNull()).distinct().orderBy(*LINEAGE).limit(_SAMPLES)
+    found = odd.select(*ORIGIN).where(F.col("_offset").isNotNull()).distinct().orderBy(*ORIGIN).limit(_SAMPLES)
     samples = [{"record": f"{row[0]}[{row[1]}] at {row[2]}"} for row in found.collect()]
     return [name for name in names if was[name] != now[name]], samples
 
@@ -67,7 +67,7 @@ def _hashes(frame: DataFrame, groups: Mapping[str, Sequence[str]]) -> tuple[int,
     sums = [
         F.sum(part.cast("decimal(38,0)"))
         for names in groups.values()
-        for part in _row_hashes(frame, names)
+        for part in row_hashes(frame, names)
     ]  # fmt: skip
     row = frame.agg(F.count(F.lit(1)), *sums).first()
     assert row is not None
@@ -77,20 +77,3 @@ def _hashes(frame: DataFrame, groups: Mapping[str, Sequence[str]]) -> tuple[int,
 
 def _digest(rows: int, sums: Any) -> str:
     return hashlib.sha256(f"{rows}:{sums[0]}:{sums[1]}".encode()).hexdigest()[:16]
-
-
-def _row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
-    """128 bits of a row; nulls count by their place, which xxhash64 skips."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    parts = []
-    for name, quoted_name in zip(names, quoted(names), strict=True):
-        column, kind = F.col(quoted_name), frame.schema[name].dataType
-        if isinstance(kind, MapType):
-            column = F.array_sort(F.map_entries(column))
-        if isinstance(kind, (ArrayType, MapType, StructType)):
-            column = F.to_json(F.struct(column.alias("v")))
-        parts.append(column)
-    nulls = F.concat(*(F.when(F.col(name).isNull(), "1").otherwise("0") for name in quoted(names)))
-    return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]

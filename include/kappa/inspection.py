@@ -6,26 +6,18 @@ from typing import TYPE_CHECKING
 
 from kappa import registry
 from kappa.config import Config
+from kappa.errors import first_line
 from kappa.replay.findings import Finding
 from kappa.replay.step_rules import step_findings, step_not_inspected
 from kappa.runtime.catalyst import suspects
 from kappa.schema import ddl_of
 from kappa.slices import step_effects
+from kappa.topology import RECORD_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kappa.topology import Source, Topology
-
-_RECORD_TYPES = {
-    "_key": "STRING",
-    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
-    "_topic": "STRING",
-    "_partition": "INT",
-    "_offset": "BIGINT",
-    "_timestamp": "TIMESTAMP",
-    "_order_timestamp": "TIMESTAMP",
-}
 
 
 def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
@@ -43,8 +35,7 @@ def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
         )
         found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
     except Exception as error:  # whatever a step does without rows is no reason not to replay it
-        lines = str(error).strip().splitlines() or [""]
-        return (step_not_inspected(f"{type(error).__name__}: {lines[0][:300]}"),)
+        return (step_not_inspected(f"{type(error).__name__}: {first_line(error)}"),)
     return tuple(step_findings(found))
 
 
@@ -69,4 +60,4 @@ def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
 
 def _record_ddl(source: Source) -> str:
     columns = [f"`{column.name}` {column.type}" for column in source.columns]
-    return ", ".join([*columns, *(f"{name} {_RECORD_TYPES[name]}" for name in source.record_columns)])
+    return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns)])

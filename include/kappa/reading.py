@@ -150,7 +150,7 @@ class Reading:
         from pyspark.sql import functions as F
 
         archive = self._archives[source.topic]
-        names = [*(c.name for c in source.columns), *source.record_columns]
+        names = source.row_columns
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         if self.is_small:
             rows = frame.toArrow()
@@ -194,7 +194,7 @@ class Reading:
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
-        good = rows.filter(is_good).select([*(c.name for c in source.columns), *source.record_columns])
+        good = rows.filter(is_good).select(source.row_columns)
         return frame_of(self._session, good)
 
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
@@ -211,7 +211,7 @@ class Reading:
             self._held.pop().unpersist()
             self._observations.pop()
             return self._by_spark(source, ranges, before)
-        names = [*(c.name for c in source.columns), *source.record_columns]
+        names = source.row_columns
         good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*(f"`{name}`" for name in names))
         if not left:
             self._count(source, tally)

@@ -6,7 +6,6 @@ there, and what nobody came back for goes with the epoch, or by ``kappa housekee
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -110,10 +109,8 @@ class SecondRun:
         if state.position == self._plan.end:
             return self._compared(state)
         assert state.committed is not None
-        reached = {(t, p): ms for t, parts in state.committed.max_timestamps.items() for p, ms in parts.items()}
-        cut = next_cut(
-            index, state.position, self._plan.end, max_records=size, reached_ms=reached, slack=size // 10
-        )  # fmt: skip
+        reached = state.committed.reached_ms
+        cut = next_cut(index, state.position, self._plan.end, max_records=size, reached_ms=reached, slack=size // 10)
         ranges = state.position.span_to(cut)
         check(ranges)
         compute(again, ranges)
@@ -130,7 +127,7 @@ class SecondRun:
     def _compared(self, state: LedgerState) -> Determinism:
         first = self._run.ledger.state()
         assert self._again is not None and first.committed is not None and state.committed is not None
-        mask = Mask(secrets.token_bytes(32))
+        mask = Mask()
         topology = self._run.topology
         found = Determinism(
             slice_records=self._plan.request.slice_records,

@@ -13,7 +13,6 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from kappa.errors import LedgerError, TopologyError
 from kappa.lake import EpochPaths
 from kappa.reading import Reading, archived_ranges, is_small
 from kappa.replay.archives import common
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_to_json
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_end
 from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
@@ -238,7 +237,7 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
 
 def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:
     """What a ledger row says of the ranges that are read from archives; nothing where there are none."""
-    return {"archived": json.loads(ranges_to_json(archived))} if archived else {}
+    return {"archived": ranges_as_dict(archived)} if archived else {}
 
 
 def step_effects(

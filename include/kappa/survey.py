@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from kappa.archive import Archive
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.lake import EpochPaths, topology_prefix
-from kappa.replay.archives import first_readable
+from kappa.replay.archives import ArchiveFacts, first_readable
 from kappa.replay.facts import (
     ActiveFacts,
     Facts,
@@ -63,7 +63,8 @@ def survey(
         low=broker.low_watermarks(present), high=broker.high_watermarks(present), stable=broker.stable_offsets(present),
         topic_ids=broker.topic_ids(present), cleanup=broker.cleanup_policies(present),
     )  # fmt: skip
-    archives = {topic: Archive(config.lake, topic) for topic in present}
+    archives = [Archive(config.lake, topic) for topic in present]
+    archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
     candidate, at = record.candidate, start_time(request.start, now)
     return Facts(
         topology=deployed,
@@ -78,8 +79,10 @@ def survey(
             name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
             for name, event in record.savepoints.items()
         },
-        first_records=None if at is None else _first_records(broker, archives, log, request, milliseconds(at)),
-        archives={topic: found for topic, archive in archives.items() if (found := archive.facts()) is not None},
+        first_records=None
+        if at is None
+        else _first_records(broker, archives, archived if request.archive else {}, log, milliseconds(at)),
+        archives=archived,
         known=known,
         records_per_second=_measured_rate(config, record),
         step=step,
@@ -87,15 +90,14 @@ def survey(
 
 
 def _first_records(
-    broker: Broker, archives: Mapping[str, Archive], log: LogFacts, request: ReplayRequest, timestamp_ms: int
+    broker: Broker, archives: Sequence[Archive], archived: Mapping[str, ArchiveFacts], log: LogFacts, timestamp_ms: int
 ) -> dict[TopicPartition, int | None]:
     """Of each partition the first record at or after a time; an archive that reaches the log is asked first."""
-    found = broker.first_at_or_after(list(archives), timestamp_ms)
-    for topic, archive in archives.items() if request.archive else ():
-        facts = archive.facts()
-        if facts is None:
+    found = broker.first_at_or_after([archive.topic for archive in archives], timestamp_ms)
+    begin = first_readable(log.low, archived, log.topic_ids)
+    for archive in archives:
+        if archive.topic not in archived:
             continue
-        begin = first_readable(log.low, {topic: facts}, log.topic_ids)
         found |= {
             at: at_or_after
             for at, at_or_after in archive.offsets_for_time(timestamp_ms).items()
@@ -145,7 +147,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
             f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment."
         )
     planned = record.epoch(record.live).planned.detail
-    shapes = shapes_from_dict(state.commits[0].detail["shapes"])
+    shapes = state.shapes
     return LiveFacts(
         epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
         code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],

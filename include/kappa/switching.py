@@ -19,15 +19,16 @@ from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
 
 if TYPE_CHECKING:
+    from kappa.runtime.epochs import EpochRecord
     from kappa.runtime.ledger import LedgerState
 
 
-def overtaken(epochs: Epochs, paths: EpochPaths, state: LedgerState, running: str) -> str | None:
+def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:
     """Why a driver has to end, because the epoch runs other code by now; None when it runs this one.
 
     Puts the upgrade on record where the driver that made it died before it could. Idempotent.
     """
-    if state.upgrade is not None:
+    if state.upgrade is not None and mine.upgrade is not None:
         _told(epochs, paths, state.upgrade)
     if state.upgrade is None or state.upgrade.code == running:
         return None
@@ -100,8 +101,7 @@ def _told(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
             )
         ]  # fmt: skip
 
-    if epochs.record(paths.topology).epoch(paths.epoch).upgrade is not None:
-        epochs.append(decide)
+    epochs.append(decide)
 
 
 def _withdraw(epochs: Epochs, asked: Event, reason: str) -> None:

@@ -178,8 +178,7 @@ class TopologyDriver:
         self.dead_letters.extend(
             rows.filter(pc.invert(is_good)).select(["_topic", "_partition", "_offset", "_value", "_dead"]).to_pylist()
         )
-        columns = [*(c.name for c in source.columns), *source.record_columns]
-        return frame_of(self._session, rows.filter(is_good).select(columns))
+        return frame_of(self._session, rows.filter(is_good).select(source.row_columns))
 
     def _raw(self, topic: str, inputs: list[Input]) -> DataFrame:
         rows = []

@@ -35,10 +35,18 @@ __all__ = [
 Effects = Mapping[str, "DataFrame"]
 Step = Callable[["Slice"], Effects]
 
-#: Columns that every record of a source has, whatever its schema; ``_headers`` only where the source asks for them.
+#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
 #: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
 #: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
-RECORD_COLUMNS = ("_key", "_headers", "_topic", "_partition", "_offset", "_timestamp", "_order_timestamp")
+RECORD_COLUMNS = {
+    "_key": "STRING",
+    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "_topic": "STRING",
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMP",
+    "_order_timestamp": "TIMESTAMP",
+}
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
@@ -71,7 +79,7 @@ class Source:
             raise TopologyError(
                 f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
             )
-        clash = sorted({c.name for c in self.columns} & set(RECORD_COLUMNS))
+        clash = sorted({c.name for c in self.columns} & RECORD_COLUMNS.keys())
         if clash:
             raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
 
@@ -86,6 +94,11 @@ class Source:
     def record_columns(self) -> tuple[str, ...]:
         """Those of :data:`RECORD_COLUMNS` that its records have."""
         return tuple(name for name in RECORD_COLUMNS if self.headers or name != "_headers")
+
+    @property
+    def row_columns(self) -> list[str]:
+        """All columns of its rows: those of the value, then those of the record."""
+        return [*(column.name for column in self.columns), *self.record_columns]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from kappa.errors import first_line
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import ranges_end
 from kappa.replay.thresholds import Limit, judged
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 5
 #: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
-LINEAGE = ("_topic", "_partition", "_offset")
+ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
 
 
@@ -55,8 +56,7 @@ def verify(
     gone = sorted(p for p in live[1].delta_versions.keys() - set(places) if p.startswith(("tables/", "outputs/")))
     before = {place: _frame(session, *live, place) for place in [*places, *gone]}
     after = {place: _frame(session, paths, row, place) for place in places}
-    # The key of the hashes is forgotten with this call: they tell rows of one report apart and lead back to no value.
-    mask = Mask(secrets.token_bytes(32))
+    mask = Mask()
     rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
     tables = [
         table_diff(
@@ -93,10 +93,13 @@ def verify(
 
 
 class Mask:
-    """Stands in for values that must not be seen: equal values of one report get equal hashes."""
+    """Stands in for values that must not be seen: equal values of one report get equal hashes.
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    The key of the hashes is forgotten with the mask: they tell rows of one report apart and lead back to no value.
+    """
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
 
     def key(self, value: Any) -> str:
         """A hash that tells this value from others."""
@@ -152,7 +155,7 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
         name=table.name, rows_live=totals["rows_live"], rows_candidate=totals["rows_candidate"], keys_added=totals["added"],
         keys_removed=totals["removed"], keys_changed=totals["changed"],
         changed_columns={name: count for name, count in counts.items() if count},
-        samples=tuple(_sample(row, key, compared, masked, mask or Mask(secrets.token_bytes(32))) for row in samples),
+        samples=tuple(_sample(row, key, compared, masked, mask or Mask()) for row in samples),
         drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
         columns_added=tuple(name for name in names if name not in compared),
         columns_removed=tuple(name for name in live.columns if name not in (*key, *compared)),
@@ -169,8 +172,8 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> Outp
     if live is None:
         return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
     declared = [column.name for column in append.columns]
-    before = [name for name in live.columns if name not in (*LINEAGE, "_order_timestamp", "_seq")]
-    compared = [*(name for name in declared if name in before), *LINEAGE]
+    before = [name for name in live.columns if name not in (*ORIGIN, "_order_timestamp", "_seq")]
+    compared = [*(name for name in declared if name in before), *ORIGIN]
     types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, sign: int) -> DataFrame:
@@ -185,16 +188,10 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> Outp
         return frame.select(*parts, F.lit(sign).alias("sign"))
 
     rows = side(live, -1).unionByName(side(mine, 1))
-    # Sixteen bytes a row instead of the row go through the shuffle; nulls are hashed by their place, which xxhash64 skips.
-    parts = [F.col(f"c{i}") for i in range(len(compared))]
-    nulls = F.concat(*(F.when(part.isNull(), "1").otherwise("0") for part in parts))
-    flat = [
-        F.to_json(F.struct(part)) if _is_nested(rows.schema[f"c{i}"].dataType) else part for i, part in enumerate(parts)
-    ]
-    hashes = [F.xxhash64(F.lit(seed), nulls, *flat).alias(f"h{seed}") for seed in (0, 1)]
+    # Sixteen bytes a row instead of the row go through the shuffle.
     grouped = (
-        rows.select(*hashes, "sign")
-        .groupBy("h0", "h1")
+        rows.select(*row_hashes(rows, [f"c{i}" for i in range(len(compared))]), "sign")
+        .groupBy("_hash_0", "_hash_1")
         .agg(F.count_if(F.col("sign") < 0).alias("live"), F.count_if(F.col("sign") > 0).alias("mine"))
     )
     more = F.col("mine") - F.col("live")
@@ -208,6 +205,21 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> Outp
         rows_removed=totals["removed"] or 0, columns_added=tuple(name for name in declared if name not in before),
         columns_removed=tuple(name for name in before if name not in declared),
     )  # fmt: skip
+
+
+def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
+    """128 bits of a row, ``_hash_0`` and ``_hash_1``; nulls count by their place, which xxhash64 skips."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType
+
+    parts = []
+    for name in names:
+        column, kind = F.col(_quote(name)), frame.schema[name].dataType
+        if isinstance(kind, MapType):
+            column = F.array_sort(F.map_entries(column))
+        parts.append(F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column)
+    nulls = F.concat(*(F.when(F.col(_quote(name)).isNull(), "1").otherwise("0") for name in names))
+    return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
 
 
 def checked(session: SparkSession, topology: Topology, tables: Mapping[str, DataFrame]) -> list[CheckResult]:
@@ -248,11 +260,10 @@ def _contradicting(session: SparkSession, check: Check, tables: Mapping[str, Dat
 
 def _error(error: Exception, is_masked: bool) -> str:
     """Class and first line of an error; a message may hold values, of which some must not be seen."""
-    lines = str(error).strip().splitlines() or [""]
-    kind = type(error).__name__
+    line, kind = first_line(error), type(error).__name__
     if not is_masked:
-        return f"{kind}: {lines[0][:300]}" if lines[0] else kind
-    condition = re.match(r"\[[A-Z_.0-9]+\]", lines[0])
+        return f"{kind}: {line}" if line else kind
+    condition = re.match(r"\[[A-Z_.0-9]+\]", line)
     return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
 
 

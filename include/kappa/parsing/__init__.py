@@ -53,12 +53,12 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     before = {partition: time * 1000 for partition, time in running_max.items()}
     records = raw.select(*columns_to_read(source))
     if source.format != "json":
-        rows = _ordered(_plain(records, source.format), before)
+        rows = in_order(plain(records, source.format), before)
     elif in_arrow and (kind := arrow_kind(source)) is not None:
         rows = typed(_parsed(records, source, kind, before).drop("_dead"), source, is_parsed=True)
     else:
-        rows = _ordered(typed(records.withColumn("_state", _state()), source, is_parsed=False), before)
-    return rows.withColumn("_topic", F.lit(source.topic)).select(*_names(source))
+        rows = in_order(typed(records.withColumn("_state", state_of_value()), source, is_parsed=False), before)
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source))
 
 
 def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> DataFrame | None:
@@ -74,19 +74,20 @@ def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int
         return None
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = _parsed(raw.select(*columns_to_read(source)), source, kind, before)
-    return rows.withColumn("_topic", F.lit(source.topic)).select(*_names(source), "_state")
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source), "_state")
 
 
 def typed_rows(session: SparkSession, left: pa.Table, source: Source) -> pa.Table:
     """The rows that :func:`parse_in_arrow` left, with their columns and ``_dead``, by ``from_json``."""
     return (
         typed(session.createDataFrame(left.drop_columns("_dead")), source, is_parsed=True)
-        .select(*_names(source))
+        .select(*quoted_names(source))
         .toArrow()
     )
 
 
-def _names(source: Source) -> list[str]:
+def quoted_names(source: Source) -> list[str]:
+    """The columns that :func:`parse` gives, as SQL takes their names."""
     return [*(f"`{column.name}`" for column in source.columns), *source.record_columns, "_value", "_dead"]
 
 
@@ -109,7 +110,7 @@ def required(source: Source) -> tuple[str, ...]:
     return tuple(column.name for column in source.columns if not column.nullable)
 
 
-def _plain(records: DataFrame, kind: str) -> DataFrame:
+def plain(records: DataFrame, kind: str) -> DataFrame:
     """Text or bytes in the column ``value``."""
     if kind == "bytes":
         return records.selectExpr(
@@ -172,7 +173,8 @@ def _absent(name: str) -> SparkColumn:
     return F.when(F.col(f"`{name}`").isNull(), ABSENT.format(name))
 
 
-def _state() -> SparkColumn:
+def state_of_value() -> SparkColumn:
+    """What has become of ``_value`` before anybody parsed it: a tombstone, left for ``from_json``, or not text."""
     from pyspark.sql import functions as F
 
     value = F.col("_value")
@@ -184,7 +186,8 @@ def _state() -> SparkColumn:
     )
 
 
-def _ordered(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
+def in_order(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
+    """The records with ``_order_timestamp``; ``before`` in microseconds, see :func:`kappa.parsing.batches.ordered`."""
     from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

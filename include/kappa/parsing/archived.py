@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.parsing import _names, _ordered, _plain, _state, typed
+from kappa.parsing import in_order, plain, quoted_names, state_of_value, typed
 from kappa.schema import Column
 from kappa.topology import Source
 
@@ -78,10 +78,10 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     from pyspark.sql import functions as F
 
     records = raw.select(*(F.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")), *_raw())
-    rows = _ordered(records, {})
+    rows = in_order(records, {})
     kept = list(rows.columns)
     for name, source in sources.items():
-        begun = rows.withColumn("_value", F.col("_raw_value")).withColumn("_state", _state())
+        begun = rows.withColumn("_value", F.col("_raw_value")).withColumn("_state", state_of_value())
         read = typed(begun, source, is_parsed=False)
         parsed = F.struct(*(F.col(f"`{column.name}`") for column in source.columns))
         rows = read.select(
@@ -89,7 +89,7 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
             F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),
         )
         kept.append(name)
-    plain = {
+    columns = {
         "partition": F.col("_partition"),
         "offset": F.col("_offset"),
         "timestamp": F.col("_timestamp"),
@@ -97,7 +97,7 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
         **{name: F.col(f"_raw_{name}") for name in ("key", "value", "headers")},
         **{name: F.col(name) for name in sources},
     }
-    return rows.select(*(column.alias(name) for name, column in plain.items()))
+    return rows.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
@@ -126,12 +126,12 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         dead = F.col(f"{name}.dead")
         columns = [F.col(f"{name}.row.`{column.name}`").alias(column.name) for column in source.columns]
         value = F.col(f"{name}.value").alias("_value")
-        return records.select(*columns, *taken, value, dead.alias("_dead")).select(*_names(source), "_seq")
+        return records.select(*columns, *taken, value, dead.alias("_dead")).select(*quoted_names(source), "_seq")
     begun = records.select(*taken, F.col("value").alias("_value"))
     if source.format != "json":
-        return _plain(begun, source.format).select(*_names(source), "_seq")
-    rows = typed(begun.withColumn("_state", _state()), source, is_parsed=False)
-    return rows.select(*_names(source), "_seq")
+        return plain(begun, source.format).select(*quoted_names(source), "_seq")
+    rows = typed(begun.withColumn("_state", state_of_value()), source, is_parsed=False)
+    return rows.select(*quoted_names(source), "_seq")
 
 
 def _raw() -> Iterator[SparkColumn]:

@@ -48,7 +48,7 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     )
     done = pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
     done = done.append_column("_topic", pa.repeat(pa.scalar(source.topic), done.num_rows))
-    names = [*(column.name for column in source.columns), *source.record_columns, "_value", "_dead"]
+    names = [*source.row_columns, "_value", "_dead"]
     is_left = pc.equal(done["_state"], LEFT)
     mine, left = done.filter(pc.invert(is_left)).select(names), done.filter(is_left)
     if not left.num_rows:

@@ -281,7 +281,16 @@ def ranges_to_json(ranges: Iterable[OffsetRange]) -> str:
     Raises:
         LedgerError: a partition is named twice.
     """
-    return _compact(_nested((at, [r.start, r.end]) for at, r in sorted(_one_each(ranges).items())))
+    return _compact(ranges_as_dict(ranges))
+
+
+def ranges_as_dict(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
+    """The ranges as :func:`ranges_to_json` would parse, for nesting in other JSON.
+
+    Raises:
+        LedgerError: a partition is named twice.
+    """
+    return _nested((at, [r.start, r.end]) for at, r in sorted(_one_each(ranges).items()))
 
 
 def ranges_from_json(text: str | Mapping[str, Mapping[str, list[int]]]) -> tuple[OffsetRange, ...]:

@@ -14,7 +14,7 @@ from kappa.replay import archive_rules, log_rules, request_rules
 from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_from_json, ranges_to_json
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
 from kappa.replay.stages import Stage
@@ -138,7 +138,7 @@ class ReplayPlan:
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
         # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive.
-        archived = {"archived": json.loads(ranges_to_json(self.archived))} if self.archived else {}
+        archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         nested = ("request", "findings", "estimate", "archived")
         return {
             **{name: value for name, value in vars(self).items() if name not in nested},

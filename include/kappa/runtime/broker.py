@@ -218,11 +218,11 @@ class Broker:
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
         """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an outage."""
         asked = [TopicPartition(*at) for at in partitions]
-        try:
-            found = self._committer(group).committed(asked, timeout=self._timeout)
-        except KafkaException as error:
-            self._forget_committer()
-            raise self._explained(error, f"reading offsets of group {group!r}") from error
+
+        def committed(consumer: Consumer) -> list[TopicPartition]:
+            return consumer.committed(asked, timeout=self._timeout)
+
+        found = self._for_group(group, f"reading offsets of group {group!r}", committed)
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_members(self, group: str) -> int:
@@ -239,18 +239,26 @@ class Broker:
         """
         if not len(offsets):
             return
-        doing = f"setting offsets of group {group!r}"
         wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
+
+        def commit(consumer: Consumer) -> list[TopicPartition]:
+            return consumer.commit(offsets=wanted, asynchronous=False)
+
+        self._for_group(group, f"setting offsets of group {group!r}", commit)
+
+    def _for_group(
+        self, group: str, doing: str, ask: Callable[[Consumer], list[TopicPartition]]
+    ) -> list[TopicPartition]:
+        """What a consumer of the group answers; asked again while a broker that just started looks for its coordinators."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                done = self._committer(group).commit(offsets=wanted, asynchronous=False)
-                failed = [item for item in done if item.error is not None]
-                error = failed[0].error if failed else None
+                found = ask(self._committer(group))
+                error = next((item.error for item in found if item.error is not None), None)
             except KafkaException as raised:
-                error = raised.args[0]
+                found, error = [], raised.args[0]
             if error is None:
-                return
+                return found
             self._forget_committer()
             if error.code() not in _COORDINATOR_SETTLING or time.monotonic() > deadline:
                 raise self._explained(error, doing)

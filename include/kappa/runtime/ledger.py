@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kappa import clock
-from kappa.errors import ConflictError, LedgerError, StaleWriterError
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_from_json, ranges_to_json
+from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError
+from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_from_json, ranges_to_json
+from kappa.replay.shapes import Shape, shapes_from_dict
 from kappa.runtime.append_log import AppendLog
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class LedgerRow:
     max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     delta_versions: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reached_ms(self) -> dict[TopicPartition, int]:
+        """``max_timestamps`` by partition, as cuts ask for them."""
+        return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
 
 
 class Commits(Sequence[LedgerRow]):
@@ -122,6 +128,11 @@ class LedgerState:
     maintained: LedgerRow | None = None
     upgrade: LedgerRow | None = None
     last: int = 0
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Keys and columns of its tables and append outputs, by place, as they were seeded."""
+        return shapes_from_dict(self.commits[0].detail["shapes"])
 
     def is_readable(self, seq: int) -> bool:
         """Whether the files of a commit are still there; those of old ones go (see :mod:`kappa.maintenance`)."""
@@ -263,6 +274,14 @@ class Ledger:
                 f"Epoch at {self.path} is claimed by {holder}; this driver ({writer}) stops and changes nothing.",
                 path=self.path, holder=holder, writer=writer,
             )  # fmt: skip
+
+    def has_claim(self, writer: str) -> bool:
+        """Whether the writer has the epoch, as far as can be seen: False too when the ledger cannot be read."""
+        try:
+            self.check_claim(writer)
+        except KappaError:
+            return False
+        return True
 
     def _write(self, row: LedgerRow) -> LedgerRow:
         (written,) = self._log.append([_to_record(row)])
