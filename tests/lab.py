@@ -85,8 +85,8 @@ class Lab:
     driver_type: type[Driver] = Driver
     running: dict[int, tuple[Driver, threading.Thread, list[BaseException]]] = field(default_factory=dict)
 
-    def deploy(self, version: int, factor: int | None = None) -> None:
-        """Change the file in the topologies folder, as a user does."""
+    def deploy(self, version: int, factor: int | str | None = None) -> None:
+        """Change the file in the topologies folder, as a user does; the factor may be an SQL expression."""
         text = TOPOLOGY.format(version=version, factor=factor or version, topic=self.topic, name=self.name)
         (self.config.topologies / "balances.py").write_text(text)
 
@@ -96,6 +96,7 @@ class Lab:
         *,
         partition: int | None = None,
         start_ms: int = 1_700_000_000_000,
+        step_ms: int = 1,
     ) -> None:
         """Records with growing times; bytes are sent as they are."""
         producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "partitioner": "murmur2_random"})
@@ -103,7 +104,7 @@ class Lab:
             value = row if isinstance(row, bytes) else orjson.dumps({"id": row[0], "amount": row[1]})
             key = b"bad" if isinstance(row, bytes) else row[0].encode()
             place = {} if partition is None else {"partition": partition}
-            producer.produce(self.topic, key=key, value=value, timestamp=start_ms + index, **place)
+            producer.produce(self.topic, key=key, value=value, timestamp=start_ms + step_ms * index, **place)
         assert producer.flush(30) == 0
 
     def start(self) -> int:

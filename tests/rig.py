@@ -13,12 +13,13 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Message, Producer
-from lab import DEADLINE_SECONDS, Lab, read_messages
+from lab import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
 from kappa import control
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.replay.offsets import Offsets
+from kappa.replay.request import Seed
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 
@@ -37,9 +38,11 @@ SLICE_POINTS = (
     "apply",
     "commit",
 )
+#: What an epoch passes before its first slice.
+SEED_POINTS = ("claim", "rewind.group", "rewind.topics", "rewound", "seed.tables", "seed", "seeded")
 #: What a candidate passes before it waits for a cutover.
 REPLAY_POINTS = (
-    "claim", "rewind.group", "rewind.topics", "rewound", "seed.tables", "seed", "seeded",
+    *SEED_POINTS,
     *(f"{point}@2" for point in SLICE_POINTS if not point.startswith("send")),
     "replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker",
 )  # fmt: skip
@@ -153,46 +156,61 @@ class Rig(Lab):
         record = self.record()
         live = record.live
         raw = list(read_messages(self.config.bootstrap_servers, self.topic))
-        moves = {factor: expected_moves(raw, factor) for factor in set(factors.values())}
-        balances = {account: total for account, _, total in moves[factors[live]].values()}
-        first = self.ledger(live).state().commits[0].detail
-        is_known = first.get("seed", "empty") == "empty"
-        sent = expected_sent(record.moves, moves, factors)
-        self.hold(totals=balances, moves=moves[factors[live]] if is_known else None, sent=sent)
-        assert self.dead_letters(live) == sorted(place(m) for m in raw if place(m) not in moves[factors[live]])
+        moves = {epoch: expected_moves(raw, self._histories(epoch, factors)) for epoch in factors}
+        balances = {account: total for account, _, total in moves[live].values()}
+        plan = self.plan(live)
+        # Append outputs do not come back from a changelog: there the epoch's rows begin at its start.
+        rows = {
+            at: move
+            for at, move in moves[live].items()
+            if plan.seed != Seed.FROM_CHANGELOG or not _is_before(at, plan.start)
+        }
+        self.hold(totals=balances, moves=rows, sent=expected_sent(record.moves, moves))
+        own = [place(message) for message in raw if not _is_before(place(message), plan.start)]
+        assert self.dead_letters(live) == sorted(at for at in own if at not in moves[live])
         return len(raw)
 
+    def _histories(self, epoch: int, factors: Mapping[int, int]) -> list[tuple[Offsets, int]]:
+        """From which offsets on what factor counts in an epoch's tables, oldest first."""
+        plan = self.plan(epoch)
+        seed = self._histories(plan.seed_epoch, factors) if plan.seed_epoch is not None else []
+        return [*seed, (plan.start, factors[epoch])]
 
-def place(message: Message) -> tuple[int, int]:
+
+def place(message: Message) -> Place:
     """Partition and offset of a record."""
     return message.partition(), message.offset()
 
 
-def expected_moves(raw: Sequence[Message], factor: int) -> dict[tuple[int, int], tuple[str, int, int]]:
-    """Partition and offset -> account, amount, running total. An account's records share a partition: their order is its."""
+def _is_before(at: Place, vector: Offsets) -> bool:
+    (topic,) = vector.topics
+    return at[1] < (vector.get(topic, at[0]) or 0)
+
+
+def expected_moves(raw: Sequence[Message], histories: Sequence[tuple[Offsets, int]]) -> dict[Place, Move]:
+    """Rows of the append output by place. An account's records share a partition: their order is its."""
     totals: dict[str, int] = {}
     found = {}
     for message in sorted(raw, key=place):
+        counted = [factor for start, factor in histories if not _is_before(place(message), start)]
         try:
             row = orjson.loads(message.value())
         except orjson.JSONDecodeError:
             continue
-        account, amount = row["id"], row["amount"] * factor
+        if not counted:
+            continue
+        account, amount = row["id"], row["amount"] * counted[-1]
         totals[account] = totals.get(account, 0) + amount
         found[place(message)] = (account, amount, totals[account])
     return found
 
 
-def expected_sent(
-    moves_of_pointer: Sequence[Any],
-    moves: Mapping[int, Mapping[tuple[int, int], tuple[str, int, int]]],
-    factors: Mapping[int, int],
-) -> Iterator[tuple[str, int, int]]:
+def expected_sent(moves_of_pointer: Sequence[Any], moves: Mapping[int, Mapping[Place, Move]]) -> Iterator[Move]:
     """What the output topic must hold: of each record what the epoch said that was live at its offset."""
     cuts = [(move.epoch, Offsets.from_json(move.detail["at"])) for move in moves_of_pointer]
-    for at in next(iter(moves.values())):
-        sender = [epoch for epoch, cut in cuts if (cut.get(cuts[0][1].topics[0], at[0]) or 0) <= at[1]][-1]
-        yield moves[factors[sender]][at]
+    for at in moves[cuts[0][0]]:
+        sender = [epoch for epoch, cut in cuts if not _is_before(at, cut)][-1]
+        yield moves[sender][at]
 
 
 @contextlib.contextmanager

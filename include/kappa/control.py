@@ -143,30 +143,39 @@ class TopologyStatus:
     epochs: tuple[Progress, ...]
 
 
-def start(config: Config, topology: str, *, actor: str, reason: str = "start") -> int:
-    """See to it that a topology is live and its driver runs.
+def start(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start") -> int:
+    """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
-    A topology that was never live gets its first epoch, from the beginning of its topics. Otherwise the live epoch's
-    driver is started with the code that the epoch recorded: new code comes by a replay.
+    A topology that was never live gets its first epoch, from the beginning of its topics. Otherwise the driver is started
+    with the code that the epoch recorded: new code comes by a replay.
 
     Returns:
-        The live epoch, or the one that will be.
+        The epoch whose driver runs: the live one, one that will be, or the one asked for.
 
     Raises:
+        IllegalTransitionError: the epoch asked for has ended or is retired.
         RefusedError: the first epoch cannot be planned.
+        UnknownEpochError: there is no such epoch.
     """
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
-    if record.live is None and record.candidate is None:
+    known = [record.live, record.candidate.epoch if record.candidate is not None else None]
+    chosen = next((n for n in (epoch, *known) if n is not None), None)
+    if chosen is None:
         _refuse_lost_lake(config, topology)
         request = ReplayRequest(
             topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records
         )
         return replay(config, plan(config, request), actor=actor, reason=reason)
-    epoch = record.live if record.live is not None else record.candidate.epoch  # type: ignore[union-attr]  # one of both is there
-    _want(epochs, topology, epoch, actor, reason)
-    ensure_driver(config, topology, epoch)
-    return epoch
+    found = record.epoch(chosen)
+    if chosen not in known and not found.is_kept:
+        way = f" kappa rollback {topology} brings it back." if found.stage is Stage.RETIRED else ""
+        raise IllegalTransitionError(
+            f"Epoch {chosen} of {topology!r} is {found.stage}: it needs no driver.{way}", epoch=chosen
+        )
+    _want(epochs, topology, chosen, actor, reason)
+    ensure_driver(config, topology, chosen)
+    return chosen
 
 
 def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> int:

@@ -28,23 +28,38 @@ def register(app: typer.Typer) -> None:
 
 
 def start(
-    topology: Topology, reason: Reason = "start", execute: Execute = False, wait: Wait = True, json: Json = False
+    topology: Topology,
+    epoch: OneEpoch = None,
+    reason: Reason = "start",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
 ) -> None:
-    """Start the live epoch's driver; a topology that was never live gets its first epoch."""
+    """Start a driver, the live epoch's unless --epoch says which; a topology that was never live gets its first epoch.
+
+    A driver that is stuck tries again.
+    """
     chosen = config()
     if not execute:
         live = Epochs(chosen.lake).record(topology).live
-        dry(
+        what = (
             f"start the driver of live epoch {live}"
             if live
-            else "build epoch 1 from the beginning of its topics and make it live",
-            f"kappa start {topology}",
+            else "build epoch 1 from the beginning of its topics and make it live"
         )
+        named = f" --epoch {epoch}" if epoch is not None else ""
+        dry(f"start the driver of epoch {epoch}" if epoch is not None else what, f"kappa start {topology}{named}")
         return
-    epoch = control.start(chosen, topology, actor=actor(), reason=reason)
+    started = control.start(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
     if wait:
-        watch(chosen, topology, epoch, until=lambda p: p.is_live and p.driver.is_running, quiet=json)
-    found = control.progress(chosen, topology, epoch)
+        watch(
+            chosen,
+            topology,
+            started,
+            until=lambda p: (p.is_live or epoch is not None) and p.driver.is_running,
+            quiet=json,
+        )
+    found = control.progress(chosen, topology, started)
     say_json(found) if json else say(found.message)
 
 

@@ -56,7 +56,7 @@ def watch(
                 return found
             if found.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Look at its log; `kappa start {topology} --execute` tries again.",
+                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Look at its log; `kappa start {topology} --epoch {epoch} --execute` tries again.",
                     epoch=epoch,
                 )
             if not found.driver.is_running and time.monotonic() - revived > REVIVE_SECONDS:

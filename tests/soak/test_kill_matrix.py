@@ -1,0 +1,20 @@
+"""Kills after every effect of every stage of a replay, for each kind of start and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+from matrix import KINDS, LIVE_POINTS, Case, walk
+from rig import Rig
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
+    machines: Callable[..., AbstractContextManager[Rig]], case: Case, kind: str
+) -> None:
+    with machines() as machine:
+        walk(machine, kind, case, live=LIVE_POINTS)
