@@ -15,10 +15,12 @@ demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EX
 test: bootstrap ## all tests: real Kafka, Spark, Delta and Airflow
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
 
-check: bootstrap ## lint, format, types, import rules and the fast tests
+lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+check: lint ## the same and the fast tests: before every commit
 	@$(BIN)/python -m pytest -m "not spark and not broker and not airflow and not e2e and not browser and not soak"
 
 bench: bootstrap ## ratios on 3,000,000 invoices; about half an hour
@@ -33,4 +35,4 @@ up: bootstrap ## start the embedded stack: Kafka and Airflow
 down: ## stop it
 	@$(BIN)/kappa down
 
-.PHONY: help bootstrap demo test check bench soak up down
+.PHONY: help bootstrap demo test lint check bench soak up down

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import archive, cutover, latency, rebuild, replay, small_slices
+from benchmarks import archive, cutover, latency, memory, rebuild, replay, small_slices
 from benchmarks.machine import description
 from benchmarks.result import Figure, render, write
 from benchmarks.site import Scale, site
@@ -32,6 +32,7 @@ PARTS: dict[str, tuple[str, Part]] = {
     "d": ("time without output at a cutover", cutover.measure),
     "e": ("a small slice at two sizes of state", small_slices.measure),
     "f": ("replay from the archive over one from Kafka", archive.measure),
+    "g": ("memory of a replay ten times as long", memory.measure),
 }
 FULL = 3_000_000
 
@@ -46,7 +47,12 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "parts", nargs="*", choices=[[], *PARTS], default=[], metavar="part", help="a, b, c, d, e, f; all when left out"
+        "parts",
+        nargs="*",
+        choices=[[], *PARTS],
+        default=[],
+        metavar="part",
+        help="a, b, c, d, e, f, g; all when left out",
     )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")

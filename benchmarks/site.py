@@ -20,6 +20,7 @@ from kappa.driver import Driver
 from kappa.embedded.kafka import KafkaProcess
 from kappa.errors import KappaError
 from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest
 from kappa.runtime.broker import Broker
@@ -92,7 +93,7 @@ class Site:
         control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
         control.await_end(self.config, TOPOLOGY, epoch)
 
-    def replay(self, *, archive: bool = True) -> int:
+    def replay(self, *, archive: bool = True, end: Offsets | None = None) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
         request = ReplayRequest(
             topology=TOPOLOGY,
@@ -101,6 +102,7 @@ class Site:
             actor=ACTOR["actor"],
             reason=ACTOR["reason"],
             archive=archive,
+            end=end,
         )
         return control.replay(self.config, control.plan(self.config, request), **ACTOR)
 

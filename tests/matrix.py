@@ -149,7 +149,7 @@ def walk(machine: Rig, name: str, case: Case, points: Sequence[str] | None = Non
         case(f"{name}:{point}")
         following = left[index + 1] if index + 1 < len(left) else "moved"
         if is_stopped and point == "seeded":
-            machine.run(first)
+            control.start(machine.config, machine.name, epoch=first, actor="test")
             is_stopped = False
         if not is_stopped:
             machine.produce(rows(4, first=1_000 + 100 * index), start_ms=_now())

@@ -609,7 +609,8 @@ class Driver:
         """Look after the Delta files, when it is time."""
         state = self.ledger.state()
         last = state.maintained or state.commits[0]
-        if (clock.now() - last.at).total_seconds() < 60 * self.config.maintain_minutes:
+        # A clock that was set back must not put it off until it has caught up with itself.
+        if abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes:
             return
         record = self._record()
         candidate = record.candidate

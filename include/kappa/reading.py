@@ -88,7 +88,7 @@ class Reading:
 
     Attributes:
         records: topic -> parsed records.
-        is_small: whether they are in the driver's memory.
+        is_small: whether they are in the driver's memory. Rows of an archive never are.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Reading:
         self._dead: list[pa.Table] = []
         self._rows: list[tuple[str, int, int, int, int]] = []
         self.records: dict[str, DataFrame] = {}
-        self.is_small = is_small(plan.ranges)
+        self.is_small = is_small(plan.ranges) and not self._archived
 
     def __enter__(self) -> Reading:
         if self._raw is not None and len(self._sources) > 1:
@@ -145,33 +145,22 @@ class Reading:
         return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
 
     def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        """Rows of the archive, counted in a pass of their own that reads the few columns which that needs."""
-        import pyarrow.compute as pc
+        """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are fetched."""
         from pyspark.sql import functions as F
 
         archive = self._archives[source.topic]
-        names = source.row_columns
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
-        if self.is_small:
-            rows = frame.toArrow()
-            by_chunk = rows.group_by(["_partition", "_seq"]).aggregate(_SUMS)
-            is_good = pc.is_null(rows["_dead"])
-            self._dead.append(rows.filter(pc.invert(is_good)).drop_columns("_seq"))
-            good = frame_of(self._session, rows.filter(is_good).select(names))
-        else:
-            if not archive.is_parsed(source, archive.overlapping(ranges)):
-                self.hold([frame])
-            by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
-            if sum(by_chunk["dead"].to_pylist()):
-                self._dead.append(frame.where("_dead IS NOT NULL").drop("_seq").toArrow())
-            good = frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in names))
-        by_chunk = by_chunk.rename_columns(["_partition", "_seq", "rows", "dead", "newest"])
+        if not archive.is_parsed(source, archive.overlapping(ranges)):
+            self.hold([frame])
+        by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
+        if sum(by_chunk["dead"].to_pylist()):
+            self._dead.append(frame.where("_dead IS NOT NULL").select(*_LETTER).toArrow())
         counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
         archive.check_rows(counts, ranges)
         tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
-        self._rows_read.append(archive.count(self._session, ranges))
-        return good
+        self._rows_read.append(archive.count(ranges))
+        return frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in source.row_columns))
 
     def _read(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The records, counted by Spark as they are read."""
@@ -249,16 +238,7 @@ class Reading:
 
         parts = []
         for rows in self._dead:
-            names = {
-                "_topic": "topic",
-                "_partition": "partition",
-                "_offset": "offset",
-                "_timestamp": "timestamp",
-                "_key": "key",
-                "_value": "value",
-                "_dead": "reason",
-            }
-            parts.append(with_seq(rows.select(list(names)).rename_columns(list(names.values())), self._plan.seq))
+            parts.append(with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq))
         # What may be null differs by where the rows come from; the table of dead letters says what may be.
         return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
 
@@ -276,6 +256,16 @@ class Reading:
         )
 
 
+#: Columns of a dead letter -> what they are called in the table of dead letters.
+_LETTER = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+    "_value": "value",
+    "_dead": "reason",
+}
 #: The same tally of rows in memory.
 _SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
 

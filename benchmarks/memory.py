@@ -1,0 +1,97 @@
+"""(g) Peak memory of a replay's driver over history, over that of one over a tenth of it, in slices of one size.
+
+Version 1 goes live and reads the topic; then its driver is stopped. Two replays to version 2 follow, each in a driver process of
+its own, one up to a tenth of each partition and one over all of it. Memory is what the driver's Python, its JVM and its
+Python workers hold together (proportional set size, so that shared pages count once), looked at every half second until
+stage ``REPLAYED``. The slices are a tenth of the shorter replay, so that both have had many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from benchmarks.result import Figure
+from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, say
+from kappa import control
+from kappa.replay.offsets import Offsets
+from kappa.runtime import heartbeat
+from kappa.runtime.broker import Broker
+
+#: The longer replay has so many times the records of the shorter one.
+TIMES = 10
+#: Slices of the shorter replay.
+SLICES = 10
+
+
+def measure(site: Site) -> list[Figure]:
+    """Run it."""
+    records = site.scale.records * 5 // 3
+    site.generate(records)
+    site.deploy(1)
+    first = site.start()
+    site.settle(first)
+    site.stop(first)
+    site.deploy(2)
+    site = site.with_slices(-(-records // (TIMES * SLICES)))
+    with Broker(site.config.bootstrap_servers) as broker:
+        whole = broker.stable_offsets([SOURCE])
+    part = Offsets.of((at, offset // TIMES) for at, offset in whole.items())
+    short, long = _peak(site, part), _peak(site, whole)
+    detail = {
+        "records": [records // TIMES, records],
+        "slice_records": site.config.slice_records,
+        "bytes": [short, long],
+    }
+    return [
+        Figure(
+            part="g", name=f"peak memory of a replay, over one of a {TIMES}th of the records",
+            value=long / short, unit="x", wanted="<= 1.2", detail=detail,
+        ),
+        Figure(part="g", name="peak memory of the longer replay", value=long / 1e6, unit="MB"),
+    ]  # fmt: skip
+
+
+def _peak(site: Site, end: Offsets) -> int:
+    """Most bytes that a replay's driver held at once; its epoch is aborted."""
+    epoch = site.replay(end=end)
+    with _watched(site, epoch) as seen:
+        site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=0.5)
+    control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
+    say(f"peak of a replay of {sum(offset for _, offset in end.items()):,} offsets: {max(seen) / 1e6:,.0f} MB")
+    return max(seen)
+
+
+@contextmanager
+def _watched(site: Site, epoch: int) -> Iterator[list[int]]:
+    """Bytes held by an epoch's driver and its children, looked at again and again."""
+    seen: list[int] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.5):
+            beat = heartbeat.read(site.paths(epoch).heartbeat)
+            if beat is not None:
+                seen.append(_held(beat.pid))
+
+    thread = threading.Thread(target=watch, name="memory", daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def _held(pid: int) -> int:
+    held = 0
+    try:
+        found = psutil.Process(pid)
+        for process in [found, *found.children(recursive=True)]:
+            held += process.memory_full_info().pss
+    except psutil.NoSuchProcess:  # a worker that ended while it was looked at
+        return held
+    return held

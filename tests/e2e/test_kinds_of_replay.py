@@ -1,0 +1,22 @@
+"""A few cells of the matrix of kills (tests/soak/test_kill_matrix.py): one kind of start for each seed."""
+
+from __future__ import annotations
+
+import pytest
+from matrix import walk
+from rig import Rig
+
+pytestmark = pytest.mark.e2e
+
+CELLS = {
+    "to-datetime": ["rewound", "apply@2", "caught_up"],
+    "from-savepoint-name": ["seed.tables", "effects.changes@2", "baseline.chunk"],
+    "from-changelog": ["seed", "seeded", "verify"],
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_replay_killed_in_its_stages_ends_as_if_nothing_had_happened(machine: Rig, kind: str) -> None:
+    cases: list[str] = []
+    walk(machine, kind, cases.append, points=CELLS[kind])
+    assert cases == [*(f"{kind}:{point}" for point in CELLS[kind]), f"{kind}:moved, live"]
