@@ -211,7 +211,11 @@ class Lab:
 
     def sent_values(self) -> Iterator[bytes]:
         """Values of the output topic, as an independent consumer reads them."""
-        return read_all(self.config.bootstrap_servers, f"{self.topic}.moves")
+        return self.values_of(f"{self.topic}.moves")
+
+    def values_of(self, topic: str) -> Iterator[bytes]:
+        """Values of any topic, as an independent consumer reads them."""
+        return read_all(self.config.bootstrap_servers, topic)
 
     def balances(self, epoch: int | None = None) -> dict[str, int]:
         """The served table."""
