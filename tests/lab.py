@@ -134,7 +134,7 @@ class Lab:
             except BaseException as error:
                 errors.append(error)
 
-        thread = threading.Thread(target=life, name=f"driver-{epoch}", daemon=True)
+        thread = threading.Thread(target=life, name=f"driver-{self.name}-{epoch}", daemon=True)
         thread.start()
         self.running[epoch] = (driver, thread, errors)
         return driver
