@@ -135,7 +135,7 @@ class Lab:
             except BaseException as error:
                 errors.append(error)
 
-        thread = threading.Thread(target=life, name=f"driver-{epoch}", daemon=True)
+        thread = threading.Thread(target=life, name=f"driver-{self.name}-{epoch}", daemon=True)
         thread.start()
         self.running[epoch] = (driver, thread, errors)
         return driver
@@ -212,7 +212,11 @@ class Lab:
 
     def sent_values(self) -> Iterator[bytes]:
         """Values of the output topic, as an independent consumer reads them."""
-        return read_all(self.config.bootstrap_servers, f"{self.topic}.moves")
+        return self.values_of(f"{self.topic}.moves")
+
+    def values_of(self, topic: str) -> Iterator[bytes]:
+        """Values of any topic, as an independent consumer reads them."""
+        return read_all(self.config.bootstrap_servers, topic)
 
     def balances(self, epoch: int | None = None) -> dict[str, int]:
         """The served table."""

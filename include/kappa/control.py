@@ -11,14 +11,15 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from kappa import clock
 from kappa import housekeeping as house
+from kappa.companions import asked, others_of, together_of, withdrawals
 from kappa.config import Config
 from kappa.errors import (
     IllegalTransitionError,
@@ -34,6 +35,7 @@ from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
+from kappa.replay.companions import can_take_over, pending_refusal
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan
@@ -44,7 +46,7 @@ from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
 from kappa.survey import last_live_marker, survey
@@ -136,11 +138,15 @@ class TopologyStatus:
         topology: its name.
         live: the live epoch.
         epochs: progress of each epoch, oldest first.
+        moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
+        moved_with: topology -> epoch of those that went live together with its live epoch.
     """
 
     topology: str
     live: int | None
     epochs: tuple[Progress, ...]
+    moving_with: Mapping[str, int] = field(default_factory=dict)
+    moved_with: Mapping[str, int] = field(default_factory=dict)
 
 
 def start(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start") -> int:
@@ -173,7 +179,7 @@ def start(config: Config, topology: str, *, epoch: int | None = None, actor: str
         raise IllegalTransitionError(
             f"Epoch {chosen} of {topology!r} is {found.stage}: it needs no driver.{way}", epoch=chosen
         )
-    _want(epochs, topology, chosen, actor, reason)
+    want(epochs, topology, chosen, actor, reason)
     ensure_driver(config, topology, chosen)
     return chosen
 
@@ -374,6 +380,8 @@ def status(config: Config, topology: str) -> TopologyStatus:
     return TopologyStatus(
         topology=topology,
         live=record.live,
+        moving_with=others_of(topology, record.handover),
+        moved_with=others_of(topology, record.moves[-1] if record.moves else None),
         epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
     )
 
@@ -416,13 +424,11 @@ def cut_over(
         if record.live == epoch:
             return []
         if record.handover is not None:
-            if record.handover.epoch == epoch:
+            if record.handover.epoch == epoch and not together_of(record.handover):
                 return []
-            raise MoveRefusedError(
-                f"{record.handover.actor} asked at {record.handover.at:%H:%M:%S} to hand {topology!r} over to epoch {record.handover.epoch}."
-            )
+            raise MoveRefusedError(pending_refusal(topology, asked(record.handover)))
         detail: dict[str, Any] = {"from": record.live, "keep_old_running": keep_old_running}
-        if not _can_take_over(wanted):
+        if not can_take_over(wanted.stage, is_recalled=wanted.is_recalled):
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED."
             )
@@ -446,7 +452,7 @@ def cut_over(
     record = epochs.record(topology)
     ensure_driver(config, topology, epoch)
     if record.handover is not None and record.live is not None:
-        _want(epochs, topology, record.live, actor, "handover")
+        want(epochs, topology, record.live, actor, "handover")
         ensure_driver(config, topology, record.live)
 
 
@@ -468,6 +474,7 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
     Raises:
         UnknownEpochError: no epoch was live before, or it was retired for good.
         RefusedError: another epoch is being built.
+        MoveRefusedError: the topology is being handed over together with others.
     """
     epochs = Epochs(config.lake)
     chosen: list[int] = []
@@ -475,10 +482,12 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
     def decide(_: list[Event]) -> Sequence[Event]:
         record = epochs.record(topology)
         candidate = record.candidate
+        if together_of(record.handover) and record.handover is not None:
+            raise MoveRefusedError(pending_refusal(topology, asked(record.handover)))
         if candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
             chosen.append(candidate.epoch)
             return []
-        chosen.append(to if to is not None else _previous(record))
+        chosen.append(to if to is not None else previous(record))
         target = record.epoch(chosen[-1])
         if record.live == target.epoch:
             return []
@@ -507,6 +516,7 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
 def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
     """Give a candidate up and remove what it left: files, topics, group, and its plan and code if nobody else has them.
 
+    If it waits to go live together with others, their handovers are withdrawn in the same commit: all move or none.
     Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.
 
     Raises:
@@ -514,8 +524,8 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
     """
     epochs = Epochs(config.lake)
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        record = epochs.record(topology)
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(topology, events)
         target = record.epoch(epoch)
         if record.live == epoch:
             raise IllegalTransitionError(
@@ -524,7 +534,13 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
         if target.stage in (Stage.ABORTED, Stage.DROPPED):
             return []
         event = "released" if target.moved is not None else "aborted"
-        return [Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)]
+        mine = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)
+        handover = record.handover
+        if handover is None or handover.epoch != epoch or not together_of(handover):
+            return [mine]
+        why = f"epoch {epoch} of {topology!r} was {event}"
+        others = withdrawals(events, handover, actor=actor, reason=why)
+        return [*(other for other in others if other.topology != topology), mine]
 
     epochs.append(decide)
     await_end(config, topology, epoch)
@@ -656,17 +672,18 @@ def _live_of(record: TopologyRecord) -> int:
     return record.live
 
 
-def _previous(record: TopologyRecord) -> int:
+def previous(record: TopologyRecord) -> int:
+    """The epoch that was live before, or before that one where it was removed.
+
+    Raises:
+        UnknownEpochError: there is none.
+    """
     for move in reversed(record.moves[:-1]):
         if move.epoch != record.live and record.epoch(move.epoch).stage is Stage.RETIRED:
             return move.epoch
     raise UnknownEpochError(
         f"Topology {record.topology!r} has no retired epoch to go back to.", topology=record.topology
     )
-
-
-def _can_take_over(epoch: EpochRecord) -> bool:
-    return epoch.stage in (Stage.VERIFIED, Stage.APPROVED) or (epoch.is_recalled and epoch.stage is Stage.CAUGHT_UP)
 
 
 def _check_accepted(epoch: EpochRecord, topology: str, reason: str, is_accepted: bool) -> None:
@@ -676,14 +693,16 @@ def _check_accepted(epoch: EpochRecord, topology: str, reason: str, is_accepted:
         failures = "; ".join(DiffReport.from_json(report).failures) if report else ""
         raise MoveRefusedError(
             f"The verification of epoch {epoch.epoch} of {topology!r} failed{f': {failures}' if failures else ''}. See it: kappa diff {topology} "
-            f"{epoch.epoch}. To move readers all the same: kappa cutover {topology} --accept-verdict --reason '...' --execute",
+            f"{epoch.epoch}. To move readers all the same: kappa cutover {topology} --accept-verdict {topology} --reason '...' --execute",
             failures=failures,
         )  # fmt: skip
     if not reason.strip():
         raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
 
 
-def _want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
+def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
+    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again."""
+
     def decide(_: list[Event]) -> Sequence[Event]:
         record = epochs.record(topology)
         is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
@@ -705,7 +724,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
         seconds_left=(total - done) / rate if rate and done < total else None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
-        is_caught_up=_can_take_over(epoch), is_wanted=epoch.is_wanted, driver=driver,
+        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kappa import changelog, clock, registry, switching
+from kappa.companions import Companions, together_of
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -112,6 +113,7 @@ class Driver:
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self.epochs = Epochs(config.lake)
+        self.companions = Companions(config=config, epochs=self.epochs)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
         self.code = code or self._record().epoch(epoch).code
@@ -367,8 +369,26 @@ class Driver:
             time.sleep(IDLE_SECONDS / 4)
             return
         state = self.ledger.state()
-        if _is_at(live_state.position, state.position):
+        if not _is_at(live_state.position, state.position):
+            return
+        if together_of(handover):
+            self._move_together(handover)
+        else:
             self._move(record, handover, state)
+
+    def _move_together(self, handover: Event) -> None:
+        """Move the pointers of all that go live together, once all are in place."""
+        try:
+            is_moved = self.companions.move(handover)
+        except MoveRefusedError as error:
+            self.log.warning("not moved", error=str(error))
+            return
+        if is_moved:
+            self.log.info("moved", together=together_of(handover))
+            crash_point("moved")
+        else:
+            self._say(f"waiting: {self.companions.missing(handover)}")
+            time.sleep(IDLE_SECONDS / 4)
 
     def _move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
         """Compare-and-set of the live pointer."""
@@ -421,13 +441,22 @@ class Driver:
         elif handover is not None:
             self._yield(handover, state)
         elif state.is_yielded:
+            crash_point("going_live")
             self._resume(state)
         else:
             self._serve(state)
 
     def _yield(self, handover: Event, state: LedgerState) -> None:
-        """Stop sending at the last commit, then wait for the successor, not for ever."""
+        """Stop sending at the last commit, or where its companions do; then wait for the successor, not for ever."""
         if state.yielded_for != handover.n:
+            self.ledger.check_claim(self.writer)
+            end = self.companions.meet(handover, state.position, is_stuck=self._stuck is not None)
+            if end is None:
+                self._await_successor(handover, "standing until its companions do")
+                return
+            if end != state.position:
+                self._reach(end, state)
+                return
             self.ledger.append(
                 LedgerRow(
                     kind="yield",
@@ -441,18 +470,34 @@ class Driver:
             self.log.info("yielded", at=state.position.to_json(), to_epoch=handover.epoch)
             crash_point("yield")
             return
-        self._say(f"yielded to epoch {handover.epoch}")
-        if self._waits_for != handover.n:
-            self._waits_for, self._waits_since = handover.n, time.monotonic()
+        self._await_successor(handover, f"yielded to epoch {handover.epoch}")
+
+    def _reach(self, end: Offsets, state: LedgerState) -> None:
+        """The last slices up to where all that hand over together yield."""
+        if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
+            self._resume(state)
+            return
+        self._open_sender()
+        self._bounded(state, end, sends="live", what="going on to where its companions stand")
+
+    def _await_successor(self, handover: Event, what: str) -> None:
+        self._say(what)
+        if self._waits_for != (handover.n, what):
+            self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
         # Not since the request: the last slice before the yield may have taken longer than a handover may.
         if time.monotonic() - self._waits_since > self.config.handover_seconds:
             self._withdraw(handover)
         time.sleep(IDLE_SECONDS)
 
-    _waits_for = 0
+    _waits_for = (0, "")
     _waits_since = 0.0
 
     def _withdraw(self, handover: Event) -> None:
+        if together_of(handover):
+            why = self.companions.missing(handover) or f"epoch {handover.epoch} did not take over"
+            self.companions.withdraw(handover, f"after {self.config.handover_seconds:.0f} s {why}")
+            return
+
         def decide(_: list[Event]) -> Sequence[Event]:
             pending = self._record().handover
             if pending is None or pending.n != handover.n:

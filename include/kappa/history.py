@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kappa.companions import others_of
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import Event
 
@@ -35,6 +36,7 @@ class Entry:
         plan: the plan, with the event that made it.
         report: the report of a verification.
         certificate: the certificate of a move.
+        together: topology -> epoch of the others that it belongs to, of a handover, move or withdrawal of several.
         detail: whatever else was recorded.
     """
 
@@ -52,6 +54,7 @@ class Entry:
     plan: Mapping[str, Any] | None = None
     report: Mapping[str, Any] | None = None
     certificate: Mapping[str, Any] | None = None
+    together: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -93,11 +96,12 @@ def _entry(event: Event, plan_id: str | None, accepted: str | None) -> Entry:
     documents = {name: _document(event.detail.get(name)) for name in _DOCUMENTS}
     report, certificate = documents["report"], documents["certificate"]
     # A move's "plan" is the plan's id, which the epoch has too.
-    rest = {name: value for name, value in event.detail.items() if documents.get(name) is None and name != "plan_id"}
+    known = ("plan_id", "together")
+    rest = {name: value for name, value in event.detail.items() if documents.get(name) is None and name not in known}
     return Entry(
         n=event.n, at=event.at, topology=event.topology, epoch=event.epoch, event=event.event, actor=event.actor,
         reason=event.reason, plan_id=plan_id, offsets=_offsets(event, report), verdict=event.detail.get("verdict", accepted),
-        is_complete=None if certificate is None else bool(certificate["complete"]), detail=rest, **documents,
+        is_complete=None if certificate is None else bool(certificate["complete"]), together=others_of(event.topology, event), detail=rest, **documents,
     )  # fmt: skip
 
 

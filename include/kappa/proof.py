@@ -8,6 +8,7 @@ from dataclasses import replace
 from kappa.lake import EpochPaths
 from kappa.reading import archived_ranges
 from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
+from kappa.replay.companions import companions
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
@@ -36,7 +37,16 @@ def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None =
         at = Offsets.of((r.at, r.end) for r in ledgers[candidate][-1].ranges)
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
     found = certify(record.topology, moves, ledgers, starts=starts)
-    return replace(found, notes=tuple(note for epoch in sorted(ledgers) for note in _notes(record.epoch(epoch))))
+    notes = (note for epoch in sorted(ledgers) for note in _notes(record.epoch(epoch)))
+    return replace(found, notes=(*notes, *_moved_together(record)))
+
+
+def _moved_together(record: TopologyRecord) -> Iterable[str]:
+    """Which moves were of several topologies at once."""
+    for move in record.moves:
+        others = companions(move.detail.get("together", {}), record.topology)
+        if others:
+            yield f"Epoch {move.epoch} went live at {move.at:%Y-%m-%d %H:%M:%S} together with {others}, in one commit."
 
 
 def _notes(epoch: EpochRecord) -> Iterable[str]:

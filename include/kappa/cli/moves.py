@@ -6,11 +6,25 @@ from typing import Annotated
 
 import typer
 
-from kappa import control
-from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json, table
-from kappa.cli.watch import watch
+from kappa import control, joint_moves
+from kappa.cli.options import (
+    Epoch,
+    Execute,
+    Json,
+    Reason,
+    Topologies,
+    Topology,
+    Wait,
+    actor,
+    config,
+    dry,
+    say,
+    say_json,
+    table,
+)
+from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
-from kappa.errors import UnknownEpochError
+from kappa.errors import UnknownEpochError, UsageError
 from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
@@ -78,47 +92,61 @@ def stop(
 
 
 def cutover(
-    topology: Topology,
+    topologies: Topologies,
     epoch: OneEpoch = None,
     reason: Reason = "",
     accept_verdict: Annotated[
-        bool,
-        typer.Option("--accept-verdict", help="Move readers although the verification failed; --reason says why."),
-    ] = False,
+        list[str] | None,
+        typer.Option(
+            "--accept-verdict",
+            metavar="TOPOLOGY",
+            help="Move readers of this topology although its verification failed; --reason says why. May be repeated.",
+        ),
+    ] = None,
     keep_old_running: KeepOld = False,
     execute: Execute = False,
     wait: Wait = True,
     json: Json = False,
 ) -> None:
-    """Make a verified candidate live: the old epoch yields, the new one takes over at the same offset, in one step."""
+    """Make a verified candidate live: the old epoch yields, the new one takes over at the same offset, in one step.
+
+    Of several topologies the candidates go live together: they take over at equal offsets, and one commit moves all
+    readers, or none.
+    """
     chosen = config()
-    wanted = epoch if epoch is not None else _candidate(chosen, topology)
+    _check_names(topologies, epoch, "--epoch")
+    accepted = accept_verdict or []
+    _check_accepted(topologies, accepted)
+    wanted = {name: epoch if epoch is not None else _candidate(chosen, name) for name in topologies}
     if not execute:
-        dry(f"hand {topology} over to epoch {wanted}", f"kappa cutover {topology}")
+        dry(f"hand over {_listed(wanted)}{_at_once(wanted)}", f"kappa cutover {' '.join(topologies)}")
         return
-    control.cut_over(
-        chosen, topology, wanted, actor=actor(), reason=reason, accept_verdict=accept_verdict,
-        keep_old_running=keep_old_running,
-    )  # fmt: skip
-    _await_live(chosen, topology, wanted, wait, json)
+    _move(chosen, wanted, reason, accepted, keep_old_running, wait, json)
 
 
 def rollback(
-    topology: Topology, to: Annotated[int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")] = None,
+    topologies: Topologies, to: Annotated[int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")] = None,
     keep_old_running: KeepOld = False, reason: Reason = "", execute: Execute = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again."""
+    """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again.
+
+    Of several topologies the epochs come back together: all or none.
+    """
     chosen = config()
+    _check_names(topologies, to, "--to")
+    named = " ".join(topologies)
     if not execute:
-        dry(
-            f"bring back {f'epoch {to}' if to else 'the epoch that was live before'} and make it live",
-            f"kappa rollback {topology}",
-        )
+        which = f"epoch {to}" if to else "the epoch that was live before"
+        what = f"bring back {which} and make it live" if len(topologies) == 1 else f"bring back, of {named}, {which} and make them live, all in one commit"  # fmt: skip
+        dry(what, f"kappa rollback {named}")
         return
-    wanted = control.rollback(chosen, topology, to=to, actor=actor(), reason=reason)
-    watch(chosen, topology, wanted, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-    control.cut_over(chosen, topology, wanted, actor=actor(), reason=reason, keep_old_running=keep_old_running)
-    _await_live(chosen, topology, wanted, True, json)
+    if len(topologies) == 1:
+        wanted = {named: control.rollback(chosen, named, to=to, actor=actor(), reason=reason)}
+    else:
+        wanted = joint_moves.recall(chosen, topologies, actor=actor(), reason=reason)
+    for name, back in wanted.items():
+        watch(chosen, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
+    _move(chosen, wanted, reason, [], keep_old_running, True, json)
 
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
@@ -176,10 +204,56 @@ def _candidate(chosen: Config, topology: str) -> int:
     return candidate.epoch
 
 
-def _await_live(chosen: Config, topology: str, epoch: int, wait: bool, json: bool) -> None:
-    if wait:
-        watch(chosen, topology, epoch, until=lambda p: p.is_live, quiet=json)
-    found = control.progress(chosen, topology, epoch)
-    say_json(found) if json else say(found.message)
-    if wait and not json:
-        say(control.certify(chosen, topology).render())
+def _move(
+    chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, wait: bool, json: bool
+) -> None:
+    """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
+    if len(wanted) > 1:
+        live = {name: control.status(chosen, name).live for name in wanted}
+        joint_moves.cut_over(
+            chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
+            replaces={name: epoch for name, epoch in live.items() if epoch is not None},
+        )  # fmt: skip
+        if wait:
+            watch_together(chosen, wanted, quiet=json)
+    for name, epoch in wanted.items():
+        if len(wanted) == 1:
+            control.cut_over(
+                chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted),
+                keep_old_running=keep_old,
+            )  # fmt: skip
+            if wait:
+                watch(chosen, name, epoch, until=lambda p: p.is_live, quiet=json)
+    found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]
+    if json:
+        say_json(found if len(found) > 1 else found[0])
+        return
+    for one in found:
+        say(one.message if len(found) == 1 else f"{one.topology}: {one.message}")
+        if wait:
+            say(control.certify(chosen, one.topology).render())
+
+
+def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:
+    twice = sorted({name for name in topologies if topologies.count(name) > 1})
+    if twice:
+        raise UsageError(f"{', '.join(twice)} is named twice: an epoch goes live once.")
+    if epoch is not None and len(topologies) > 1:
+        raise UsageError(f"{option} {epoch} is of one topology, and {len(topologies)} are named. Leave it out.")
+
+
+def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
+    unknown = sorted(set(accepted) - set(topologies))
+    if unknown:
+        raise UsageError(
+            f"--accept-verdict names {', '.join(unknown)}; what is cut over is {', '.join(topologies)}. "
+            "It takes the name of the topology whose failed verdict is accepted."
+        )
+
+
+def _listed(wanted: dict[str, int]) -> str:
+    return ", ".join(f"{name} to epoch {epoch}" for name, epoch in wanted.items())
+
+
+def _at_once(wanted: dict[str, int]) -> str:
+    return ", all in one commit" if len(wanted) > 1 else ""

@@ -15,6 +15,9 @@ from kappa.config import Config
 from kappa.replay.offsets import Offsets
 
 Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
+Topologies = Annotated[
+    list[str], typer.Argument(help="Name of the topology; several are moved together, in one commit, or not at all.")
+]
 Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -12,6 +12,7 @@ from kappa.cli.options import Json, Topology, config, plain, say, say_json, tabl
 from kappa.errors import UsageError
 from kappa.history import vector
 from kappa.lake import EpochPaths
+from kappa.replay.companions import companions
 from kappa.replay.notation import parsed_time
 from kappa.replay.offsets import Offsets
 from kappa.reports import Format, rendered
@@ -67,6 +68,11 @@ def status(
         for s in found for p in s.epochs
     ]  # fmt: skip
     table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
+    for one in found:
+        if one.moving_with:
+            say(f"{one.topology} waits to go live together with {companions(one.moving_with, one.topology)}.")
+        if one.moved_with:
+            say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
@@ -138,15 +144,20 @@ def history(
     if json:
         say_json(found)
         return
+    is_joint = any(e.together for e in found)  # a column that is there when something is in it
     table(
         [
             [
                 e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
                 e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+                *([companions(e.together, e.topology) or None] if is_joint else []),
             ]
             for e in found
         ],
-        ["n", "at", "topology", "epoch", "event", "actor", "plan", "offsets", "verdict", "certificate", "reason"],
+        [
+            "n", "at", "topology", "epoch", "event", "actor", "plan", "offsets", "verdict", "certificate", "reason",
+            *(["together with"] if is_joint else []),
+        ],
     )  # fmt: skip
     if not found:
         say("Nothing on record.")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kappa import control
+from kappa import control, joint_moves
 from kappa.config import Config
 from kappa.errors import StuckError
 
@@ -63,3 +63,31 @@ def watch(
                 revived = time.monotonic()
                 control.ensure_driver(config, topology, epoch)
             time.sleep(PAUSE_SECONDS)
+
+
+def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = False) -> None:
+    """Say what the drivers of epochs that go live together are doing, until they are live; dead ones are started again.
+
+    Raises:
+        MoveRefusedError: the handover was withdrawn, or ended otherwise: nothing has moved.
+        StuckError: a driver of the new epochs waits for a decision.
+    """
+    console = Console(stderr=True, quiet=quiet)
+    shown: dict[str, str] = {}
+    revived = time.monotonic()
+    while not joint_moves.is_live(config, members):
+        for name, epoch in members.items():
+            found = control.progress(config, name, epoch)
+            if found.message != shown.get(name):
+                shown[name] = found.message
+                console.print(f"{name}: {found.message}", highlight=False)
+            if found.driver.state == "stuck":
+                raise StuckError(
+                    f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of {', '.join(members)} is moved.",
+                    epoch=epoch,
+                )
+        if time.monotonic() - revived > REVIVE_SECONDS:
+            revived = time.monotonic()
+            for name, epoch in members.items():
+                control.ensure_driver(config, name, epoch)
+        time.sleep(PAUSE_SECONDS)

@@ -86,6 +86,19 @@ def extract(lake: str, code: str, home: Path) -> Path:
     return target
 
 
+def holds(lake: str, code: str, name: str) -> bool:
+    """Whether stored code has a file of that name, as ``include/kappa/driver.py``; without unpacking it.
+
+    Raises:
+        CodeError: the lake does not hold that code.
+    """
+    filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        raise CodeError(f"Code {code} is not in the lake ({code_file(lake, code)}).", code=code)
+    with filesystem.open_input_file(path) as stream, zipfile.ZipFile(stream) as archive:
+        return name in archive.namelist()
+
+
 def _touch(path: Path) -> bool:
     """Say that it is needed: housekeeping leaves alone what was touched a moment ago. Whether it is there."""
     try:

@@ -45,7 +45,8 @@ class Event:
         n: position in the record, from 1.
         topology: the topology's name.
         epoch: the epoch's number.
-        event: a key of :data:`STAGE_OF`, or ``handover``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
+        event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
+            sends no further than they agree on), ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
             ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``.
         at: when, UTC.
         actor: who asked for it.
@@ -141,6 +142,7 @@ class TopologyRecord:
         live: the epoch that readers get.
         epochs: its epochs by number.
         handover: a handover that was neither finished nor withdrawn.
+        standing: where the live epoch stands for it, if it is one of several topologies.
         moves: all moves of the pointer, oldest first.
         savepoints: name -> the event that gave a commit that name, oldest first; dropped ones are not among them.
         events: all its events, oldest first.
@@ -150,6 +152,7 @@ class TopologyRecord:
     live: int | None = None
     epochs: Mapping[int, EpochRecord] = field(default_factory=dict)
     handover: Event | None = None
+    standing: Event | None = None
     moves: tuple[Event, ...] = ()
     savepoints: Mapping[str, Event] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
@@ -243,9 +246,16 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
     return TopologyRecord(
-        topology=topology, live=live, handover=handover, moves=tuple(moves), savepoints=savepoints, events=tuple(mine),
+        topology=topology, live=live, handover=handover, standing=_standing(mine, handover), moves=tuple(moves), savepoints=savepoints, events=tuple(mine),
         epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
     )  # fmt: skip
+
+
+def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
+    if handover is None or "together" not in handover.detail:
+        return None
+    found = (e for e in reversed(events) if e.event == "standing" and e.detail["handover"] == handover.n)
+    return next(found, None)
 
 
 class Epochs:

@@ -1,0 +1,234 @@
+"""The drivers' side of a cutover of several topologies at once: they stop at equal offsets, and one commit moves all.
+
+The group is on record only: a ``handover`` event for each member, appended in one commit, with the list of all. Each live
+driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That vector is a
+function of the record, so that no crash changes it. Whichever candidate first sees all of them in place moves all pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import MoveRefusedError
+from kappa.lake import EpochPaths
+from kappa.proof import certificate_of
+from kappa.replay.certificate import Certificate
+from kappa.replay.companions import Asked, yield_at
+from kappa.replay.offsets import Offsets
+from kappa.runtime import heartbeat
+from kappa.runtime.epochs import Epochs, Event, TopologyRecord, record_of
+from kappa.runtime.faults import crash_point
+from kappa.runtime.ledger import Ledger, LedgerState
+
+#: Events after which a handover is pending no more.
+ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
+
+
+def together_of(event: Event | None) -> dict[str, int]:
+    """Topology -> epoch of all that a handover or a move is part of, itself included; empty when it is of one topology."""
+    return dict(event.detail.get("together", {})) if event is not None else {}
+
+
+def others_of(topology: str, event: Event | None) -> dict[str, int]:
+    """Topology -> epoch of the others that a handover or a move is part of."""
+    return {name: epoch for name, epoch in together_of(event).items() if name != topology}
+
+
+def asked(handover: Event) -> Asked:
+    """A pending handover, as the rules want it."""
+    return Asked(epoch=handover.epoch, actor=handover.actor, at=handover.at, together=together_of(handover))
+
+
+def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
+    """Those members of a handover's group whose handover is pending, by topology."""
+    records = {name: record_of(name, events) for name in sorted(together_of(handover))}
+    return {name: record for name, record in records.items() if _is_of(record, handover)}
+
+
+def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason: str) -> list[Event]:
+    """Events that withdraw a group's handover for all members; none when it is pending no more."""
+    at = clock.now()
+    return [
+        Event(
+            topology=name, epoch=record.handover.epoch, event="withdrawn", at=at, actor=actor, reason=reason,
+            detail={"handover": record.handover.n, "group": handover.detail["group"], "together": together_of(handover)},
+        )
+        for name, record in waiting(events, handover).items()
+        if record.handover is not None
+    ]  # fmt: skip
+
+
+def ended_by(record: TopologyRecord, handover: int) -> str:
+    """Who ended a topology's handover, how and when; empty while it is pending."""
+    found = [e for e in record.events if e.n > handover and e.event in ENDS]
+    if not found:
+        return ""
+    end = found[0]
+    why = f": {end.reason}" if end.reason else ""
+    return f"{record.topology!r} epoch {end.epoch} {end.event} by {end.actor} at {end.at:%H:%M:%S}{why}"
+
+
+@dataclass(kw_only=True)
+class Companions:
+    """What one driver sees of those that its epoch moves with.
+
+    Attributes:
+        config: where everything is.
+        epochs: the record, as the driver holds it.
+    """
+
+    config: Config
+    epochs: Epochs
+    _ledgers: dict[str, Ledger] = field(default_factory=dict)
+
+    def meet(self, handover: Event, position: Offsets, *, is_stuck: bool = False) -> Offsets | None:
+        """Where a live epoch yields; None while some live epoch of the group does not stand yet.
+
+        Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the result.
+        Idempotent, and a crash after it changes nothing: the result is a function of the record.
+
+        Args:
+            handover: the handover of this epoch's topology.
+            position: its last commit; no slice is planned beyond it.
+            is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
+        """
+        if not together_of(handover):
+            return position
+        self._stand(handover, position)
+        members = waiting(self.epochs.events(), handover)
+        standings = [Offsets.from_json(r.standing.detail["at"]) for r in members.values() if r.standing is not None]
+        if len(standings) < len(together_of(handover)):
+            return None
+        return position if is_stuck else yield_at(position, standings)
+
+    def move(self, handover: Event) -> bool:
+        """Move the pointers of all members in one commit, if all are in place.
+
+        Idempotent: of drivers that try at once one moves and the others find it done. A crash leaves all moved or none.
+
+        Returns:
+            Whether they are moved, by whomever.
+
+        Raises:
+            MoveRefusedError: the handover of a member ended otherwise: who did it, and when.
+        """
+        events = list(self.epochs.events())
+        members = waiting(events, handover)
+        if len(members) < len(together_of(handover)):
+            return self._is_moved(events, handover)
+        if any(self._missing(record) for record in members.values()):
+            return False
+        certificates = {
+            name: certificate_of(self.config.lake, record, candidate=together_of(handover)[name])
+            for name, record in members.items()
+        }
+        problems = [f"{n}: {problem}" for n, c in certificates.items() if not c.complete for problem in c.problems]
+        if problems:
+            self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
+            return False
+        states = {name: self._ledger(name, epoch).state() for name, epoch in together_of(handover).items()}
+        crash_point("move.ready")
+
+        def decide(now: list[Event]) -> Sequence[Event]:
+            found = waiting(now, handover)
+            if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
+                self._is_moved(now, handover)  # raises unless a companion's driver was first
+                return []
+            return moves(found, handover, states, certificates)
+
+        self.epochs.append(decide)
+        return True
+
+    def withdraw(self, handover: Event, reason: str) -> None:
+        """Withdraw the handover of all members in one commit; does nothing when it is pending no more."""
+        self.epochs.append(lambda events: withdrawals(events, handover, actor="driver", reason=reason))
+
+    def missing(self, handover: Event) -> str:
+        """What the group waits for, for people; empty when all are in place."""
+        found = (self._missing(record) for record in waiting(self.epochs.events(), handover).values())
+        return "; ".join(filter(None, found))
+
+    def _stand(self, handover: Event, position: Offsets) -> None:
+        def decide(events: list[Event]) -> Sequence[Event]:
+            now = record_of(handover.topology, events)
+            if now.live is None or not _is_of(now, handover) or now.standing is not None:
+                return []
+            detail = {"handover": handover.n, "group": handover.detail["group"], "at": position.as_dict()}
+            return [
+                Event(
+                    topology=now.topology, epoch=now.live, event="standing", at=clock.now(), actor="driver",
+                    detail=detail,
+                )
+            ]  # fmt: skip
+
+        if self.epochs.append(decide):
+            crash_point("standing")
+
+    def _missing(self, record: TopologyRecord) -> str:
+        """What keeps one member from moving."""
+        assert record.handover is not None and record.live is not None
+        name, epoch = record.topology, record.handover.epoch
+        old = self._ledger(name, record.live).state()
+        if record.standing is None:
+            return f"live epoch {record.live} of {name!r} has not come to a stand"
+        if old.yielded_for != record.handover.n:
+            return f"live epoch {record.live} of {name!r} has not yielded"
+        beat = heartbeat.read(self._paths(name, epoch).heartbeat)
+        if beat is None or not beat.is_fresh(clock.now(), self.config.stale_seconds):
+            return f"epoch {epoch} of {name!r} has no driver"
+        new = self._ledger(name, epoch).state()
+        is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
+        if not is_there or old.position.beside(new.position) != new.position.beside(old.position):
+            return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
+        return ""
+
+    def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
+        records = {name: record_of(name, events) for name in together_of(handover)}
+        group = handover.detail["group"]
+        if all(any(move.detail.get("group") == group for move in r.moves) for r in records.values()):
+            return True
+        ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
+        raise MoveRefusedError(
+            f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended without a move: "
+            f"{'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask again.",
+            group=group,
+        )  # fmt: skip
+
+    def _ledger(self, topology: str, epoch: int) -> Ledger:
+        path = self._paths(topology, epoch).ledger
+        return self._ledgers.setdefault(path, Ledger(path))
+
+    def _paths(self, topology: str, epoch: int) -> EpochPaths:
+        return EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)
+
+
+def moves(
+    members: Mapping[str, TopologyRecord], handover: Event, states: Mapping[str, LedgerState], certificates: Mapping[str, Certificate],
+) -> list[Event]:  # fmt: skip
+    """The ``moved`` events of a group, each with its own certificate and vector and the names of its companions."""
+    at, together = clock.now(), together_of(handover)
+    found = []
+    for name, record in sorted(members.items()):
+        mine = record.handover
+        assert mine is not None
+        detail = {
+            "from": record.live, "at": states[name].position.as_dict(), "seq": states[name].seq,
+            "plan": record.epoch(mine.epoch).planned.detail["plan_id"], "handover": mine.n,
+            "keep_old_running": bool(mine.detail.get("keep_old_running")), "group": handover.detail["group"],
+            "together": together, "certificate": certificates[name].to_json(),
+        }  # fmt: skip
+        found.append(
+            Event(
+                topology=name, epoch=mine.epoch, event="moved", at=at, actor=mine.actor, reason=mine.reason,
+                detail=detail,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _is_of(record: TopologyRecord, handover: Event) -> bool:
+    """Whether a topology waits in the same group."""
+    return record.handover is not None and record.handover.detail.get("group") == handover.detail.get("group")

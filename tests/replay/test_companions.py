@@ -1,0 +1,120 @@
+"""Who may go live together, and where the old epochs stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.replay.companions import (
+    Asked,
+    Member,
+    can_take_over,
+    companions,
+    is_asked,
+    is_done,
+    meeting_point,
+    refusals,
+    yield_at,
+)
+from kappa.replay.offsets import Offsets
+from kappa.replay.stages import Stage
+
+NOON = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+ONE = Member(topology="a.b", epoch=2, stage=Stage.VERIFIED, live=1, verdict="differs")
+TWO = Member(topology="a.c", epoch=5, stage=Stage.CAUGHT_UP, is_recalled=True, live=6)
+BOTH = {"a.b": 2, "a.c": 5}
+
+
+def test_a_verified_one_and_one_that_is_back_may_move_together() -> None:
+    assert refusals([ONE, TWO], reason="") == ()
+
+
+def test_all_reasons_of_all_members_are_named_at_once() -> None:
+    one = replace(ONE, stage=Stage.REPLAYED)
+    two = replace(TWO, pending=Asked(epoch=5, actor="bob", at=NOON))
+    found = refusals([one, two], reason="")
+    assert len(found) == 2
+    assert "epoch 2 of 'a.b' is REPLAYED: it can take over once it is VERIFIED" in found[0]
+    assert "bob asked at 12:30:00 to hand 'a.c' over to epoch 5" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"live": 2}, "is live already"),
+        ({"live": None}, "no live epoch that could hand over"),
+        ({"replaces": 1, "live": 3, "last_move": "eve moved it at 11:00:00"}, "is 3, 1 was expected: eve moved it"),
+        ({"stage": Stage.CAUGHT_UP}, "once it is VERIFIED"),
+        ({"stage": Stage.RETIRED, "is_recalled": True}, "once it is CAUGHT_UP again"),
+        ({"verdict": "failed", "failures": "four rows"}, "failed: four rows. See it: kappa diff a.b 2"),
+        ({"verdict": "failed", "is_accepted": True}, "give --reason"),
+        ({"unable": ("an old platform",)}, "an old platform"),
+        (
+            {"pending": Asked(epoch=2, actor="bob", at=NOON, together={"a.b": 2, "a.d": 9})},
+            "to hand 'a.b' over to epoch 2, together with a.d epoch 9",
+        ),
+    ],
+)
+def test_one_that_may_not_move_holds_back_the_other(changes: dict[str, object], said: str) -> None:
+    found = refusals([replace(ONE, **changes), TWO], reason="  ")  # type: ignore[arg-type]
+    assert len(found) == 1 and said in found[0]
+
+
+def test_a_failed_verdict_is_accepted_for_a_reason_and_counts_not_for_one_that_comes_back() -> None:
+    failed = replace(ONE, verdict="failed", is_accepted=True)
+    assert refusals([failed, replace(TWO, verdict="failed")], reason="duplicates") == ()
+
+
+def test_the_same_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
+    asked = Asked(epoch=2, actor="bob", at=NOON, together=BOTH)
+    one, two = replace(ONE, pending=asked), replace(TWO, pending=replace(asked, epoch=5))
+    assert is_asked([one, two])
+    assert not is_asked([one]) and not is_asked([one, two, replace(ONE, topology="a.d")])
+    assert not is_asked([one, TWO]) and not is_asked([replace(one, epoch=3), two])
+    assert not is_asked([replace(ONE, pending=Asked(epoch=2, actor="bob", at=NOON))])
+
+
+def test_all_must_be_live_to_be_done() -> None:
+    assert is_done([replace(ONE, live=2), replace(TWO, live=5)])
+    assert not is_done([replace(ONE, live=2), TWO])
+
+
+def test_a_caught_up_epoch_takes_over_only_when_it_was_live_before() -> None:
+    assert can_take_over(Stage.VERIFIED, is_recalled=False) and can_take_over(Stage.CAUGHT_UP, is_recalled=True)
+    assert not can_take_over(Stage.CAUGHT_UP, is_recalled=False)
+
+
+def test_companions_are_the_others() -> None:
+    assert companions({"c": 3, "a": 1, "b": 2}, "b") == "a epoch 1 and c epoch 3"
+    assert companions({"b": 2}, "b") == companions({}, "b") == ""
+
+
+def test_all_yield_at_the_furthest_offset_of_each_partition_that_they_read() -> None:
+    one, two = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8, 2: 4}, "other": {0: 3}})
+    assert yield_at(one, [one, two]) == Offsets({"pos": {0: 7, 1: 9, 2: 4}})
+    assert yield_at(two, [one, two]) == Offsets({"pos": {0: 7, 1: 9, 2: 4}, "other": {0: 3}})
+
+
+VECTORS = st.dictionaries(
+    st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 2), st.integers(0, 9), min_size=1), min_size=1
+).map(Offsets)
+
+
+@given(st.lists(VECTORS, min_size=1, max_size=4))
+def test_the_meeting_point_is_ahead_of_all_in_no_other_order_another_and_stays_when_some_are_there(
+    standings: list[Offsets],
+) -> None:
+    point = meeting_point(standings)
+    assert all(point.dominates(standing) for standing in standings)
+    assert meeting_point(reversed(standings)) == point
+    assert set(point) == {at for standing in standings for at in standing}
+    for standing in standings:
+        there = yield_at(standing, standings)
+        assert there.span_to(there) and there.dominates(standing)
+        assert yield_at(there, standings) == there  # a driver that starts again half way finds the same
+        for other in standings:  # equal offsets of every topic that two read
+            assert there.only(other.topics) == yield_at(other, standings).only(standing.topics)

@@ -1,0 +1,366 @@
+"""What may be asked of several topologies at once, decided on the record alone: no broker, no JVM."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kappa import companions, control, joint_moves, serving
+from kappa.cli import app
+from kappa.config import Config
+from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
+from kappa.lake import EpochPaths, code_file
+from kappa.replay.certificate import certify
+from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.runtime.epochs import Epochs, Event, TopologyRecord
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+
+FIRST = ("planned", "rewound", "seeded", "moved")
+SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+BOTH = {"a.b": 2, "a.c": 2}
+AT = {"pos": {"0": 9}}
+
+
+def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) -> None:
+    """Put events on record."""
+    known = {
+        "planned": {"plan_id": "p", "start": json.dumps({"pos": {"0": 0}})},
+        "verified": {"verdict": "differs"},
+        "moved": {"from": None, "at": AT},
+    }
+    for name in names:
+        Epochs(config.lake).add(
+            topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail}
+        )  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two topologies, each with live epoch 1 and a verified candidate 2; code that can move together, and older code."""
+    monkeypatch.setenv("KAPPA_HOME", str(tmp_path))
+    monkeypatch.setenv("KAPPA_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
+    config = Config.from_env()
+    for code, name in (("new", "include/kappa/companions.py"), ("old", "include/kappa/driver.py")):
+        Path(code_file(config.lake, code)).parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(code_file(config.lake, code), "w") as archive:
+            archive.writestr(name, "")
+    for topology in BOTH:
+        tell(config, topology, 1, *FIRST)
+        tell(config, topology, 2, *SECOND)
+    return config
+
+
+def record(config: Config, topology: str) -> TopologyRecord:
+    return Epochs(config.lake).record(topology)
+
+
+def events(config: Config) -> list[Event]:
+    return Epochs(config.lake).events()
+
+
+def cut_over(config: Config, members: dict[str, int] | None = None, **how: Any) -> None:
+    joint_moves.cut_over(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
+
+
+def handover(config: Config, topology: str) -> Event:
+    found = record(config, topology).handover
+    assert found is not None
+    return found
+
+
+def refused(config: Config, **how: Any) -> str:
+    """Why a cutover is refused; nothing is on record of it."""
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError) as error:
+        cut_over(config, **how)
+    assert len(events(config)) == before
+    return str(error.value)
+
+
+def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(config: Config) -> None:
+    before = Epochs(config.lake)._log.refresh()
+    cut_over(config, keep_old_running=True)
+    one, two = handover(config, "a.b"), handover(config, "a.c")
+    assert (one.n, two.n) == (len(before) + 1, len(before) + 2)
+    assert one.at == two.at and one.detail["group"] == two.detail["group"]
+    for asked in (one, two):
+        assert asked.detail["together"] == BOTH and asked.detail["from"] == 1 and asked.detail["keep_old_running"]
+        assert (asked.actor, asked.reason) == ("ada", "together")
+    cut_over(config, reason="again")
+    assert [e.event for e in events(config)].count("handover") == 2
+
+
+def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_changed(config: Config) -> None:
+    tell(config, "a.c", 2, "aborted")
+    tell(config, "a.c", 3, *SECOND[:-1])
+    tell(config, "a.d", 1, *FIRST)
+    tell(config, "a.d", 2, *SECOND)
+    control.cut_over(config, "a.d", 2, actor="bob", reason="alone")
+    said = refused(config, members={"a.b": 2, "a.c": 3, "a.d": 2}, replaces={"a.b": 7})
+    assert "nothing was changed" in said
+    assert "The live epoch of 'a.b' is 1, 7 was expected" in said
+    assert "epoch 3 of 'a.c' is CAUGHT_UP" in said
+    assert "bob asked at" in said and "to hand 'a.d' over to epoch 2" in said
+
+
+def test_a_failed_verdict_is_accepted_by_the_name_of_its_topology_for_a_reason_on_record(config: Config) -> None:
+    tell(config, "a.c", 2, "aborted")
+    tell(config, "a.c", 3, *SECOND, verdict="failed")
+    members = {"a.b": 2, "a.c": 3}
+    assert "--accept-verdict a.c" in refused(config, members=members)
+    assert "--accept-verdict a.c" in refused(config, members=members, accept_verdict=["a.b"])
+    assert "give --reason" in refused(config, members=members, accept_verdict=["a.c"], reason=" ")
+    with pytest.raises(UsageError, match=r"names a\.x"):
+        cut_over(config, members, accept_verdict=["a.x"])
+    cut_over(config, members, accept_verdict=["a.c"], reason="duplicates")
+    assert handover(config, "a.c").detail["accepted_verdict"] == "failed"
+    assert "accepted_verdict" not in handover(config, "a.b").detail
+
+
+def test_code_that_would_move_its_topology_alone_is_refused_and_so_is_code_that_is_gone(config: Config) -> None:
+    tell(config, "a.c", 1, "upgraded", code="old", version="1")
+    said = refused(config)
+    assert "Epoch 1 of 'a.c' runs a platform that moves one topology at a time" in said and "kappa upgrade a.c" in said
+    tell(config, "a.c", 1, "upgraded", code="gone", version="1")
+    assert "Code gone is not in the lake" in refused(config)
+    tell(config, "a.c", 1, "upgraded", code="new", version="1")
+    cut_over(config)
+
+
+def test_while_the_group_waits_no_member_moves_by_itself_and_who_asked_is_named(config: Config) -> None:
+    tell(config, "a.d", 1, *FIRST)
+    tell(config, "a.d", 2, *SECOND)
+    cut_over(config)
+    before = len(events(config))
+    for ask in (
+        lambda: control.cut_over(config, "a.b", 2, actor="bob", reason="alone"),
+        lambda: control.rollback(config, "a.b", actor="bob", reason="back"),
+        lambda: joint_moves.recall(config, ["a.b", "a.c"], actor="bob", reason="back"),
+        lambda: cut_over(config, {**BOTH, "a.d": 2}, actor="bob"),
+        lambda: cut_over(config, {"a.b": 2, "a.d": 2}, actor="bob"),
+    ):
+        with pytest.raises(MoveRefusedError, match=r"ada asked at \d\d:\d\d:\d\d .* together with a\.c epoch 2"):
+            ask()
+    assert len(events(config)) == before
+
+
+def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: Config) -> None:
+    cut_over(config)
+    log = Epochs(config.lake)._log
+    log.refresh()
+    version = log._table.version() if log._table is not None else 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "_remove", lambda *_: None)  # there is no broker to remove anything from
+        control.abort(config, "a.b", 2, actor="eve", reason="wrong")
+    log.refresh()
+    assert log._table is not None and log._table.version() == version + 1
+    assert [(e.topology, e.event) for e in events(config)[-2:]] == [("a.c", "withdrawn"), ("a.b", "aborted")]
+    assert record(config, "a.b").handover is None and record(config, "a.c").handover is None
+    assert record(config, "a.c").candidate is not None
+    with pytest.raises(MoveRefusedError, match="aborted by eve at"):
+        joint_moves.is_live(config, BOTH)
+
+
+def test_where_the_old_epochs_stand_decides_where_all_yield_once_all_stand_and_it_stays(config: Config) -> None:
+    cut_over(config)
+    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    first, second = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8}})
+    assert one.meet(handover(config, "a.b"), first) is None
+    assert one.meet(handover(config, "a.b"), first) is None
+    meeting = Offsets({"pos": {0: 7, 1: 9}})
+    assert two.meet(handover(config, "a.c"), second) == meeting
+    assert one.meet(handover(config, "a.b"), meeting) == meeting  # also when it has come there, and told it anew
+    assert one.meet(handover(config, "a.b"), first, is_stuck=True) == first
+    assert [e.event for e in events(config)].count("standing") == 2
+    found = record(config, "a.b").standing
+    assert found is not None and found.epoch == 1 and found.detail["at"] == first.as_dict()
+
+    two.withdraw(handover(config, "a.c"), "too late")
+    assert record(config, "a.b").standing is None and record(config, "a.c").handover is None
+    cut_over(config)
+    assert record(config, "a.b").standing is None  # that of the handover before does not count
+    assert one.meet(handover(config, "a.b"), second) is None
+
+
+def test_a_handover_of_one_topology_yields_where_it_is(config: Config) -> None:
+    control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
+    one = companions.Companions(config=config, epochs=Epochs(config.lake))
+    position = Offsets({"pos": {0: 5}})
+    assert one.meet(handover(config, "a.b"), position) == position
+    assert events(config)[-1].event == "handover"
+
+
+def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers in which the old epoch has yielded and the new one stands there with a baseline; a driver that beats."""
+    ranges = (OffsetRange(topic="pos", partition=0, start=0, end=9),)
+    for epoch in (1, 2):
+        ledger = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
+        ledger.create()
+        ledger.claim("w", "new", LedgerState())
+        n = handover(config, topology).n
+        last = {"kind": "yield", "detail": {"handover": n}} if epoch == 1 else {"kind": "baseline"}
+        at = events(config)[-1].at
+        ledger.append(LedgerRow(kind="commit", seq=0, writer="w", at=at, ranges=ranges))
+        ledger.append(LedgerRow(seq=0, writer="w", at=at, **last))  # type: ignore[arg-type]
+    companions.Companions(config=config, epochs=Epochs(config.lake)).meet(
+        handover(config, topology), Offsets({"pos": {0: 9}})
+    )
+
+    class Fresh:
+        def is_fresh(self, *_: object) -> bool:
+            return True
+
+    monkeypatch.setattr(companions.heartbeat, "read", lambda _: Fresh())
+    good = certify("a.b", (), {})
+    complete = type(good)(**{**vars(good), "complete": True, "problems": ()})
+    monkeypatch.setattr(companions, "certificate_of", lambda *_, **__: complete)
+
+
+def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_over(config, keep_old_running=True)
+    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    asked = handover(config, "a.b")
+    assert not one.move(asked)
+    in_place(config, "a.b", monkeypatch)
+    assert not one.move(asked)
+    assert "live epoch 1 of 'a.c' has not come to a stand" in one.missing(asked)
+    in_place(config, "a.c", monkeypatch)
+    assert one.missing(asked) == ""
+    before = len(events(config))
+    assert one.move(asked)
+    assert two.move(asked)  # its driver was slower: it finds it done
+    moved = events(config)[before:]
+    assert [(e.topology, e.event, e.epoch) for e in moved] == [("a.b", "moved", 2), ("a.c", "moved", 2)]
+    for event in moved:
+        assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
+        assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
+    assert joint_moves.is_live(config, BOTH)
+
+
+def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    monkeypatch.setattr(companions, "certificate_of", lambda lake, record, candidate: certify(record.topology, (), {}))
+    one = companions.Companions(config=config, epochs=Epochs(config.lake))
+    assert not one.move(handover(config, "a.b"))
+    assert [e.event for e in events(config)[-2:]] == ["withdrawn", "withdrawn"]
+    assert "a certificate is not complete: a.b: No epoch was ever live" in events(config)[-1].reason
+    assert {record(config, name).live for name in BOTH} == {1}
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
+    config: Config, monkeypatch: pytest.MonkeyPatch, is_aborted: bool
+) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    asked = handover(config, "a.b")
+    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+
+    def meanwhile(_: str) -> None:
+        monkeypatch.setattr(companions, "crash_point", lambda *_: None)
+        if is_aborted:
+            monkeypatch.setattr(control, "_remove", lambda *_: None)  # there is no broker, and there was no driver
+            monkeypatch.setattr(control, "await_end", lambda *_: None)
+            control.abort(config, "a.c", 2, actor="eve", reason="wrong")
+        else:
+            assert two.move(asked)
+
+    monkeypatch.setattr(companions, "crash_point", meanwhile)
+    if is_aborted:
+        with pytest.raises(MoveRefusedError, match=r"'a\.c' epoch 2 aborted by eve at \d\d:\d\d:\d\d: wrong"):
+            one.move(asked)
+        assert {record(config, name).live for name in BOTH} == {1}
+    else:
+        assert one.move(asked)
+        assert [e.event for e in events(config)].count("moved") == 4
+
+
+def test_epochs_come_back_together_or_not_at_all(config: Config) -> None:
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError) as error:
+        joint_moves.recall(config, BOTH, actor="ada", reason="back")
+    assert "Epoch 2 of 'a.b' is being built" in str(error.value) and "'a.c'" in str(error.value)
+    assert len(events(config)) == before
+    for topology in BOTH:
+        tell(config, topology, 2, "moved", **{"from": 1})
+    assert joint_moves.recall(config, BOTH, actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
+    assert [e.event for e in events(config)[-2:]] == ["recalled", "recalled"]
+    assert joint_moves.recall(config, BOTH, actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
+    assert len(events(config)) == before + 4
+    assert "is RETIRED: it can take over once it is CAUGHT_UP again" in refused(config, members={"a.b": 1, "a.c": 1})
+
+
+def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    asked = handover(config, "a.b")
+    real = serving._snapshot
+
+    def meanwhile(*arguments: Any) -> Any:
+        companions.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+        return real(*arguments)
+
+    monkeypatch.setattr(serving, "_snapshot", meanwhile)
+    found = serving.snapshots(config, BOTH)
+    assert {name: one.epoch for name, one in found.items()} == {"a.b": 1, "a.c": 1}
+    assert {name: one.epoch for name, one in serving.snapshots(config, BOTH).items()} == BOTH
+    with pytest.raises(UnknownTopologyError, match="has no live epoch"):
+        serving.snapshots(config, ["a.b", "a.x"])
+
+
+def kappa(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_sense(config: Config) -> None:
+    assert "hand over a.b to epoch 2, a.c to epoch 2, all in one commit" in kappa("cutover", "a.b", "a.c").output
+    assert "To do it: kappa cutover a.b a.c --execute" in kappa("cutover", "a.b", "a.c").output
+    assert "hand over a.b to epoch 2." in kappa("cutover", "a.b").output
+    assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output
+    for words, said in (
+        (("cutover", "a.b", "a.b"), "a.b is named twice"),
+        (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 is of one topology, and 2 are named"),
+        (("rollback", "a.b", "a.c", "--to", "1"), "--to 1 is of one topology"),
+        (("cutover", "a.b", "--accept-verdict", "a.x"), "--accept-verdict names a.x; what is cut over is a.b"),
+    ):
+        answer = kappa(*words)
+        assert isinstance(answer.exception, UsageError) and said in str(answer.exception)
+
+
+def test_status_history_and_certificate_show_what_belongs_together(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_progress", lambda *_: None)
+    tell(config, "a.d", 1, *FIRST)
+    cut_over(config)
+    assert control.status(config, "a.b").moving_with == {"a.c": 2}
+    assert control.status(config, "a.b").moved_with == control.status(config, "a.d").moving_with == {}
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    assert companions.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
+    assert control.status(config, "a.b").moving_with == {}
+    assert control.status(config, "a.b").moved_with == {"a.c": 2}
+    told = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}
+    assert told["a.b", "moved"].together == told["a.b", "handover"].together == {"a.c": 2}
+    assert told["a.c", "moved"].together == {"a.b": 2} and told["a.b", "verified"].together == {}
+    shown = kappa("history", "a.b").output.splitlines()
+    assert shown[0].endswith("reason    together with")
+    assert [line.endswith("a.c epoch 2") for line in shown if " moved " in line] == [False, True]
+    assert "together with" not in kappa("history", "a.d").output
+    monkeypatch.undo()
+    from kappa.proof import certificate_of
+
+    notes = certificate_of(config.lake, record(config, "a.b")).notes
+    assert len(notes) == 1 and notes[0].endswith("together with a.c epoch 2, in one commit.")
