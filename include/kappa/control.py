@@ -32,6 +32,7 @@ from kappa.errors import (
 from kappa.history import Entry, entries
 from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
+from kappa.measures import outcome
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
 from kappa.replay.findings import Finding
@@ -104,6 +105,7 @@ class Progress:
         is_caught_up: whether it follows the live epoch and can take over.
         is_wanted: whether its driver should be running.
         driver: its driver.
+        outcome: what was estimated of its bulk work and what it was, once that is done.
     """
 
     topology: str
@@ -118,6 +120,7 @@ class Progress:
     is_caught_up: bool
     is_wanted: bool
     driver: DriverStatus
+    outcome: str = ""
 
     @property
     def message(self) -> str:
@@ -696,7 +699,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
         seconds_left=(total - done) / rate if rate and done < total else None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
-        is_caught_up=_can_take_over(epoch), is_wanted=epoch.is_wanted, driver=driver,
+        is_caught_up=_can_take_over(epoch), is_wanted=epoch.is_wanted, driver=driver, outcome=outcome(epoch),
     )  # fmt: skip
 
 

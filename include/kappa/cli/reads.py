@@ -67,6 +67,7 @@ def status(
         for s in found for p in s.epochs
     ]  # fmt: skip
     table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
+    say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
@@ -142,7 +143,7 @@ def history(
         [
             [
                 e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
-                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason or e.outcome,
             ]
             for e in found
         ],
