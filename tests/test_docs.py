@@ -37,19 +37,7 @@ PAGES = (
     ROOT / "docs" / "archive.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
-RULES = [
-    ROOT / "include" / "kappa" / "replay" / name
-    for name in (
-        "log_rules.py",
-        "request_rules.py",
-        "start_rules.py",
-        "group_rules.py",
-        "seed_rules.py",
-        "archive_rules.py",
-        "step_rules.py",
-        "upgrade_rules.py",
-    )
-]
+RULES = sorted((ROOT / "include" / "kappa" / "replay").glob("*_rules.py"))
 
 _SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

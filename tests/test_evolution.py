@@ -59,6 +59,10 @@ def evolve(stream: Lab, *, step: str = STEP, tables: str = BALANCES, outputs: st
     (stream.config.topologies / "balances.py").write_text(V2.format(topic=stream.topic, name=stream.name, **parts))
 
 
+#: Readers were told that a column, a type or a key changes.
+TOLD: Any = {"allow": frozenset({"reader-schema-changed"})}
+
+
 def live(stream: Lab) -> int:
     """A first epoch that has read everything and goes on."""
     stream.produce(ROWS)
@@ -151,7 +155,9 @@ def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) 
     first = live(stream)
     step = 'return {"moves": moves, "balances": newest(moves, key="id")}'
     evolve(stream, step=step, outputs=MOVES.replace("counted BIGINT, ", ""))
-    _, report = replayed(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+    savepoint = FromSavepoint(seq=stream.ledger(first).state().seq)
+    assert "lacks the columns ['counted']: readers of live epoch" in refusal(stream, savepoint)
+    _, report = replayed(stream, savepoint, **TOLD)
     assert output(report, "moves").columns_removed == ("counted",)
     rows = tables.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
     assert [row["id"] for row in rows if "counted" not in row] == [row["id"] for row in rows]
@@ -173,7 +179,8 @@ def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream:
         tables=f'{BALANCES}, Table(name="newest", key=["id"], schema="initial STRING, id STRING NOT NULL")',
     )
     assert "key" in refusal(stream, FromSavepoint(seq=stream.ledger(second).state().seq))
-    _, report = replayed(stream, ToEarliest())
+    assert "is keyed by ['id'], not by ['initial']" in refusal(stream, ToEarliest())
+    _, report = replayed(stream, ToEarliest(), **TOLD)
     assert first < second
     assert table(report, "newest").rows_live is None
     assert "The key of newest was ['initial']: its rows are not compared." in report.notes

@@ -33,6 +33,7 @@ from kappa.errors import (
 from kappa.history import Entry, entries
 from kappa.housekeeping import Found, Leftover
 from kappa.lake import EpochPaths, code_file, plan_file
+from kappa.measures import outcome
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
 from kappa.replay.companions import can_take_over, pending_refusal
@@ -106,6 +107,7 @@ class Progress:
         is_caught_up: whether it follows the live epoch and can take over.
         is_wanted: whether its driver should be running.
         driver: its driver.
+        outcome: what was estimated of its bulk work and what it was, once that is done.
     """
 
     topology: str
@@ -120,6 +122,7 @@ class Progress:
     is_caught_up: bool
     is_wanted: bool
     driver: DriverStatus
+    outcome: str = ""
 
     @property
     def message(self) -> str:
@@ -724,7 +727,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
         seconds_left=(total - done) / rate if rate and done < total else None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
-        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver,
+        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver, outcome=outcome(epoch),
     )  # fmt: skip
 
 

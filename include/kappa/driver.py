@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, registry, switching
+from kappa import changelog, clock, measures, registry, switching
 from kappa.companions import Companions, together_of
 from kappa.config import Config
 from kappa.errors import (
@@ -239,13 +239,15 @@ class Driver:
     def _seed(self) -> None:
         self._say(f"seeding {self.plan.seed}")
         source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
+        begun, is_done = time.monotonic(), bool(self.ledger.state().commits)
         seed(self.slice_run, source, self.plan.start)
+        folded = {} if is_done else measures.folded(self.broker, self.paths, self.plan, time.monotonic() - begun)
         crash_point("seeded")
         # Here, where there is a JVM anyway, and before hours of replay: a plan is made without one.
         findings = inspected(self.session, self.topology)
         for finding in findings:
             self.log.warning("finding", code=finding.code, message=finding.message)
-        self._event("seeded", findings=[finding.as_dict() for finding in findings])
+        self._event("seeded", findings=[finding.as_dict() for finding in findings], **folded)
 
     def _replay(self, record: TopologyRecord) -> None:
         """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
@@ -274,7 +276,7 @@ class Driver:
                 return
             detail["determinism"] = found.as_dict()
             self.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
-        self._event("replayed", **detail)
+        self._event("replayed", **detail, **measures.replayed(self.paths, self.plan, state))
         if self.plan.request.determinism:
             crash_point("recomputed.record")
             self.second_run.close()

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from kappa.companions import others_of
+from kappa.replay.estimates import Estimate, Measured, told
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import Event
 
@@ -56,6 +57,13 @@ class Entry:
     certificate: Mapping[str, Any] | None = None
     together: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """Of the event that ended a replay's bulk work: what was estimated and what it was; empty otherwise."""
+        if self.event != "replayed" or "measured" not in self.detail:
+            return ""
+        return told(Estimate(**self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 
 
 def entries(

@@ -37,12 +37,14 @@ class Counts:
         rows_parsed: records that parsed.
         rows_dead: dead letters.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
     """
 
     rows_read: int
     rows_parsed: int
     rows_dead: int
     max_timestamps: Mapping[str, Mapping[int, int]]
+    bytes_read: int | None
 
 
 def is_small(ranges: Sequence[OffsetRange]) -> bool:
@@ -173,7 +175,8 @@ class Reading:
             raw = self._raw.where(F.col("topic") == source.topic)
         observation = Observation()
         self._observations.append(observation)
-        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"))
+        size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
+        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"), F.sum(size).alias("bytes_read"))
 
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
@@ -248,8 +251,10 @@ class Reading:
         for topic, partition, _, _, millis in self._rows:
             times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's
         dead = sum(row[3] for row in self._rows)
+        observed = [observation.get for observation in self._observations]
         return Counts(
-            rows_read=sum(self._rows_read) + sum(observation.get["rows_read"] for observation in self._observations),
+            rows_read=sum(self._rows_read) + sum(found["rows_read"] for found in observed),
+            bytes_read=None if self._rows_read else sum(found["bytes_read"] or 0 for found in observed),
             rows_parsed=sum(row[2] for row in self._rows) - dead,
             rows_dead=dead,
             max_timestamps=times,

@@ -216,6 +216,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             rows_dead=counts.rows_dead,
             max_timestamps=counts.max_timestamps,
             delta_versions=versions,
+            detail={} if counts.bytes_read is None else {"bytes_read": counts.bytes_read},
         )
     )
     crash_point("effects", plan.seq)
@@ -374,7 +375,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             rows_dead=effects.rows_dead,
             max_timestamps=effects.max_timestamps,
             delta_versions={**effects.delta_versions, **versions},
-            detail={"started_at": plan.at.isoformat(), **archived_detail(archived_ranges(plan))},
+            detail={**effects.detail, "started_at": plan.at.isoformat(), **archived_detail(archived_ranges(plan))},
         )
     )
     for table in run.topology.tables:

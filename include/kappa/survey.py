@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kappa import changelog, registry
+from kappa import changelog, measures, registry
 from kappa.archive import Archive
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
@@ -33,11 +33,15 @@ from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
-from kappa.runtime.ledger import Ledger
+from kappa.runtime.ledger import Ledger, LedgerRow
 from kappa.runtime.times import milliseconds
+from kappa.soundings import sounded
 
 if TYPE_CHECKING:
     from kappa.topology import Topology
+
+#: How often a group that seems to have been moved is looked at.
+_LOOKS = 3
 
 
 def survey(
@@ -66,11 +70,13 @@ def survey(
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
     candidate, at = record.candidate, start_time(request.start, now)
-    return Facts(
+    live, commits = _live(config, broker, record)
+    known_rates = measures.rates(config.lake, record, commits)
+    facts = Facts(
         topology=deployed,
         log=log,
         next_epoch=next_epoch(broker, record),
-        live=_live(config, record),
+        live=live,
         active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
         if candidate
         else None,
@@ -84,9 +90,16 @@ def survey(
         else _first_records(broker, archives, archived if request.archive else {}, log, milliseconds(at)),
         archives=archived,
         known=known,
-        records_per_second=_measured_rate(config, record),
+        records_per_second=known_rates.records_per_second,
+        records_per_offset=known_rates.records_per_offset,
+        bytes_per_record=known_rates.bytes_per_record,
+        disk_per_record=known_rates.disk_per_record,
+        measured_epoch=known_rates.epoch,
+        measured_records=known_rates.records,
+        live_bytes=known_rates.live_bytes,
         step=step,
     )
+    return sounded(config, broker, record, request, facts, now=now)
 
 
 def _first_records(
@@ -138,10 +151,13 @@ def _topology(config: Config, name: str) -> TopologyFacts | None:
     return topology_facts(topology, code)
 
 
-def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
+def _live(config: Config, broker: Broker, record: TopologyRecord) -> tuple[LiveFacts | None, Sequence[LedgerRow]]:
+    """The live epoch and its commits."""
     if record.live is None:
-        return None
-    state = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live).ledger).state()
+        return None, ()
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
     if state.committed is None:
         raise LakeUnreachableError(
             f"Epoch {record.live} of {record.topology!r} is live and its ledger holds no commit. Try again in a moment."
@@ -158,7 +174,25 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
             )
             for row in state.readable
         ),
-    )  # fmt: skip
+        shapes=shapes, group=_moved_group(broker, paths, ledger), is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
+    ), state.commits  # fmt: skip
+
+
+def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets | None:
+    """Where an epoch's group stands, unless a slice ended there that was the last one while somebody looked.
+
+    A group that has no offsets any more was not moved: Kafka forgets those of a group that commits nothing for a week.
+    """
+    found: Offsets | None = None
+    for _ in range(_LOOKS):  # its driver may move it and commit between two looks
+        before = ledger.state().seq
+        found = broker.group_position(paths.name, ledger.state().position)
+        state = ledger.state()
+        rows = [row for row in state.commits[-_LOOKS:] if row.seq >= min(before, state.commits[-1].seq)]
+        ends = [ranges_end(row.ranges) for row in [*rows, *([state.open_plan] if state.open_plan else [])]]
+        if any(all(end.get(*at) == offset for at, offset in found.items()) for end in ends):
+            return None
+    return found
 
 
 def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tuple[MarkerFacts, ...]:
@@ -182,19 +216,6 @@ def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tu
                 )
             )
     return tuple(found)
-
-
-def _measured_rate(config: Config, record: TopologyRecord) -> float | None:
-    """Records per second of the last replay that finished its bulk work."""
-    for epoch in sorted(record.epochs, reverse=True):
-        ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch).ledger)
-        if not ledger.exists():
-            continue
-        bulk = [row for row in ledger.state().commits if row.sends == "held" and not row.logged and row.seq > 0]
-        if len(bulk) > 1:
-            seconds = (bulk[-1].at - bulk[0].at).total_seconds()
-            return sum(row.rows_read for row in bulk[1:]) / seconds if seconds > 0 else None
-    return None
 
 
 def _numbers(prefix: str, names: list[str] | tuple[str, ...]) -> list[int]:

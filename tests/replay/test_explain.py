@@ -25,7 +25,7 @@ def test_it_says_what_runs_and_how_much(facts: Facts, plan_of: PlanOf) -> None:
         "  REWOUND    create epoch 4 and its consumer group, rewound to pos[0]=0 pos[1]=0",
         "  SEEDED     rewards: empty",
         "  REPLAYED   170 offsets of 2 partitions up to pos[0]=90 pos[1]=80, at least 2 slices of at most 100, "
-        "about 90 MB, about 5 s; nothing is sent (hold)",
+        "about 90.1 MB, about 5 s; nothing is sent (hold)",
         "  CAUGHT_UP  follow the ledger of epoch 3 from seq 9 on; nothing is sent",
         "  VERIFIED   compare rewards, notifications at the same commit as epoch 3; run the checks",
         "Then it follows the live epoch and waits for `kappa cutover retail.loyalty`; "

@@ -73,6 +73,7 @@ def status(
             say(f"{one.topology} waits to go live together with {companions(one.moving_with, one.topology)}.")
         if one.moved_with:
             say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
+    say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
@@ -149,7 +150,7 @@ def history(
         [
             [
                 e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
-                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason or e.outcome,
                 *([companions(e.together, e.topology) or None] if is_joint else []),
             ]
             for e in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -101,7 +102,7 @@ def replay(
 def rebuild(
     topology: Topology,
     from_changelog: Annotated[bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")] = False,
-    reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
+    allow: AllowOption = None, reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Rebuild the tables of a topology from its changelog, without running any of its logic again.
 
@@ -112,6 +113,7 @@ def rebuild(
         raise UsageError("Say what to rebuild from: --from-changelog.")
     chosen = config()
     request = control.rebuild_request(chosen, topology, actor=actor(), reason=reason or "rebuild")
+    request = dataclasses.replace(request, allow=frozenset(allow or ()))
     made = control.plan(chosen, request)
     if not json:
         say(explain_plan(made))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kappa.replay.archives import without
 from kappa.replay.determinism import other_size
+from kappa.replay.estimates import Estimate, size
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
@@ -74,15 +75,28 @@ def _replayed(plan: ReplayPlan) -> str:
     slices = -(-work.offsets // plan.request.slice_records)
     parts = [f"{work.offsets:,} offsets of {len(plan.end)} partitions up to {_vector(plan.end)}"]
     parts.append(f"at least {slices:,} slices of at most {plan.request.slice_records:,}")
+    if work.records is not None:
+        parts.append(f"about {work.records:,} records")
     if work.bytes is not None:
-        parts.append(f"about {work.bytes / 1e6:,.0f} MB")
-    if work.seconds is not None:
-        parts.append(f"about {work.seconds:,.0f} s")
+        parts.append(f"about {size(work.bytes)}")
+    if work.disk_bytes is not None:
+        parts.append(f"about {size(work.disk_bytes)} in the lake")
+    parts.append(_seconds(work))
     again = ""
     if plan.request.determinism:
-        size = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
-        again = f"; then computed again in slices of at most {size:,}, and compared"
+        most = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
+        again = f"; then computed again in slices of at most {most:,}, and compared"
     return ", ".join(parts) + f"{_origin(plan)}; nothing is sent ({plan.sends}){again}"
+
+
+def _seconds(work: Estimate) -> str:
+    """How long it takes; a guess is none."""
+    if work.seconds is None:
+        return "no replay measured yet"
+    taken = f"about {work.seconds:,.0f} s"
+    if work.measured_epoch is None:
+        return taken
+    return f"{taken} as epoch {work.measured_epoch} took" + (", which was much smaller" if work.rough else "")
 
 
 def _origin(plan: ReplayPlan) -> str:

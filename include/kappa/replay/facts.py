@@ -10,6 +10,7 @@ from typing import Literal
 from kappa.replay.archives import ArchiveFacts
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.retention import FoldFacts, RetentionFacts
 from kappa.replay.shapes import Shape, shapes_of
 from kappa.replay.stages import Stage
 from kappa.topology import Topology
@@ -123,6 +124,9 @@ class LiveFacts:
         code: content hash of the code that it runs.
         topic_ids: topic -> Kafka's id when its ledger began.
         savepoints: commits to which tables can go back.
+        shapes: keys and columns of its tables and append outputs, by place.
+        group: where its consumer group stands, if that is no place where a slice ended; ``None`` otherwise.
+        is_cut_by_arrival: whether slices of it were cut as records arrived.
     """
 
     epoch: int
@@ -133,6 +137,9 @@ class LiveFacts:
     code: str
     topic_ids: Mapping[str, str]
     savepoints: tuple[SavepointFacts, ...] = ()
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    group: Offsets | None = None
+    is_cut_by_arrival: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +196,17 @@ class Facts:
             where no record is that late.
         known: names of all deployed topologies, for the message about an unknown one.
         archives: archives of the sources' topics, by topic; also those of topics that were recreated since.
-        records_per_second: rate of earlier replays, if one was measured.
+        records_per_second: rate of the last replay that was measured.
+        records_per_offset: how many of the sources' offsets are records; the others are holes.
         bytes_per_record: size of a record of the sources, if it was measured.
+        disk_per_record: bytes that the lake takes for a record of the sources, if it was measured.
+        measured_epoch: the epoch whose replay gave the rate.
+        measured_records: how many records that replay read.
+        live_bytes: what the live epoch's tables and outputs hold.
+        lake: where the lake is.
+        free_bytes: what is free on the lake's disk; ``None`` where nobody can tell.
+        retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
+        fold: the changelog that seeds the tables, if one does.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
@@ -205,7 +221,16 @@ class Facts:
     known: tuple[str, ...] = ()
     archives: Mapping[str, ArchiveFacts] = field(default_factory=dict)
     records_per_second: float | None = None
+    records_per_offset: float | None = None
     bytes_per_record: float | None = None
+    disk_per_record: float | None = None
+    measured_epoch: int | None = None
+    measured_records: int | None = None
+    live_bytes: int | None = None
+    lake: str = ""
+    free_bytes: int | None = None
+    retention: tuple[RetentionFacts, ...] = ()
+    fold: FoldFacts | None = None
     step: tuple[Finding, ...] = ()
 
 

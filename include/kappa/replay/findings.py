@@ -10,7 +10,18 @@ from typing import Any
 from kappa.errors import RefusedError
 
 #: Codes of findings that refuse a plan unless the request allows them by name.
-ALLOWABLE = frozenset({"compacted-source", "partial-history", "partition-count-changed"})
+ALLOWABLE = frozenset(
+    {
+        "compacted-source",
+        "fold-outlasts-tombstones",
+        "not-enough-disk",
+        "partial-history",
+        "partition-count-changed",
+        "reader-schema-changed",
+        "retention-overtakes-replay",
+        "size-overtakes-replay",
+    }
+)
 
 
 class Severity(StrEnum):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay import archive_rules, log_rules, request_rules
+from kappa.replay import archive_rules, effort_rules, live_rules, log_rules, request_rules
 from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
+from kappa.replay.estimates import Estimate, estimated
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
@@ -24,21 +25,6 @@ from kappa.replay.thresholds import limits_of
 BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)
 #: What an epoch runs through that has no live one beside it: it goes live as soon as it is seeded.
 FIRST_EPOCH = (Stage.REWOUND, Stage.SEEDED, Stage.CUT_OVER)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """How much work a plan is.
-
-    Attributes:
-        offsets: offsets spanned from start to end; at least as many as there are records.
-        bytes: size of the records, if it was measured.
-        seconds: time for the bulk work, if a rate was measured.
-    """
-
-    offsets: int
-    bytes: int | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +134,7 @@ class ReplayPlan:
             "origin": self.origin.as_dict(),
             "topic_ids": dict(self.topic_ids),
             "findings": [finding.as_dict() for finding in self.findings],
-            "estimate": asdict(self.estimate),
+            "estimate": self.estimate.as_dict(),
             "created_at": self.created_at.isoformat(),
             "request": self.request.as_dict(),
         }
@@ -218,6 +204,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     if resolved.start is not None:
         found += _vector_findings(request, resolved.start, end, facts)
+        found += _effort_findings(request, resolved.start, end, facts, now)
     return _plan(request, facts, found, now, resolved=resolved, end=end)
 
 
@@ -251,6 +238,11 @@ def _log_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts | None
         *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
         *log_rules.partition_counts_changed(keyed, live.origin, log.high),
         *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+        *live_rules.reader_schema_changed(topology.shapes, live.shapes, live.epoch),
+        *live_rules.group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
+        *live_rules.order_across_cuts(
+            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival
+        ),
     ]
 
 
@@ -269,6 +261,22 @@ def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts
     if request.resolved_seed is Seed.EMPTY:
         found += request_rules.partial_history(start)
     return found
+
+
+def _effort_findings(
+    request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts, now: datetime
+) -> list[Finding]:
+    estimate = estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
+    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
+    is_firm = facts.live is not None and not estimate.rough
+    seconds = estimate.seconds if is_firm else None
+    slice_share = min(1.0, request.slice_records / max(1, estimate.offsets))
+    return [
+        *effort_rules.retention_overtakes(facts.retention, seconds, slice_share, now),
+        *effort_rules.size_overtakes(facts.retention, seconds),
+        *effort_rules.disk_too_small(None if estimate.rough else estimate.disk_bytes, facts.free_bytes, facts.lake),
+        *effort_rules.fold_outlasts_tombstones(facts.fold),
+    ]
 
 
 def _plan(
@@ -305,20 +313,10 @@ def _plan(
         topics=topology.topics,
         stages=() if refusals(kept) else stages,
         findings=kept,
-        estimate=_estimate(start, end, facts),
+        estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),
         archived=from_archive(start, end, facts.archives, facts.log.topic_ids),
         created_at=now.astimezone(UTC),
         request=request,
-    )
-
-
-def _estimate(start: Offsets, end: Offsets, facts: Facts) -> Estimate:
-    offsets = sum(max(last - (start.get(*at) or 0), 0) for at, last in end.items())
-    size, rate = facts.bytes_per_record, facts.records_per_second
-    return Estimate(
-        offsets=offsets,
-        bytes=None if size is None else round(offsets * size),
-        seconds=None if not rate else round(offsets / rate, 1),
     )
 
 

@@ -33,6 +33,8 @@ from kappa.runtime.records import Reader
 from kappa.runtime.times import Confirmer
 
 _SETTLE_SECONDS = 8.0
+#: Records that tell the size of all.
+_SAMPLE = 100
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: A topic that was just created, or whose leader moves: it was described, so that it exists.
@@ -157,6 +159,16 @@ class Broker:
             }
             for resource, answer in answers.items()
         }
+
+    def broker_config(self) -> dict[str, str]:
+        """All settings of one of the brokers, defaults included; of a cluster's brokers, the first."""
+        try:
+            found = self._admin.list_topics(timeout=self._timeout).brokers
+        except KafkaException as error:
+            raise self._explained(error, "listing brokers") from error
+        asked = ConfigResource(ConfigResource.Type.BROKER, str(min(found)))
+        (answer,) = self._admin.describe_configs([asked], request_timeout=self._timeout).values()
+        return {key: entry.value for key, entry in self._answer(answer, "reading settings of a broker").items()}
 
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, exists_ok: bool = True
@@ -323,6 +335,27 @@ class Broker:
             yield from reader.read(start, end)
         finally:
             reader.close()
+
+    def sample(self, start: Offsets, end: Offsets) -> dict[At, list[Message]]:
+        """The first few committed records of each partition at or after ``start``; partitions that have none are left out.
+
+        Records that retention removes in this moment are passed over: a sample is no reason to fail.
+        """
+        found: dict[At, list[Message]] = {}
+        reader = Reader(self.bootstrap_servers, fetch_kbytes=64)
+        try:
+            for batch in reader.read(start, end):
+                for message in batch:
+                    at = (message.topic() or "", message.partition() or 0)
+                    if len(found.setdefault(at, [])) < _SAMPLE:
+                        found[at].append(message)
+                for at in found:
+                    reader.skip(*at)
+        except DataLossError:
+            return {at: messages for at, messages in found.items() if messages}
+        finally:
+            reader.close()
+        return found
 
     def fold(self, topic: str, upto: Offsets | None = None) -> Iterator[list[tuple[bytes, bytes | None]]]:
         """Batches of (key, value) of a changelog from its beginning: a later pair of a key replaces an earlier one, None deletes.

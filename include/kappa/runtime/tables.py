@@ -111,6 +111,19 @@ def count(path: str, delta_version: int) -> int:
     return sum(files["num_records"].to_pylist()) if files.num_rows else 0
 
 
+def size_bytes(path: str, delta_version: int) -> int:
+    """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        files = pa.table(DeltaTable(path, version=delta_version).get_add_actions(flatten=True))
+    except TableNotFoundError:
+        return 0
+    return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
+
+
 def is_written(path: str, seq: int) -> bool:
     """Whether the rows of a slice, or of a later one, are in a table."""
     from deltalake import DeltaTable

@@ -1,0 +1,152 @@
+"""How much work a plan is, as far as earlier replays tell; and how far that was off, once it was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from kappa.replay.archives import common
+from kappa.replay.facts import Facts
+from kappa.replay.offsets import OffsetRange, Offsets
+
+#: An estimate for more than so many times the records that it was measured on is rough: a small replay is nearly all fixed cost.
+FAR = 20
+#: What an estimate and a measurement have in common, and how people call it.
+MEASURES = ("records", "bytes", "seconds", "disk_bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """How much work a plan is.
+
+    Attributes:
+        offsets: offsets spanned from start to end; at least as many as there are records.
+        bytes: size of the records, keys and values, if it was measured.
+        seconds: time for the bulk work, if a rate was measured.
+        records: records among the offsets, if it is known how many of those are.
+        disk_bytes: what the new epoch takes in the lake at the end of the bulk work, if that was measured.
+        measured_epoch: the epoch whose replay gave the rate.
+        rough: whether that replay was so much smaller that nothing is refused because of it.
+    """
+
+    offsets: int
+    bytes: int | None = None
+    seconds: float | None = None
+    records: int | None = None
+    disk_bytes: int | None = None
+    measured_epoch: int | None = None
+    rough: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The estimate as JSON values."""
+        # A plan's id is a hash of this, and older plans know of the first three only.
+        first = ("offsets", "bytes", "seconds")
+        return {name: value for name, value in asdict(self).items() if name in first or value not in (None, False)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What the bulk work of a replay was, once it was done.
+
+    Attributes:
+        offsets: offsets of its slices.
+        records: records that they read.
+        seconds: time that its slices took; pauses between them are not counted.
+        bytes: size of the records, keys and values; ``None`` if some came from an archive, which does not say.
+        disk_bytes: what the epoch took in the lake at the end.
+    """
+
+    offsets: int
+    records: int
+    seconds: float
+    bytes: int | None = None
+    disk_bytes: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The measurement as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Measured:
+        """Read what :meth:`as_dict` gave; what later code adds is passed over."""
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+
+    def ratios(self, estimate: Estimate) -> dict[str, float]:
+        """Measured by estimated, of whatever was estimated: 1.25 took a quarter more than that."""
+        pairs = {name: (getattr(estimate, name), getattr(self, name)) for name in MEASURES}
+        return {name: round(real / said, 4) for name, (said, real) in pairs.items() if said and real is not None}
+
+
+def estimated(start: Offsets, end: Offsets, facts: Facts, *, is_seeded: bool = False) -> Estimate:
+    """The work from ``start`` to ``end``, by what was measured before.
+
+    Args:
+        start: where it begins.
+        end: where it ends.
+        facts: what was found.
+        is_seeded: whether the tables begin with rows, which take room too.
+    """
+    spans = [
+        OffsetRange(topic=at[0], partition=at[1], start=start.get(*at) or 0, end=last)
+        for at, last in end.items()
+        if (start.get(*at) or 0) < last
+    ]
+    offsets = sum(span.count for span in spans)
+    records = _records(spans, offsets, facts)
+    counted = offsets if records is None else records
+    size, rate, disk = facts.bytes_per_record, facts.records_per_second, facts.disk_per_record
+    return Estimate(
+        offsets=offsets,
+        bytes=None if size is None else round(counted * size),
+        seconds=None if not rate else round(counted / rate, 1),
+        records=records,
+        disk_bytes=None if disk is None else round(counted * disk) + (facts.live_bytes or 0) * is_seeded,
+        measured_epoch=facts.measured_epoch if rate else None,
+        rough=bool(rate) and facts.measured_records is not None and counted > FAR * facts.measured_records,
+    )
+
+
+def _records(spans: list[OffsetRange], offsets: int, facts: Facts) -> int | None:
+    """An archive without holes has a record at each offset; elsewhere as many as there were before."""
+    ids = facts.log.topic_ids
+    whole = [item for t, archive in facts.archives.items() if ids.get(t) == archive.topic_id for item in archive.whole]
+    sure = sum(item.count for item in common(spans, whole))
+    if sure == offsets and offsets:
+        return offsets
+    return None if facts.records_per_offset is None else sure + round((offsets - sure) * facts.records_per_offset)
+
+
+def told(estimate: Estimate, measured: Measured) -> str:
+    """Both in one line: what was estimated, what it was, and by how much that differs."""
+    parts = []
+    for name, unit in zip(MEASURES, ("records", "read", "", "in the lake"), strict=True):
+        said, real = getattr(estimate, name), getattr(measured, name)
+        if real is None:
+            continue
+        word = "took" if name == "seconds" else "were" if name == "records" else "was"
+        shown = _shown(name, real)
+        tail = f" {unit}" if unit else ""
+        if said:
+            parts.append(f"estimated {_shown(name, said)}{tail}, {word} {shown} ({100 * (real / said - 1):+.0f} %)")
+        else:
+            parts.append(f"{word} {shown}{tail}, not estimated")
+    return "; ".join(parts)
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:,.3g} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def _shown(name: str, value: float) -> str:
+    match name:
+        case "seconds":
+            return f"{value:,.3g} s" if value < 1000 else f"{value:,.0f} s"
+        case "records":
+            return f"{value:,.0f}"
+        case _:
+            return size(value)

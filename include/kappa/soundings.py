@@ -1,0 +1,178 @@
+"""What is measured for one plan, once its span is known: the size of records, how long the log keeps them, the room that is left.
+
+A few records of each partition are read, and Kafka's settings; no JVM. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from kappa.config import Config
+from kappa.lake import EpochPaths
+from kappa.replay.archives import without
+from kappa.replay.facts import Facts
+from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.retention import FoldFacts, Probe, RetentionFacts
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import TopologyRecord
+from kappa.runtime.times import milliseconds
+
+#: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken later on.
+SHARES = (0.0, 0.5, 0.9)
+#: Period in which the growth of a partition is measured.
+GROWTH = timedelta(hours=1)
+_CHECK_MS = "log.retention.check.interval.ms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    """The records that were read at one place."""
+
+    at: datetime
+    offset: int
+    share: float
+    size: float
+
+
+def sounded(
+    config: Config, broker: Broker, record: TopologyRecord, request: ReplayRequest, facts: Facts, *, now: datetime
+) -> Facts:
+    """The facts with what is only measured for a span that can be replayed."""
+    draft = build_plan(request, facts, now=now)
+    if not len(draft.start) or any(last < (draft.start.get(*at) or 0) for at, last in draft.end.items()):
+        return facts
+    samples = _samples(broker, draft, facts)
+    sizes = [sample.size for found in samples.values() for sample in found]
+    size = facts.bytes_per_record or (sum(sizes) / len(sizes) if sizes else None)
+    return replace(
+        facts,
+        bytes_per_record=size,
+        lake=config.lake,
+        free_bytes=_free_bytes(config.lake),
+        retention=_retention(broker, samples, facts, size, now),
+        fold=_fold(config, broker, record, draft),
+    )
+
+
+def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicPartition, list[_Sample]]:
+    """Records of the part of the span that is read from Kafka and is still there."""
+    found: dict[TopicPartition, list[_Sample]] = {}
+    spans = {item.at: item for item in draft.ranges}
+    rest = [
+        replace(item, start=max(item.start, facts.log.low.get(*item.at) or 0))
+        for item in without(draft.ranges, draft.archived)
+        if max(item.start, facts.log.low.get(*item.at) or 0) < min(item.end, facts.log.stable.get(*item.at) or 0)
+    ]
+    for share in SHARES:
+        begin = Offsets.of((item.at, item.start + int(share * item.count)) for item in rest)
+        end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
+        for at, messages in broker.sample(begin, end).items():
+            first, span = messages[0], spans[at]
+            size = sum(len(m.key() or b"") + len(m.value() or b"") for m in messages) / len(messages)
+            time, offset = datetime.fromtimestamp(first.timestamp()[1] / 1000, UTC), first.offset() or 0
+            reached = (offset - span.start) / span.count
+            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, size=size))
+    return found
+
+
+def _retention(
+    broker: Broker, samples: Mapping[TopicPartition, list[_Sample]], facts: Facts, size: float | None, now: datetime
+) -> tuple[RetentionFacts, ...]:
+    settings = {
+        topic: values
+        for topic, values in broker.topic_configs(sorted({topic for topic, _ in samples})).items()
+        if "delete" in values["cleanup.policy"]
+        and (values["retention.ms"] != "-1" or values["retention.bytes"] != "-1")
+    }
+    if not settings:
+        return ()
+    check = timedelta(milliseconds=int(broker.broker_config().get(_CHECK_MS, "300000")))
+    found = []
+    for topic, values in settings.items():
+        keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
+        held, growth = ({}, {}) if keeps_bytes < 0 or size is None else _growth(broker, topic, size, facts, now)
+        probes = [
+            Probe(partition=partition, offset=sample.offset, share=sample.share, at=sample.at)
+            for (name, partition), taken in sorted(samples.items())
+            for sample in taken
+            if name == topic
+        ]
+        found.append(
+            RetentionFacts(
+                topic=topic,
+                keeps=None if keeps < 0 else timedelta(milliseconds=keeps),
+                keeps_bytes=None if keeps_bytes < 0 else keeps_bytes,
+                segment=timedelta(milliseconds=min(int(values["segment.ms"]), _LONGEST_MS)),
+                segment_bytes=int(values["segment.bytes"]),
+                check=check,
+                probes=tuple(probes),
+                bytes_held=held,
+                bytes_per_second=growth,
+            )
+        )
+    return tuple(found)
+
+
+#: ``segment.ms`` may be any long; a time of a century stands for all of them.
+_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
+
+
+def _growth(
+    broker: Broker, topic: str, size: float, facts: Facts, now: datetime
+) -> tuple[dict[int, float], dict[int, float]]:
+    before = broker.first_at_or_after([topic], milliseconds(now - GROWTH))
+    high, low = facts.log.high, facts.log.low
+    held = {p: ((high.get(topic, p) or 0) - (low.get(topic, p) or 0)) * size for p in high.partitions(topic)}
+    growth = {
+        partition: ((high.get(topic, partition) or 0) - offset) * size / GROWTH.total_seconds()
+        for (_, partition), offset in before.items()
+        if offset is not None
+    }
+    return held, growth
+
+
+def _free_bytes(lake: str) -> int | None:
+    """What is free where the lake is, or will be; None for an object store."""
+    if "://" in lake:
+        return None
+    there = next((folder for folder in (Path(lake), *Path(lake).parents) if folder.exists()), None)
+    return None if there is None else shutil.disk_usage(there).free
+
+
+def _fold(config: Config, broker: Broker, record: TopologyRecord, draft: ReplayPlan) -> FoldFacts | None:
+    if draft.seed is not Seed.FROM_CHANGELOG or draft.seed_epoch is None:
+        return None
+    paths = EpochPaths(lake=config.lake, topology=draft.topology, epoch=draft.seed_epoch)
+    topics = changelogs_of(broker, paths, draft.tables)
+    if not topics:
+        return None
+    keeps = min(int(values["delete.retention.ms"]) for values in broker.topic_configs(topics).values())
+    measured = [
+        event.detail["folded"] for event in record.events if event.event == "seeded" and "folded" in event.detail
+    ]
+    rate = measured[-1]["offsets"] / measured[-1]["seconds"] if measured and measured[-1]["seconds"] else None
+    return FoldFacts(
+        epoch=draft.seed_epoch,
+        offsets=folded_offsets(broker, topics),
+        keeps=timedelta(milliseconds=min(keeps, _LONGEST_MS)),
+        offsets_per_second=rate or None,
+    )
+
+
+def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> list[str]:
+    """Those changelogs of an epoch's tables that are there."""
+    present = set(broker.topics(f"{paths.name}."))
+    return sorted({paths.changelog(name) for name in tables} & present)
+
+
+def folded_offsets(broker: Broker, topics: Iterable[str]) -> int:
+    """How many offsets a fold of these changelogs reads over."""
+    names = list(topics)
+    low, end = broker.low_watermarks(names), broker.stable_offsets(names)
+    return sum(last - (low.get(*at) or 0) for at, last in end.items())

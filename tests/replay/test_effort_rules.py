@@ -1,0 +1,179 @@
+"""What an estimate is held against: retention by time and size, room on the disk, tombstones. Each at the boundary where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kappa.replay.effort_rules import (
+    FOLD_AT_LEAST,
+    FOLD_AT_MOST,
+    disk_too_small,
+    fold_outlasts_tombstones,
+    retention_overtakes,
+    size_overtakes,
+)
+from kappa.replay.facts import Facts
+from kappa.replay.findings import Finding, Severity
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.retention import FoldFacts, Probe, RetentionFacts
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+PlanOf = Callable[..., ReplayPlan]
+
+
+def kept(due: timedelta, *, share: float = 0.0) -> RetentionFacts:
+    """A topic that keeps an hour, whose record may go ``due`` from now; it is gone 15 minutes later."""
+    probe = Probe(partition=0, offset=7, share=share, at=NOW + due - HOUR)
+    wait = {"segment": timedelta(minutes=10), "check": timedelta(minutes=5)}
+    return RetentionFacts(topic="pos", keeps=HOUR, probes=(probe,), **wait)
+
+
+def one(found: list[Finding]) -> tuple[str, Severity]:
+    (finding,) = found
+    return finding.code, finding.severity
+
+
+@pytest.mark.parametrize(
+    ("gone_before", "code"),
+    [(-1, "retention-close-behind"), (0, "retention-close-behind"), (1, "retention-overtakes-replay")],
+)
+def test_a_record_that_is_gone_before_it_is_read_is_refused(gone_before: int, code: str) -> None:
+    read = timedelta(seconds=7200)
+    gone = read - timedelta(seconds=gone_before)
+    facts = kept(gone - timedelta(minutes=15))
+    (found,) = retention_overtakes([facts], 7200.0, 1.0, NOW)
+    assert found.code == code
+    assert found.numbers["due"] == (NOW + gone - timedelta(minutes=15)).isoformat()
+    assert found.numbers["gone"] == (NOW + gone).isoformat()
+    assert found.numbers["read"] == (NOW + read).isoformat()
+    assert (found.numbers["retention_ms"], found.numbers["offset"]) == (3_600_000, 7)
+
+
+@pytest.mark.parametrize(("due", "is_close"), [(199, True), (200, False), (201, False)])
+def test_a_record_that_may_go_before_twice_the_estimate_is_a_close_call(due: int, is_close: bool) -> None:
+    found = retention_overtakes([kept(timedelta(seconds=due))], 100.0, 1.0, NOW)
+    assert [f.code for f in found] == (["retention-close-behind"] if is_close else [])
+
+
+def test_the_first_slice_is_read_when_its_last_record_is_and_later_ones_later() -> None:
+    due = timedelta(seconds=60)
+    assert retention_overtakes([kept(due)], 1000.0, 0.01, NOW) == []
+    assert one(retention_overtakes([kept(due)], 1000.0, 0.04, NOW))[0] == "retention-close-behind"
+    assert one(retention_overtakes([kept(due, share=0.9)], 1000.0, 0.01, NOW))[0] == "retention-close-behind"
+    assert one(retention_overtakes([kept(due, share=0.9)], 10_000.0, 0.01, NOW))[0] == "retention-overtakes-replay"
+
+
+def test_without_an_estimate_nothing_is_refused_and_what_is_due_already_is_a_close_call() -> None:
+    assert retention_overtakes([kept(timedelta(seconds=1))], None, 1.0, NOW) == []
+    assert one(retention_overtakes([kept(timedelta())], None, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
+
+
+def test_a_record_that_should_be_gone_and_is_there_refuses_nothing() -> None:
+    """Its segment has a later record: nobody can tell when it goes."""
+    overdue = kept(-timedelta(minutes=16))
+    assert one(retention_overtakes([overdue], 7200.0, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
+
+
+def test_of_each_partition_the_worst_record_is_told() -> None:
+    early, late = kept(timedelta(seconds=60)).probes[0], kept(timedelta(seconds=60), share=0.5).probes[0]
+    facts = replace(kept(timedelta()), probes=(early, late, replace(early, partition=1)))
+    found = retention_overtakes([facts], 7200.0, 0.01, NOW)
+    assert [(f.code, f.numbers["partition"]) for f in found] == [
+        ("retention-overtakes-replay", 0),
+        ("retention-close-behind", 1),
+    ]
+
+
+def test_records_that_are_kept_for_ever_are_never_overtaken() -> None:
+    assert retention_overtakes([replace(kept(-HOUR), keeps=None)], 7200.0, 1.0, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "code"),
+    [(9.9, "size-close-behind"), (11.0, "size-close-behind"), (11.1, "size-overtakes-replay")],
+)
+def test_a_partition_that_grows_by_more_than_it_keeps_is_refused(rate: float, code: str) -> None:
+    facts = RetentionFacts(
+        topic="pos", keeps_bytes=1000, segment_bytes=100, bytes_held={0: 900.0}, bytes_per_second={0: rate}
+    )
+    (found,) = size_overtakes([facts], 100.0)
+    assert (found.code, found.numbers["growth"], found.numbers["held"]) == (code, round(100 * rate), 900)
+
+
+@pytest.mark.parametrize(("held", "is_close"), [(799, False), (800, False), (801, True)])
+def test_a_partition_that_is_nearly_full_is_a_close_call(held: float, is_close: bool) -> None:
+    facts = RetentionFacts(topic="pos", keeps_bytes=1000, bytes_held={0: held}, bytes_per_second={0: 1.0})
+    assert bool(size_overtakes([facts], 100.0)) is is_close
+    assert size_overtakes([facts], None) == []
+    assert size_overtakes([replace(facts, bytes_per_second={0: 0.0})], 100.0) == []
+
+
+@pytest.mark.parametrize(
+    ("needed", "code"),
+    [(499, None), (500, None), (501, "disk-gets-tight"), (1000, "disk-gets-tight"), (1001, "not-enough-disk")],
+)
+def test_what_does_not_fit_onto_the_disk_is_refused(needed: int, code: str | None) -> None:
+    found = disk_too_small(needed, 1000, "/lake")
+    assert [(f.code, f.numbers) for f in found] == ([] if code is None else [(code, {"needed": needed, "free": 1000})])
+    assert disk_too_small(None, 1000, "/lake") == disk_too_small(needed, None, "s3://lake") == []
+
+
+def fold(offsets: float, rate: float | None = None) -> FoldFacts:
+    return FoldFacts(epoch=3, offsets=round(offsets), keeps=timedelta(seconds=60), offsets_per_second=rate)
+
+
+@pytest.mark.parametrize(("offsets", "is_refused"), [(599, False), (600, False), (601, True)])
+def test_a_fold_that_takes_longer_than_tombstones_stay_is_refused(offsets: int, is_refused: bool) -> None:
+    found = fold_outlasts_tombstones(fold(offsets, rate=10.0))
+    assert [f.code for f in found] == (["fold-outlasts-tombstones"] if is_refused else [])
+    if is_refused:
+        assert found[0].numbers == {"epoch": 3, "offsets": 601, "seconds": 60.1, "delete_retention_ms": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "code"),
+    [
+        (60 * FOLD_AT_LEAST, None),
+        (60 * FOLD_AT_LEAST + 1, "fold-may-outlast-tombstones"),
+        (60 * FOLD_AT_MOST, "fold-may-outlast-tombstones"),
+        (60 * FOLD_AT_MOST + 1, "fold-outlasts-tombstones"),
+    ],
+)
+def test_without_a_measurement_only_what_is_too_much_at_any_rate_is_refused(offsets: float, code: str | None) -> None:
+    assert [f.code for f in fold_outlasts_tombstones(fold(offsets))] == ([] if code is None else [code])
+    assert fold_outlasts_tombstones(None) == []
+
+
+def slow(facts: Facts, **changes: object) -> Facts:
+    """A replay of 170 offsets at ten a second beside a topic whose records are gone in seconds."""
+    probe = Probe(partition=0, offset=0, share=0.0, at=NOW - HOUR + timedelta(seconds=5))
+    retention = RetentionFacts(
+        topic="pos", keeps=HOUR, probes=(probe,), segment=timedelta(seconds=1), check=timedelta(seconds=1)
+    )
+    return replace(facts, retention=(retention,), records_per_second=10.0, **changes)  # type: ignore[arg-type]
+
+
+def test_a_plan_has_them_and_they_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    found = plan_of(slow(facts))
+    assert [f.code for f in found.refusals] == ["retention-overtakes-replay"]
+    assert "kappa archive start pos" in found.refusals[0].remedy
+    allowed = plan_of(slow(facts), allow=frozenset({"retention-overtakes-replay"}))
+    assert (allowed.is_refused, [f.code for f in allowed.warnings]) == (False, ["retention-overtakes-replay"])
+
+
+def test_a_first_epoch_reads_on_for_ever_and_is_not_held_against_an_estimate(facts: Facts, plan_of: PlanOf) -> None:
+    assert not plan_of(slow(replace(facts, live=None))).is_refused
+
+
+def test_an_estimate_from_a_much_smaller_replay_refuses_nothing(facts: Facts, plan_of: PlanOf) -> None:
+    room = {"disk_per_record": 1000.0, "free_bytes": 100}
+    assert [f.code for f in plan_of(replace(facts, **room)).refusals] == ["not-enough-disk"]  # type: ignore[arg-type]
+    few, enough = slow(facts, measured_records=8, **room), slow(facts, measured_records=9, **room)
+    assert (plan_of(few).estimate.rough, plan_of(few).findings) == (True, ())
+    assert not plan_of(enough).estimate.rough
+    assert {f.code for f in plan_of(enough).refusals} == {"retention-overtakes-replay", "not-enough-disk"}

@@ -1,0 +1,100 @@
+"""What readers of the live epoch, its group and its cuts have to say of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kappa.replay.facts import Facts, SourceFacts
+from kappa.replay.findings import Severity
+from kappa.replay.live_rules import group_moved, order_across_cuts, reader_schema_changed
+from kappa.replay.offsets import Offsets
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.shapes import Shape
+
+PlanOf = Callable[..., ReplayPlan]
+
+WAS = Shape(columns={"card": "STRING", "points": "BIGINT"}, required=("card",), key=("card",))
+
+
+@pytest.mark.parametrize(
+    ("now", "numbers"),
+    [
+        (WAS, None),
+        (replace(WAS, columns={**WAS.columns, "tier": "STRING"}), None),
+        (replace(WAS, required=("card", "points")), None),
+        (replace(WAS, columns={"card": "STRING"}), {"dropped": ["points"]}),
+        (replace(WAS, columns={"card": "STRING", "points": "DOUBLE"}), {"retyped": ["points"]}),
+        (replace(WAS, key=("card", "points")), {"key": ["card", "points"], "live_key": ["card"]}),
+        (None, {"gone": True}),
+    ],
+)
+def test_what_readers_would_miss_is_refused_and_what_is_added_is_not(
+    now: Shape | None, numbers: dict[str, Any] | None
+) -> None:
+    found = reader_schema_changed({} if now is None else {"tables/rewards": now}, {"tables/rewards": WAS}, 3)
+    assert bool(found) is (numbers is not None)
+    for finding in found:
+        assert finding.code == "reader-schema-changed"
+        assert (finding.numbers | (numbers or {}), finding.numbers["name"]) == (finding.numbers, "rewards")
+
+
+def test_a_plan_names_every_change_and_it_may_be_allowed(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.topology is not None and facts.live is not None
+    shapes = facts.topology.shapes
+    rewards = replace(shapes["tables/rewards"], columns={**shapes["tables/rewards"].columns, "level": "INT"})
+    before = replace(
+        facts, live=replace(facts.live, shapes={**shapes, "tables/rewards": rewards, "outputs/old": rewards})
+    )
+    assert plan_of(replace(facts, live=replace(facts.live, shapes=shapes))).findings == ()
+    old, dropped = plan_of(before).refusals
+    assert old.message.startswith("Output 'old' of the deployed code is gone: readers of live epoch 3")
+    assert "Table 'rewards' of the deployed code lacks the columns ['level']" in dropped.message
+    allowed = plan_of(before, allow=frozenset({"reader-schema-changed"}))
+    assert [f.severity for f in allowed.findings] == [Severity.WARN, Severity.WARN]
+
+
+def test_a_group_that_stands_elsewhere_is_told_with_both_places(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.live is not None
+    here = facts.live.position
+    assert group_moved("g", None, here) == []
+    moved = replace(facts, live=replace(facts.live, group=here.with_("pos", 0, 5)))
+    (found,) = plan_of(moved).findings
+    assert (found.code, found.severity) == ("group-moved", Severity.WARN)
+    assert "Group 'kappa.retail.loyalty.e0003' was moved from outside: pos[0] at 5 instead of 90." in found.message
+    assert found.numbers["ledger"] == here.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("keyed", "partitions", "by_arrival", "is_told"),
+    [
+        (["a"], 2, True, False),
+        (["a"], 3, True, True),
+        (["a"], 3, False, False),
+        (["a", "b"], 2, True, True),
+        (["a", "b"], 2, False, False),
+        ([], 3, True, False),
+    ],
+)
+def test_an_order_across_partitions_and_other_cuts_is_a_warning(
+    keyed: list[str], partitions: int, by_arrival: bool, is_told: bool
+) -> None:
+    origin = Offsets({topic: {0: 0, 1: 0} for topic in ("a", "b")})
+    high = Offsets({topic: dict.fromkeys(range(partitions), 9) for topic in ("a", "b")})
+    found = order_across_cuts(keyed, origin, high, 3, is_cut_by_arrival=by_arrival)
+    assert [f.code for f in found] == (["order-across-cuts"] if is_told else [])
+
+
+def test_a_plan_with_two_keyed_sources_has_it(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.topology is not None and facts.live is not None
+    live = replace(facts.live, is_cut_by_arrival=True)
+    both = (SourceFacts(topic="pos"), SourceFacts(topic="cards"))
+    more = {name: getattr(facts.log, name).merge(Offsets({"cards": {0: 0}})) for name in ("low", "high", "stable")}
+    log = replace(facts.log, topic_ids={"pos": "id-1", "cards": "id-2"}, **more)
+    plan = plan_of(replace(facts, topology=replace(facts.topology, sources=both), live=live, log=log))
+    assert [f.code for f in plan.findings] == ["order-across-cuts"]
+    loose = (SourceFacts(topic="pos"), SourceFacts(topic="cards", keyed=False))
+    assert plan_of(replace(facts, topology=replace(facts.topology, sources=loose), live=live, log=log)).findings == ()
