@@ -11,8 +11,8 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
 from kappa.survey import last_live_marker, survey
+from kappa.versioned import needed_topics
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -136,11 +137,13 @@ class TopologyStatus:
         topology: its name.
         live: the live epoch.
         epochs: progress of each epoch, oldest first.
+        topics: topic output -> the live epoch's own topic, for those that are versioned.
     """
 
     topology: str
     live: int | None
     epochs: tuple[Progress, ...]
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 def start(config: Config, topology: str, *, actor: str, reason: str = "start") -> int:
@@ -366,6 +369,7 @@ def status(config: Config, topology: str) -> TopologyStatus:
         topology=topology,
         live=record.live,
         epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+        topics=record.epoch(record.live).topics if record.live is not None else {},
     )
 
 
@@ -554,7 +558,7 @@ def housekeeping(config: Config) -> Found:
     """
     with Broker(config.bootstrap_servers) as broker:
         names = [
-            *(("topic", name) for name in broker.topics("kappa.")),
+            *(("topic", name) for name in broker.topics()),
             *(("group", name) for name in broker.groups("kappa.")),
         ]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
@@ -729,10 +733,11 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-    with Broker(config.bootstrap_servers) as broker:
-        house.remove_from_broker(broker, paths)
-    shutil.rmtree(paths.root, ignore_errors=True)
     gone = epochs.record(topology).epoch(epoch)
+    needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
+    with Broker(config.bootstrap_servers) as broker:
+        house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+    shutil.rmtree(paths.root, ignore_errors=True)
     Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
     for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)

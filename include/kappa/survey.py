@@ -11,7 +11,7 @@ from kappa import changelog, registry
 from kappa.archive import Archive
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
-from kappa.lake import EpochPaths, topology_prefix
+from kappa.lake import EpochPaths, topology_prefix, versioned_topic
 from kappa.replay.archives import ArchiveFacts, first_readable
 from kappa.replay.facts import (
     ActiveFacts,
@@ -29,6 +29,7 @@ from kappa.replay.offsets import Offsets, TopicPartition, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.shapes import shapes_from_dict
 from kappa.replay.starts import FromMarker, start_time
+from kappa.replay.topic_rules import colliding
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
@@ -65,11 +66,13 @@ def survey(
     )  # fmt: skip
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
+    number = next_epoch(broker, record)
+    own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
     return Facts(
         topology=deployed,
         log=log,
-        next_epoch=next_epoch(broker, record),
+        next_epoch=number,
         live=_live(config, record),
         active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
         if candidate
@@ -85,6 +88,7 @@ def survey(
         archives=archived,
         known=known,
         records_per_second=_measured_rate(config, record),
+        taken=tuple(colliding(own, broker.topics())) if own else (),
         step=step,
     )
 
@@ -188,9 +192,11 @@ def _measured_rate(config: Config, record: TopologyRecord) -> float | None:
     """Records per second of the last replay that finished its bulk work."""
     for epoch in sorted(record.epochs, reverse=True):
         ledger = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch).ledger)
-        if not ledger.exists():
+        replayed = record.epoch(epoch).replayed
+        if replayed is None or not ledger.exists():
             continue
-        bulk = [row for row in ledger.state().commits if row.sends == "held" and not row.logged and row.seq > 0]
+        # By number, not by what a slice sent: those of an epoch that has topics of its own are sent and logged from the first.
+        bulk = [row for row in ledger.state().commits if 0 < row.seq <= replayed.detail["seq"]]
         if len(bulk) > 1:
             seconds = (bulk[-1].at - bulk[0].at).total_seconds()
             return sum(row.rows_read for row in bulk[1:]) / seconds if seconds > 0 else None

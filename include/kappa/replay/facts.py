@@ -40,6 +40,7 @@ class TopologyFacts:
         tables: names of its tables.
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
+        versioned: those of which each epoch has its own, with the table or append output that they are of.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
@@ -52,6 +53,7 @@ class TopologyFacts:
     tables: tuple[str, ...] = ()
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    versioned: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
@@ -145,7 +147,7 @@ class MarkerFacts:
         position: where that slice ended.
         topic_ids: topic -> Kafka's id of it at that time.
         shapes: keys and columns of the tables that have a changelog, by place.
-        sends: whether that slice sent, or belongs to a candidate that was held.
+        sends: whether that slice sent (``live``), or belongs to an epoch that was not live.
         is_growing: whether a driver of that epoch runs, so that more slices will follow this one.
     """
 
@@ -154,7 +156,7 @@ class MarkerFacts:
     position: Offsets
     topic_ids: Mapping[str, str]
     shapes: Mapping[str, Shape]
-    sends: Literal["live", "held"] = "live"
+    sends: Literal["live", "held", "versioned"] = "live"
     is_growing: bool = False
 
 
@@ -191,6 +193,7 @@ class Facts:
         archives: archives of the sources' topics, by topic; also those of topics that were recreated since.
         records_per_second: rate of earlier replays, if one was measured.
         bytes_per_record: size of a record of the sources, if it was measured.
+        taken: topics on the broker whose names the new epoch would take for its own.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
@@ -206,6 +209,7 @@ class Facts:
     archives: Mapping[str, ArchiveFacts] = field(default_factory=dict)
     records_per_second: float | None = None
     bytes_per_record: float | None = None
+    taken: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
 
 
@@ -219,6 +223,7 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
+        versioned={topic.name: topic.of for topic in topology.versioned_topics},
         shapes=shapes_of(topology),
         measures=topology.measures,
     )
