@@ -47,6 +47,7 @@ RULES = [
         "seed_rules.py",
         "archive_rules.py",
         "step_rules.py",
+        "topic_rules.py",
         "upgrade_rules.py",
     )
 ]
