@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kappa.topology import Append, Check, Slice, Source, Table, Threshold, Topic
 
 SOURCE = Source(topic="in", schema="id STRING NOT NULL")
 ROWS = Append(name="rows", schema="id STRING NOT NULL, n BIGINT")
+OWN = Topic(name="out", of="rows", key="id", on_replay="versioned")
 
 
 def topology(**changes: Any) -> Topology:
@@ -45,6 +47,19 @@ def test_a_good_one_knows_its_parts() -> None:
         (lambda: topology(outputs=[ROWS, Topic(name="out", of="rows", key="ident")]), "not columns"),
         (lambda: topology(outputs=[ROWS, Topic(name="in", of="rows", key="id")]), "feed itself"),
         (lambda: Topic(name="no spaces", of="rows", key="id"), "Kafka allows"),
+        (lambda: Topic(name="out", of="rows", key="id", on_replay="replace"), "not one of hold, versioned"),  # type: ignore[arg-type]
+        (lambda: Topic(name="o" * 241, of="rows", key="id", on_replay="versioned"), "at most 240"),
+        (lambda: topology(outputs=[ROWS, OWN, Topic(name="out.e0002", of="rows", key="id")]), "one of its epochs"),
+        (
+            lambda: topology(outputs=[ROWS, OWN], sources=[Source(topic="out_e00012", format="string")]),
+            "one of its epochs",
+        ),
+        (
+            lambda: topology(
+                outputs=[ROWS, *(Topic(name=n, of="rows", key="id", on_replay="versioned") for n in ("o.t", "o_t"))]
+            ),
+            "collide",
+        ),
         (lambda: Table(name="t", key=["id"], schema="id STRING"), "may be null"),
         (lambda: Table(name="t", key=["no"], schema="id STRING NOT NULL"), "not in its schema"),
         (lambda: Table(name="t", key=[], schema="id STRING NOT NULL"), "no key"),
@@ -81,3 +96,11 @@ def test_a_threshold_may_limit_counts_and_the_drift_of_numbers_that_may_be_seen(
     assert set(made.measures) == counts | {"rows.rows", "rows.rows_added", "rows.rows_removed"}
     with pytest.raises(TopologyError, match=r"t\.drift\.secret"):
         topology(tables=[table], thresholds=[Threshold(table="t", drift={"secret": 0.1})])
+
+
+def test_names_that_only_look_like_those_of_an_epoch_are_fine() -> None:
+    others = [Topic(name=name, of="rows", key="id") for name in ("out.e12", "out.e0002x", "outer.e0002", "out")]
+    others[-1] = replace(OWN, name="out.e0002.more")
+    made = topology(outputs=[ROWS, OWN, *others])
+    assert [topic.name for topic in made.versioned_topics] == ["out", "out.e0002.more"]
+    assert made.rows_of(OWN) is ROWS

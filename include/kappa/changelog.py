@@ -7,15 +7,15 @@ that changed the key in header ``seq``; the marker of a slice, sent in the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kappa import clock
+from kappa import clock, versioned
 from kappa.encoding import changelog_records
 from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
+from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, Sends
 from kappa.slices import EpochRun, marker
@@ -88,34 +88,49 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
 def write_baseline(run: EpochRun) -> LedgerRow:
     """Write the whole state to the changelogs, close it with a marker, and put it on record.
 
+    The epoch's own topics get what it was seeded with, in the same way: they hold all that the epoch ever computed.
+
     Idempotent. A crash in the middle leaves records without a marker; the topics are then made anew, since a key that
-    was deleted in between would otherwise stay in them.
+    was deleted in between would otherwise stay in them, and a row would be in them twice.
 
     Raises:
-        LedgerError: the epoch has no sender.
+        LedgerError: the epoch has no sender, or has own topics and computed slices that are not in them.
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
     committed = state.committed
     if committed is None or run.sender is None:
         raise LedgerError("A baseline needs a seeded epoch and a sender.")
+    if run.topology.versioned_topics and committed.seq > 0:
+        raise LedgerError(
+            f"The epoch has computed {committed.seq} slices that are not in its own topics: they cannot be filled any more. Replay into a new epoch.",
+            seq=committed.seq,
+        )
     if run.marker_seq < committed.seq:
         partitions = max(run.broker.partitions(topic) for topic in run.topology.source_topics)
-        changelogs = {run.paths.changelog(table.name) for table in run.topology.tables}
-        begun = sorted(changelogs & set(run.broker.topics(f"{run.paths.name}.")))
+        filled = {run.paths.changelog(table.name) for table in run.topology.tables}
+        filled |= {run.paths.versioned(topic.name) for topic in run.topology.versioned_topics}
+        begun = sorted(filled & set(run.broker.topics()))
         if any(offset for _, offset in run.broker.high_watermarks(begun).items()):
             run.ledger.check_claim(run.writer)
             run.broker.delete_topics(begun)
             crash_point("baseline.deleted", committed.seq)
             run.sender.init()  # forgets the topics that are gone
         create_topics(run.broker, run.topology, run.paths, partitions)  # a crash may have left them deleted
+        versioned.create_topics(run.broker, run.topology, run.paths, partitions)
         for table in run.topology.tables:
-            for rows in _chunks(run, table, committed.delta_versions[f"tables/{table.name}"]):
+            delta_version = committed.delta_versions[f"tables/{table.name}"]
+            names = [column.name for column in table.columns]
+            for rows in tables.chunks(run.paths.table(table.name), delta_version, names, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
                 run.sender.send(
                     changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position
                 )
                 crash_point("baseline.chunk", committed.seq)
+        for records in versioned.seeded(run, committed, BASELINE_ROWS):
+            run.ledger.check_claim(run.writer)
+            run.sender.send(records, state.position)
+            crash_point("baseline.topics", committed.seq)
         run.sender.send([marker(run, committed.seq, state.position, committed.max_timestamps, "held")], state.position)
         run.marker_seq = committed.seq
         crash_point("baseline.marker", committed.seq)
@@ -179,19 +194,3 @@ def fold(
     return newest.select(F.from_json(F.col("value").cast("string"), columns, {"mode": "FAILFAST"}).alias("row")).select(
         "row.*"
     )
-
-
-def _chunks(run: EpochRun, table: Table, delta_version: int) -> Iterator[Any]:
-    import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
-
-    names = ", ".join(f'"{column.name}"' for column in table.columns)
-    found = DeltaTable(run.paths.table(table.name), version=delta_version)
-    batches: list[pa.RecordBatch] = []
-    for batch in QueryBuilder().register("t", found).execute(f"SELECT {names} FROM t"):
-        batches.append(pa.record_batch(batch))
-        if sum(b.num_rows for b in batches) >= BASELINE_ROWS:
-            yield pa.Table.from_batches(batches)
-            batches = []
-    if batches:
-        yield pa.Table.from_batches(batches)

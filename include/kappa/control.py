@@ -51,6 +51,7 @@ from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, rec
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
 from kappa.survey import last_live_marker, survey
+from kappa.versioned import needed_topics
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
@@ -143,6 +144,7 @@ class TopologyStatus:
         epochs: progress of each epoch, oldest first.
         moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
         moved_with: topology -> epoch of those that went live together with its live epoch.
+        topics: topic output -> the live epoch's own topic, for those that are versioned.
     """
 
     topology: str
@@ -150,6 +152,7 @@ class TopologyStatus:
     epochs: tuple[Progress, ...]
     moving_with: Mapping[str, int] = field(default_factory=dict)
     moved_with: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
 
 
 def start(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start") -> int:
@@ -386,6 +389,7 @@ def status(config: Config, topology: str) -> TopologyStatus:
         moving_with=others_of(topology, record.handover),
         moved_with=others_of(topology, record.moves[-1] if record.moves else None),
         epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+        topics=record.epoch(record.live).topics if record.live is not None else {},
     )
 
 
@@ -582,7 +586,7 @@ def housekeeping(config: Config) -> Found:
     """
     with Broker(config.bootstrap_servers) as broker:
         names = [
-            *(("topic", name) for name in broker.topics("kappa.")),
+            *(("topic", name) for name in broker.topics()),
             *(("group", name) for name in broker.groups("kappa.")),
         ]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
@@ -760,10 +764,11 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-    with Broker(config.bootstrap_servers) as broker:
-        house.remove_from_broker(broker, paths)
-    shutil.rmtree(paths.root, ignore_errors=True)
     gone = epochs.record(topology).epoch(epoch)
+    needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
+    with Broker(config.bootstrap_servers) as broker:
+        house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+    shutil.rmtree(paths.root, ignore_errors=True)
     Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
     for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)

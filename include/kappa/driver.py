@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, measures, registry, switching
+from kappa import changelog, clock, measures, registry, switching, versioned
 from kappa.companions import Companions, together_of
 from kappa.config import Config
 from kappa.errors import (
@@ -230,9 +230,12 @@ class Driver:
     def _rewind(self) -> None:
         """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
         self._say("rewinding")
+        if not versioned.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
+            return
         self.broker.set_group_offsets(self.paths.name, self.plan.start)
         crash_point("rewind.group")
         changelog.create_topics(self.broker, self.topology, self.paths, self._partitions())
+        versioned.create_topics(self.broker, self.topology, self.paths, self._partitions())
         crash_point("rewind.topics")
         self._event("rewound", group=self.paths.name)
 
@@ -254,6 +257,10 @@ class Driver:
         state = self.ledger.state()
         if state.seq == 0:
             self._check_group()
+        if self.topology.versioned_topics and state.baseline_seq is None:
+            # Now, not before the cutover: what a slice sends is one transaction with its changelog and marker.
+            self._baseline()
+            return
         if record.live is None:
             self._move(record, None, state)
             return
@@ -261,7 +268,7 @@ class Driver:
             self._replayed(record, state)
             return
         self._throttle(record)
-        self._bounded(state, self.plan.end, sends="held", what="replaying")
+        self._bounded(state, self.plan.end, sends=self._apart, what="replaying")
 
     def _replayed(self, record: TopologyRecord, state: LedgerState) -> None:
         """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
@@ -348,9 +355,7 @@ class Driver:
         """Follow the live epoch, held, with the changelog kept up, until it hands over."""
         state = self.ledger.state()
         if state.baseline_seq is None:
-            self._say("writing the baseline")
-            self._open_sender()
-            changelog.write_baseline(self.slice_run)
+            self._baseline()
             return
         if self._follow_once(record, "following"):
             return
@@ -360,6 +365,16 @@ class Driver:
             return
         self._say("following, held")
         time.sleep(IDLE_SECONDS)
+
+    def _baseline(self) -> None:
+        self._say("writing the baseline")
+        self._open_sender()
+        changelog.write_baseline(self.slice_run)
+
+    @property
+    def _apart(self) -> Sends:
+        """What a slice sends while another epoch is live: nothing, or what goes to this epoch's own topics."""
+        return "versioned" if self.topology.versioned_topics else "held"
 
     def _take_over(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
@@ -401,6 +416,7 @@ class Driver:
                 findings=(),
             )
         expected, wanted = record.live, handover.n if handover else None
+        topics = versioned.boundaries(self.broker, record, self.paths.epoch)
 
         def decide(_: list[Event]) -> Sequence[Event]:
             now = self._record()
@@ -425,6 +441,7 @@ class Driver:
                         "handover": wanted,
                         "keep_old_running": bool(handover and handover.detail.get("keep_old_running")),
                         "certificate": certificate.to_json(),
+                        **({"topics": topics} if topics else {}),
                     },
                 )
             ]
@@ -524,7 +541,7 @@ class Driver:
         self._say("going live")
         self._open_sender()
         for topic in self.topology.topics:
-            if topic.name not in self.broker.topics(topic.name):
+            if not topic.is_versioned and topic.name not in self.broker.topics(topic.name):
                 self.broker.create_topic(topic.name, partitions=self._partitions())
         if state.baseline_seq is None:
             changelog.write_baseline(self.slice_run)
@@ -604,7 +621,7 @@ class Driver:
         own = set(position.topics) - set(ahead[0].topics)
         rest = position.merge(self._stable(position).only(own)) if own else position
         fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
-        self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends="held", what=what)
+        self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
         return True
 
     def _slice(self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None) -> None:

@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 MARKER_KEY = b"marker"
 
 
-def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table) -> Iterator[Record]:
-    """Records of a topic output, in the total order of the records they come from; a deleted row sends a null value."""
+def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None) -> Iterator[Record]:
+    """Records of a topic output, in the total order of the records they come from; a deleted row sends a null value.
+
+    Args:
+        topic: the topic output.
+        columns: what a value holds.
+        rows: rows of what it is made of.
+        name: the topic that they are sent to; None for that of the topic output's name.
+    """
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
     for row in rows.to_pylist():
         value = None if row.get("_deleted") else to_json({name: row[name] for name in columns})
-        yield Record(topic=topic.name, key=key_text(row, topic.key), value=value)
+        yield Record(topic=name or topic.name, key=key_text(row, topic.key), value=value)
 
 
 def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iterator[Record]:

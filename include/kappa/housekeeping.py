@@ -146,6 +146,11 @@ class Judge:
         kept = [fate for fate in fates if not fate.is_over]
         return kept[0] if kept or not fates else fates[0]
 
+    def fate_of_topic(self, owners: Iterable[tuple[str, int]]) -> Fate:
+        """What becomes of a topic that these epochs made for themselves, one after the other."""
+        fates = [self.fate(*owner) for owner in owners]
+        return next((fate for fate in fates if not fate.is_over), fates[0])
+
 
 def find(
     config: Config,
@@ -158,7 +163,7 @@ def find(
 
     Args:
         config: where everything is.
-        names: kind (``topic`` or ``group``) and name of what is on the broker, listed before the record was read.
+        names: kind (``topic`` or ``group``) and name of all that is on the broker, listed before the record was read.
         records: what the record of epochs says, by topology.
         last_sender: see :class:`Judge`.
         now: the time.
@@ -172,8 +177,11 @@ def find(
             item = Leftover(kind=kind, name=name, reason=fate.reason, size_bytes=size)
             (leftovers if fate.is_over else kept).append(item)
 
+    own = _own_topics(records)
     for kind, name in names:
-        if _is_named(name):
+        if kind == "topic" and name in own:
+            put(kind, name, judge.fate_of_topic(own[name]), None)
+        elif _is_named(name):
             put(kind, name, judge.fate_of_name(name), None)
     for folder, topology, number in _epoch_folders(config):
         put("epoch folder", str(folder), judge.fate(topology, number), _size(folder))
@@ -217,9 +225,9 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
     return tuple(done)
 
 
-def remove_from_broker(broker: Broker, paths: EpochPaths) -> None:
-    """Remove an epoch's topics and its group. Idempotent."""
-    broker.delete_topics(broker.topics(f"{paths.name}."))
+def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:
+    """Remove an epoch's topics, also those under names of its ``own``, and its group. Idempotent."""
+    broker.delete_topics([*broker.topics(f"{paths.name}."), *(set(own) & set(broker.topics()))])
     if paths.name in broker.groups(paths.name):
         broker.delete_group(paths.name)
 
@@ -273,6 +281,16 @@ def is_at_work(config: Config, paths: EpochPaths) -> bool:
 def _is_named(name: str) -> bool:
     parts = name.split(".")
     return parts[0] == "kappa" and any(_EPOCH.fullmatch(part) for part in parts[2:])
+
+
+def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[str, int]]]:
+    """Topic -> the epochs that made it for themselves."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for topology, record in records.items():
+        for epoch in record.epochs.values():
+            for name in epoch.topics.values():
+                found.setdefault(name, []).append((topology, epoch.epoch))
+    return found
 
 
 def _seed_epoch(epoch: EpochRecord) -> int | None:

@@ -73,10 +73,19 @@ class EpochPaths:
         """Topic of the epoch's markers."""
         return f"{self.name}.markers"
 
+    def versioned(self, topic: str) -> str:
+        """The epoch's own topic of a versioned topic output."""
+        return versioned_topic(topic, self.epoch)
+
 
 def epoch_word(epoch: int) -> str:
     """``e0007`` for 7."""
     return f"e{epoch:04d}"
+
+
+def versioned_topic(topic: str, epoch: int) -> str:
+    """The topic to which one epoch sends what it computes for a versioned topic output."""
+    return f"{topic}.{epoch_word(epoch)}"
 
 
 def topology_prefix(topology: str) -> str:

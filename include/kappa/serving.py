@@ -36,6 +36,10 @@ class Snapshot:
     position: Offsets
     versions: Mapping[str, tuple[str, int]]
 
+    def has(self, name: str) -> bool:
+        """Whether the epoch has a table or append output of that name."""
+        return f"tables/{name}" in self.versions or f"outputs/{name}" in self.versions
+
     def place(self, name: str) -> tuple[str, int]:
         """Path and Delta version of a table or append output.
 
@@ -66,6 +70,62 @@ class Snapshot:
         """
         path, version = self.place(name)
         return tables.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A time in which an epoch was live, as readers of one topic output see it.
+
+    They read ``topic`` from ``start`` to ``end`` and go on with the next turn. Turns joined hold the output for each input
+    record once, made by the epoch that was live at its offset.
+
+    Attributes:
+        epoch: the epoch.
+        topic: the topic that it sends to; None when it has none of that name.
+        start: next offset to read of each partition, empty for the beginning; None where the turn goes on in the topic of the
+            turn before.
+        end: offset before which to stop; None where the next turn goes on in the same topic, or there is none yet.
+    """
+
+    epoch: int
+    topic: str | None
+    start: Offsets | None
+    end: Offsets | None
+
+
+def topic(config: Config, topology: str, name: str) -> str:
+    """The topic to which the live epoch sends a topic output: of a versioned one that of the epoch.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch, or that epoch no such topic output.
+    """
+    epoch = Epochs(config.lake).record(topology).epoch(resolve(config, topology))
+    found = epoch.topic(name)
+    if found is None:
+        raise UnknownTopologyError(
+            f"Epoch {epoch.epoch} of {topology!r} has no topic {name!r}; it sends to {list(epoch.sends_to)}.", name=name
+        )
+    return found
+
+
+def turns(config: Config, topology: str, name: str) -> tuple[Turn, ...]:
+    """Which epoch's topic holds a topic output for which part of history, oldest turn first; the last one goes on.
+
+    Raises:
+        UnknownTopologyError: as :func:`topic`.
+    """
+    topic(config, topology, name)
+    record = Epochs(config.lake).record(topology)
+    places = [move.detail.get("topics", {}).get(name) for move in record.moves]
+    return tuple(
+        Turn(
+            epoch=move.epoch,
+            topic=record.epoch(move.epoch).topic(name),
+            start=Offsets.from_json(place["to"]) if place else None,
+            end=Offsets.from_json(after["from"]) if after else None,
+        )
+        for move, place, after in zip(record.moves, places, [*places[1:], None], strict=True)
+    )
 
 
 def resolve(config: Config, topology: str) -> int:

@@ -34,7 +34,7 @@ from kappa.runtime.sender import Record
 from kappa.runtime.session import is_too_large, tune
 from kappa.schema import Column
 from kappa.state import TableState
-from kappa.topology import Slice, Table, Topology
+from kappa.topology import Slice, Table, Topic, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ def run_slice(
     Args:
         run: the epoch.
         ranges: offset ranges, one for each partition of each source.
-        sends: ``live`` when the topic outputs are to be sent.
+        sends: which topic outputs are to be sent.
         logged: whether changelog and marker are written.
         raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run says so.
 
@@ -167,7 +167,7 @@ def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     state = run.ledger.state()
     effects = state.open_effects or write_effects(run, plan, state, raw)
-    if plan.logged or plan.sends == "live":
+    if plan.logged or plan.sends != "held":
         send_effects(run, plan, effects)
     apply_changes(run, plan, effects)
     return commit_slice(run, plan, effects)
@@ -328,6 +328,13 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     crash_point("send", plan.seq)
 
 
+def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
+    """The topic outputs that a slice sends. An epoch's own topics get every slice that is not held, whoever is live."""
+    if sends == "held":
+        return ()
+    return topology.topics if sends == "live" else topology.versioned_topics
+
+
 def marker(
     run: EpochRun, seq: int, end: Offsets, max_timestamps: Mapping[str, Mapping[int, int]], sends: Sends
 ) -> Record:
@@ -479,10 +486,10 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
             run.written[place] = tables.rows_of(f"{run.paths.root}/{place}", effects.delta_versions[place], plan.seq)
         return run.written[place]
 
-    if plan.sends == "live":
-        for topic in run.topology.topics:
-            member = next(m for m in (*run.topology.appends, *run.topology.tables) if m.name == topic.of)
-            yield from topic_records(topic, [c.name for c in member.columns], rows(_place(run.topology, topic.of)))
+    for topic in sent_topics(run.topology, plan.sends):
+        columns = [column.name for column in run.topology.rows_of(topic).columns]
+        name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
+        yield from topic_records(topic, columns, rows(_place(run.topology, topic.of)), name=name)
     for table in run.topology.tables:
         yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
     yield marker(run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends)

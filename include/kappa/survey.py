@@ -11,7 +11,7 @@ from kappa import changelog, measures, registry
 from kappa.archive import Archive
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
-from kappa.lake import EpochPaths, topology_prefix
+from kappa.lake import EpochPaths, topology_prefix, versioned_topic
 from kappa.replay.archives import ArchiveFacts, first_readable
 from kappa.replay.facts import (
     ActiveFacts,
@@ -29,6 +29,7 @@ from kappa.replay.offsets import Offsets, TopicPartition, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.shapes import shapes_from_dict
 from kappa.replay.starts import FromMarker, start_time
+from kappa.replay.topic_rules import colliding
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
@@ -69,13 +70,15 @@ def survey(
     )  # fmt: skip
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
+    number = next_epoch(broker, record)
+    own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
     live, commits = _live(config, broker, record)
     known_rates = measures.rates(config.lake, record, commits)
     facts = Facts(
         topology=deployed,
         log=log,
-        next_epoch=next_epoch(broker, record),
+        next_epoch=number,
         live=live,
         active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
         if candidate
@@ -97,6 +100,7 @@ def survey(
         measured_epoch=known_rates.epoch,
         measured_records=known_rates.records,
         live_bytes=known_rates.live_bytes,
+        taken=tuple(colliding(own, broker.topics())) if own else (),
         step=step,
     )
     return sounded(config, broker, record, request, facts, now=now)

@@ -134,8 +134,8 @@ class TopologyDriver:
         for table in self.topology.tables:
             self._tables[table.name] = newest(self._tables.get(table.name), effects[table.name], table.key)
         for topic in self.topology.topics:
-            member = next(m for m in (*self.topology.appends, *self.topology.tables) if m.name == topic.of)
-            sent = topic_records(topic, [column.name for column in member.columns], effects[topic.of])
+            columns = [column.name for column in self.topology.rows_of(topic).columns]
+            sent = topic_records(topic, columns, effects[topic.of])
             self._sent[topic.name].extend((record.key, record.value) for record in sent)
 
     def rows(self, name: str) -> list[dict[str, Any]]:

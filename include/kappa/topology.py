@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.replay.thresholds import OUTPUT_MEASURES, TABLE_MEASURES, Threshold, limits_of, unknown
@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 Effects = Mapping[str, "DataFrame"]
+#: What a replay means to the readers of a topic output.
+OnReplay = Literal["hold", "versioned"]
 Step = Callable[["Slice"], Effects]
 
 #: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
@@ -51,6 +53,8 @@ ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
+_LONGEST_VERSIONED = 240
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,13 +192,14 @@ class Topic:
         name: the topic's name.
         of: name of the append output or table whose rows are sent; a deleted key sends a null value.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
-        on_replay: what a replay means to readers. ``hold``: nothing is sent for history.
+        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch sends all
+            that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by pointer.
     """
 
     name: str
     of: str
     key: str | tuple[str, ...] | list[str]
-    on_replay: Literal["hold"] = "hold"
+    on_replay: OnReplay = "hold"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
@@ -202,6 +207,20 @@ class Topic:
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
             )
+        if self.on_replay not in get_args(OnReplay):
+            raise TopologyError(
+                f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."
+            )
+        if self.is_versioned and len(self.name) > _LONGEST_VERSIONED:
+            raise TopologyError(
+                f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its name would be "
+                f"longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
+            )
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether each epoch sends to a topic of its own."""
+        return self.on_replay == "versioned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,6 +302,7 @@ class Topology:
                 raise TopologyError(
                     f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself."
                 )
+        _check_versioned(self.name, self.topics, self.source_topics)
 
     @property
     def appends(self) -> tuple[Append, ...]:
@@ -293,6 +313,16 @@ class Topology:
     def topics(self) -> tuple[Topic, ...]:
         """Outputs that are Kafka topics."""
         return tuple(output for output in self.outputs if isinstance(output, Topic))
+
+    @property
+    def versioned_topics(self) -> tuple[Topic, ...]:
+        """Topics of which each epoch has its own."""
+        return tuple(topic for topic in self.topics if topic.is_versioned)
+
+    def rows_of(self, topic: Topic) -> Append | Table:
+        """What a topic is made of."""
+        members: dict[str, Append | Table] = {member.name: member for member in (*self.appends, *self.tables)}
+        return members[topic.of]
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -370,3 +400,27 @@ def _check_unique(topology: str, kind: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyError(f"Topology {topology!r} declares {kind} {twice} more than once.")
+
+
+def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
+    """No epoch's own topic may ever have the name of another one; Kafka takes '.' and '_' in names for the same."""
+    known = list(topics)
+    versioned = [topic.name for topic in known if topic.is_versioned]
+    others = [*(topic.name for topic in known if not topic.is_versioned), *sources]
+    for name in versioned:
+        own = re.compile(re.escape(_folded(name)) + r"[_]e\d{4,}")
+        for other in others:
+            if own.fullmatch(_folded(other)):
+                raise TopologyError(
+                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of its epochs. "
+                    "Name one of them otherwise."
+                )
+        for other in versioned:
+            if other != name and _folded(other) == _folded(name):
+                raise TopologyError(
+                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one of them otherwise."
+                )
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")

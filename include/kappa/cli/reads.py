@@ -74,6 +74,7 @@ def status(
         if one.moved_with:
             say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
     say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
+    say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
@@ -192,10 +193,25 @@ def query(
 
 
 def path(
-    topology: Topology, name: Annotated[str, typer.Argument(help="A table or append output.")], json: Json = False
+    topology: Topology,
+    name: Annotated[str, typer.Argument(help="A table, an append output or a topic.")],
+    topic: Annotated[bool, typer.Option("--topic", help="The topic, where a table or output has its name.")] = False,
+    json: Json = False,
 ) -> None:
-    """Print where the live Delta table of a name is now, for readers that only know paths."""
-    snapshot = serving.snapshot(config(), topology)
+    """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live epoch sends to.
+
+    With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
+    """
+    chosen = config()
+    snapshot = serving.snapshot(chosen, topology)
+    if topic or not snapshot.has(name):
+        # A name that is neither is refused as what was asked for: the list of tables is the longer one.
+        if not topic and name not in Epochs(chosen.lake).record(topology).epoch(snapshot.epoch).sends_to:
+            snapshot.place(name)
+        found = serving.topic(chosen, topology, name)
+        turns = serving.turns(chosen, topology, name)
+        say_json({"topic": found, "epoch": snapshot.epoch, "turns": turns}) if json else say(found)
+        return
     found, version = snapshot.place(name)
     if json:
         say_json({"path": found, "delta_version": version, "epoch": snapshot.epoch, "seq": snapshot.seq})

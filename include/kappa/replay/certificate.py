@@ -38,7 +38,7 @@ class SliceFacts:
     Attributes:
         seq: its number; commit 0, the seed, has empty ranges at the epoch's start.
         ranges: what it read.
-        sends: whether it sent (``live``) or not.
+        sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's own topics only) otherwise.
         rows_read: records read.
         rows_parsed: records that parsed, counted on their own.
         rows_dead: records that went to dead letters.
@@ -48,7 +48,7 @@ class SliceFacts:
 
     seq: int
     ranges: tuple[OffsetRange, ...]
-    sends: Literal["live", "held"]
+    sends: Literal["live", "held", "versioned"]
     rows_read: int
     rows_parsed: int
     rows_dead: int

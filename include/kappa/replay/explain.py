@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kappa.lake import versioned_topic
 from kappa.replay.archives import without
 from kappa.replay.determinism import other_size
 from kappa.replay.estimates import Estimate, size
@@ -50,14 +51,15 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
     if stage is Stage.REPLAYED:
         return _replayed(plan)
     if stage is Stage.CAUGHT_UP:
-        return f"follow the ledger of epoch {plan.live_epoch} from seq {plan.live_seq} on; nothing is sent"
+        return f"follow the ledger of epoch {plan.live_epoch} from seq {plan.live_seq} on; {_sent(plan)}"
     if stage is Stage.VERIFIED:
         asked = ", ".join(f"{name}={limit}" for name, limit in limits_of(plan.request.thresholds).items())
         return (
             f"compare {_names(plan.tables, plan.appends)} at the same commit as epoch {plan.live_epoch}; run the checks"
             + (f"; fail above {asked}" if asked else "")
         )
-    sent = f"; records to {_names(plan.topics)} are sent from there on" if plan.topics else ""
+    to = [versioned_topic(name, plan.epoch) if name in plan.versioned else name for name in plan.topics]
+    sent = f"; records to {_names(to)} are sent from there on" if to else ""
     return f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so far{_origin(plan)}){sent}"
 
 
@@ -65,9 +67,20 @@ def _seeded(plan: ReplayPlan) -> str:
     tables = _names(plan.tables) if plan.tables else "no table"
     if plan.seed is Seed.EMPTY:
         return f"{tables}: empty"
+    own = [versioned_topic(name, plan.epoch) for name in plan.versioned]
+    sent = f"; what {_names(own)} {'is' if len(own) == 1 else 'are'} made of is sent there once" if own else ""
     if plan.seed is Seed.FROM_CHANGELOG:
-        return f"{tables}: folded from the changelog of epoch {plan.seed_epoch} up to its marker {plan.seed_seq}"
-    return f"{_names(plan.tables, plan.appends)}: copied from epoch {plan.seed_epoch} as of seq {plan.seed_seq}"
+        return f"{tables}: folded from the changelog of epoch {plan.seed_epoch} up to its marker {plan.seed_seq}{sent}"
+    return f"{_names(plan.tables, plan.appends)}: copied from epoch {plan.seed_epoch} as of seq {plan.seed_seq}{sent}"
+
+
+def _sent(plan: ReplayPlan) -> str:
+    """What a slice sends before the epoch is live."""
+    own = [versioned_topic(name, plan.epoch) for name in plan.versioned]
+    if not own:
+        return "nothing is sent"
+    rest = [name for name in plan.topics if name not in plan.versioned]
+    return f"history is sent to {_names(own)}" + (f", nothing to {_names(rest)}" if rest else "")
 
 
 def _replayed(plan: ReplayPlan) -> str:
@@ -86,7 +99,8 @@ def _replayed(plan: ReplayPlan) -> str:
     if plan.request.determinism:
         most = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
         again = f"; then computed again in slices of at most {most:,}, and compared"
-    return ", ".join(parts) + f"{_origin(plan)}; nothing is sent ({plan.sends}){again}"
+    held = "" if plan.versioned and len(plan.versioned) == len(plan.topics) else f" ({plan.sends})"
+    return ", ".join(parts) + f"{_origin(plan)}; {_sent(plan)}{held}{again}"
 
 
 def _seconds(work: Estimate) -> str:

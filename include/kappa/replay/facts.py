@@ -41,6 +41,7 @@ class TopologyFacts:
         tables: names of its tables.
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
+        versioned: those of which each epoch has its own, with the table or append output that they are of.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
@@ -53,6 +54,7 @@ class TopologyFacts:
     tables: tuple[str, ...] = ()
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    versioned: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
@@ -152,7 +154,7 @@ class MarkerFacts:
         position: where that slice ended.
         topic_ids: topic -> Kafka's id of it at that time.
         shapes: keys and columns of the tables that have a changelog, by place.
-        sends: whether that slice sent, or belongs to a candidate that was held.
+        sends: whether that slice sent (``live``), or belongs to an epoch that was not live.
         is_growing: whether a driver of that epoch runs, so that more slices will follow this one.
     """
 
@@ -161,7 +163,7 @@ class MarkerFacts:
     position: Offsets
     topic_ids: Mapping[str, str]
     shapes: Mapping[str, Shape]
-    sends: Literal["live", "held"] = "live"
+    sends: Literal["live", "held", "versioned"] = "live"
     is_growing: bool = False
 
 
@@ -207,6 +209,7 @@ class Facts:
         free_bytes: what is free on the lake's disk; ``None`` where nobody can tell.
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
+        taken: topics on the broker whose names the new epoch would take for its own.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
@@ -231,6 +234,7 @@ class Facts:
     free_bytes: int | None = None
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
+    taken: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
 
 
@@ -244,6 +248,7 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
+        versioned={topic.name: topic.of for topic in topology.versioned_topics},
         shapes=shapes_of(topology),
         measures=topology.measures,
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay import archive_rules, effort_rules, live_rules, log_rules, request_rules
+from kappa.replay import archive_rules, effort_rules, live_rules, log_rules, request_rules, topic_rules
 from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
 from kappa.replay.estimates import Estimate, estimated
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
@@ -48,7 +48,8 @@ class ReplayPlan:
         tables: names of the tables that are computed.
         appends: names of the append outputs that are computed.
         topics: names of the topics that the epoch will send to once it is live.
-        sends: ``hold``: nothing is sent for history.
+        versioned: those of them of which the epoch has its own, to which it sends history too.
+        sends: ``hold``: nothing is sent for history to topics that epochs share.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
         findings: what speaks against it.
@@ -79,6 +80,7 @@ class ReplayPlan:
     estimate: Estimate
     created_at: datetime
     request: ReplayRequest
+    versioned: tuple[str, ...] = ()
     sends: str = "hold"
     archived: tuple[OffsetRange, ...] = ()
     id: str = field(default="")
@@ -123,12 +125,14 @@ class ReplayPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
-        # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive.
+        # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive, for one.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
-        nested = ("request", "findings", "estimate", "archived")
+        versioned = {"versioned": self.versioned} if self.versioned else {}
+        nested = ("request", "findings", "estimate", "archived", "versioned")
         return {
             **{name: value for name, value in vars(self).items() if name not in nested},
             **archived,
+            **versioned,
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
@@ -162,6 +166,7 @@ class ReplayPlan:
                 "created_at": datetime.fromisoformat(values["created_at"]),
                 "request": ReplayRequest.from_dict(values["request"]),
                 "archived": ranges_from_json(values.get("archived", {})),
+                "versioned": tuple(values.get("versioned", ())),
             }
             return cls(**{**values, **vectors, **names, **made})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -202,6 +207,10 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     )
     found += [*resolved.findings, *facts.step]
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
+    found += topic_rules.topics_taken(topology.versioned, facts.next_epoch, facts.taken)
+    if request.resolved_seed is Seed.FROM_CHANGELOG:
+        appended = [name for name, of in topology.versioned.items() if of in topology.appends]
+        found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
     if resolved.start is not None:
         found += _vector_findings(request, resolved.start, end, facts)
         found += _effort_findings(request, resolved.start, end, facts, now)
@@ -311,6 +320,7 @@ def _plan(
         tables=topology.tables,
         appends=topology.appends,
         topics=topology.topics,
+        versioned=tuple(topology.versioned),
         stages=() if refusals(kept) else stages,
         findings=kept,
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),

@@ -47,7 +47,8 @@ class Event:
         epoch: the epoch's number.
         event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
             sends no further than they agree on), ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
-            ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``.
+            ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
+            ``own_topics`` (names that the epoch takes for topics of its own).
         at: when, UTC.
         actor: who asked for it.
         reason: why.
@@ -78,6 +79,7 @@ class EpochRecord:
         replayed: the event that ended its bulk work.
         verified: the event of its last verification.
         moved: the event that made it live most recently.
+        own_topics: the event that took the names of its own topics, if it has any.
         upgrade: an upgrade that was asked for and is neither made nor withdrawn.
         upgraded: upgrades that were made, oldest first.
     """
@@ -91,6 +93,7 @@ class EpochRecord:
     replayed: Event | None = None
     verified: Event | None = None
     moved: Event | None = None
+    own_topics: Event | None = None
     upgrade: Event | None = None
     upgraded: tuple[Event, ...] = ()
 
@@ -121,6 +124,20 @@ class EpochRecord:
         """What a second run over its range gave, if the plan asked for one."""
         found = self.replayed.detail.get("determinism") if self.replayed is not None else None
         return None if found is None else Determinism.from_dict(found)
+
+    @property
+    def topics(self) -> Mapping[str, str]:
+        """Topic output -> the epoch's own topic, for those that it made for itself."""
+        return self.own_topics.detail["topics"] if self.own_topics is not None else {}
+
+    def topic(self, name: str) -> str | None:
+        """The topic to which the epoch sends a topic output when it is live; None when it has none of that name."""
+        return self.topics.get(name, name if name in self.sends_to else None)
+
+    @property
+    def sends_to(self) -> tuple[str, ...]:
+        """Names of its topic outputs."""
+        return tuple(json.loads(self.planned.detail["plan"])["topics"]) if "plan" in self.planned.detail else ()
 
     @property
     def is_kept(self) -> bool:
@@ -207,7 +224,7 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
         if event.event in STAGE_OF:
             entry["stage"] = STAGE_OF[event.event]
         match event.event:
-            case "seeded" | "replayed" | "verified":
+            case "own_topics" | "seeded" | "replayed" | "verified":
                 entry[event.event] = event
             case "recalled":
                 entry.update(is_recalled=True, is_wanted=True)

@@ -18,7 +18,8 @@ VARIABLE = "KAPPA_CRASH_AFTER"
 POINTS: Mapping[str, str] = {
     "claim": "the driver has claimed its epoch in the ledger",
     "rewind.group": "the consumer group is at the plan's start",
-    "rewind.topics": "changelog and marker topics are there",
+    "rewind.names": "the names of the epoch's own topics are on record, the topics are not there",
+    "rewind.topics": "changelog, marker and own topics are there",
     "rewound": "the stage REWOUND is on record",
     "seed.tables": "the tables hold the seed, commit 0 is not written",
     "seed": "commit 0 is written",
@@ -39,6 +40,7 @@ POINTS: Mapping[str, str] = {
     "verified": "the verdict is on record",
     "baseline.deleted": "a changelog that was begun before is deleted",
     "baseline.chunk": "a part of the tables is in the changelog",
+    "baseline.topics": "a part of what the epoch was seeded with is in its own topics",
     "baseline.marker": "the whole tables are in the changelog, closed by a marker",
     "recomputed.slice": "a slice of a second run is committed in the folder of that run",
     "recomputed": "both runs are compared, the result is not on record",

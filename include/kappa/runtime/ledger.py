@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain"]
-Sends = Literal["live", "held"]
+#: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
+Sends = Literal["live", "held", "versioned"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class LedgerRow:
         writer: the driver that wrote it.
         at: when, UTC.
         ranges: offset ranges of a plan or commit, every partition named.
-        sends: whether a slice sends its topic outputs.
+        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's own topics.
         logged: whether a slice writes the changelog and its marker.
         code: content hash of the code.
         rows_read: records read from Kafka, counted before parsing.

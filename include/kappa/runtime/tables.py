@@ -6,7 +6,7 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, LedgerError
@@ -243,6 +243,23 @@ def query(
     return found.cast(
         pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
     )
+
+
+def chunks(path: str, delta_version: int, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    names = ", ".join(f'"{name}"' for name in columns)
+    found = DeltaTable(path, version=delta_version)
+    batches: list[pa.RecordBatch] = []
+    for batch in QueryBuilder().register("t", found).execute(f"SELECT {names} FROM t"):
+        batches.append(pa.record_batch(batch))
+        if sum(b.num_rows for b in batches) >= rows:
+            yield pa.Table.from_batches(batches)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches)
 
 
 def seal(path: str, seq: int, *, column: str = "_seq") -> None:

@@ -1,0 +1,84 @@
+"""What a plan says of the topics that its epoch makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.lake import versioned_topic
+from kappa.replay.explain import explain
+from kappa.replay.facts import Facts, MarkerFacts
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.starts import FromMarker, FromSavepoint
+from kappa.replay.topic_rules import colliding
+
+PlanOf = Callable[..., ReplayPlan]
+
+NAMES = st.text(alphabet="ab._-", min_size=1, max_size=6)
+
+
+def own(facts: Facts, **changes: object) -> Facts:
+    """The same, its topic versioned."""
+    assert facts.topology is not None
+    return replace(facts, topology=replace(facts.topology, versioned={"loyalty": "notifications"}), **changes)  # type: ignore[arg-type]
+
+
+@given(st.lists(NAMES), st.lists(NAMES))
+def test_names_collide_when_kafka_takes_them_for_the_same(wanted: list[str], present: list[str]) -> None:
+    found = colliding(wanted, present)
+    assert found == sorted(set(found))
+    for name in present:
+        assert (name in found) == any(name.replace(".", "_") == other.replace(".", "_") for other in wanted)
+
+
+@given(NAMES, st.integers(1, 99_999), st.integers(1, 99_999))
+def test_each_epoch_has_another_topic(name: str, one: int, other: int) -> None:
+    assert (versioned_topic(name, one) == versioned_topic(name, other)) == (one == other)
+
+
+def test_a_plan_says_what_is_sent_where(facts: Facts, plan_of: PlanOf) -> None:
+    lines = explain(plan_of(own(facts)))
+    assert lines[3].endswith("; history is sent to loyalty.e0004")
+    assert lines[4].endswith("from seq 9 on; history is sent to loyalty.e0004")
+    first = explain(plan_of(own(facts, live=None)))
+    assert first[3].endswith("records to loyalty.e0004 are sent from there on")
+    copied = explain(plan_of(own(facts), start=FromSavepoint(seq=5)))
+    assert copied[2].endswith("as of seq 5; what loyalty.e0004 is made of is sent there once")
+
+
+def test_topics_that_hold_beside_it_are_named(facts: Facts, plan_of: PlanOf) -> None:
+    known = own(facts)
+    assert known.topology is not None
+    both = replace(known, topology=replace(known.topology, topics=("loyalty", "alerts")))
+    assert explain(plan_of(both))[3].endswith("; history is sent to loyalty.e0004, nothing to alerts (hold)")
+
+
+def test_a_plan_without_versioned_topics_has_the_content_that_it_always_had(facts: Facts, plan_of: PlanOf) -> None:
+    assert "versioned" not in plan_of(facts).as_dict()
+    plan = plan_of(own(facts))
+    assert ReplayPlan.from_json(plan.to_json()) == plan
+    assert plan.versioned == ("loyalty",)
+
+
+def test_a_topic_of_that_name_refuses_the_plan(facts: Facts, plan_of: PlanOf) -> None:
+    (finding,) = plan_of(own(facts, taken=("loyalty_e0004",))).refusals
+    assert finding.code == "versioned-topic-taken"
+    assert "would send to loyalty.e0004" in finding.message
+    assert "loyalty_e0004 exists" in finding.message
+
+
+def test_a_changelog_cannot_bring_the_history_of_an_append_output_back(
+    facts: Facts, marker: MarkerFacts, plan_of: PlanOf
+) -> None:
+    lost = replace(own(facts), live=None, markers=(marker,))
+    (finding,) = [f for f in plan_of(lost, start=FromMarker()).warnings if f.code == "versioned-history-partial"]
+    assert finding.message.endswith(
+        "loyalty.e0004 will begin with what is computed from its marker on, without earlier records."
+    )
+    assert "earlier ones are in loyalty.e0003" in finding.remedy
+    assert lost.topology is not None
+    table = replace(lost, topology=replace(lost.topology, versioned={"loyalty": "rewards"}))
+    assert not [f for f in plan_of(table, start=FromMarker()).warnings if f.code == "versioned-history-partial"]

@@ -1,0 +1,338 @@
+"""Versioned topics: each epoch's own topic holds all that the epoch computes, each record once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from histories import World
+from lab import Lab, lab, read_messages
+from typer.testing import CliRunner
+
+from kappa import changelog, control, serving
+from kappa.cli import app
+from kappa.errors import RefusedError, UnknownTopologyError
+from kappa.replay.request import ReplayRequest
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
+from kappa.runtime import faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Message
+    from conftest import TopicFactory
+    from pyspark.sql import SparkSession
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+#: Account, amount as the code counts it, running total.
+Row = tuple[str, int, int]
+
+ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5), ("d", 6), ("a", 7), ("c", 8)]
+OUTPUT = 'Topic(name="{topic}.moves", of="moves", key="id"),'
+VERSIONED = """Topic(name="{topic}.moves", of="moves", key="id"),
+        Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"),
+        Topic(name="{topic}.newest", of="balances", key="id", on_replay="versioned"),"""
+
+
+class Mortal(World):
+    """A world in which only what the test wants happens."""
+
+    def deploy(self, version: int, factor: int | None = None) -> None:
+        super().deploy(version, factor)
+        file = self.config.topologies / "balances.py"
+        held, versioned = OUTPUT.format(topic=self.topic), VERSIONED.format(topic=self.topic)
+        text = file.read_text()
+        assert held in text
+        file.write_text(text.replace(held, versioned))
+
+    def dies(self, *points: str) -> None:
+        """Wait until drivers have died at these points, one after the other; each is started again."""
+        for point in points:
+            before = self.deaths
+            self.reaper.environ[faults.VARIABLE] = point
+            self.wait(lambda before=before: self.deaths > before, f"a driver dies at {point}")
+
+    def rows(self, topic: str) -> list[Row]:
+        """What a plain consumer reads of a topic of moves."""
+        return [row(message) for message in read_messages(self.config.bootstrap_servers, topic)]
+
+    def story(self, epoch: int) -> list[Row]:
+        return self.rows(f"{self.topic}.story.e{epoch:04d}")
+
+    def newest(self, epoch: int) -> dict[str, int]:
+        """The topic of a table, folded."""
+        name = f"{self.topic}.newest.e{epoch:04d}"
+        found = [orjson.loads(message.value()) for message in read_messages(self.config.bootstrap_servers, name)]
+        return {item["id"]: item["total"] for item in found}
+
+    def live_first(self, rows: Sequence[tuple[str, int]] = ROWS) -> int:
+        self.deploy(1)
+        self.produce(rows)
+        epoch = control.start(self.config, self.name, actor="test", reason="start")
+        self.await_live(epoch)
+        self.settle(epoch)
+        return epoch
+
+    def verified(self, *points: str, start: Any = None, **request: Any) -> int:
+        """A candidate that waits for its cutover; its drivers died at these points on the way."""
+        if points:
+            self.reaper.environ[faults.VARIABLE] = points[0]
+        before = self.deaths
+        epoch = self.plan_replay(start, **request)
+        if points:
+            self.wait(lambda: self.deaths > before, f"a driver dies at {points[0]}")
+            self.dies(*points[1:])
+        self.await_stage(epoch, Stage.VERIFIED)
+        return epoch
+
+    def cut_over_to(self, epoch: int) -> None:
+        control.cut_over(self.config, self.name, epoch, actor="test", reason="test")
+        self.await_live(epoch)
+
+    def roll_back_to(self, epoch: int) -> None:
+        control.rollback(self.config, self.name, to=epoch, actor="test", reason="back")
+        self.wait(lambda: control.progress(self.config, self.name, epoch).is_caught_up, "it caught up")
+        self.cut_over_to(epoch)
+
+    def tell(self, rows: Sequence[tuple[str, int]], minute: int) -> None:
+        """More records, until the live epoch has them."""
+        self.produce(rows, start_ms=1_700_000_000_000 + 60_000 * minute)
+        self.settle(self.record().live)
+
+    def by_turns(self) -> list[Row]:
+        """What a consumer reads that follows the pointer by what ``kappa path --json`` tells it."""
+        found = []
+        for turn in serving.turns(self.config, self.name, f"{self.topic}.story"):
+            assert turn.topic is not None
+            assert turn.start is not None
+            for message in read_messages(self.config.bootstrap_servers, turn.topic):
+                at = turn.topic, message.partition()
+                end = None if turn.end is None else turn.end.get(*at)
+                if message.offset() >= (turn.start.get(*at) or 0) and (end is None or message.offset() < end):
+                    found.append(row(message))
+        return found
+
+
+def row(message: Message) -> Row:
+    found = orjson.loads(message.value())
+    return found["id"], found["counted"], found["total"]
+
+
+def told(rows: Sequence[tuple[str, int]], factor: int) -> list[Row]:
+    """Every move with its running total, sorted: what an epoch of that factor says of them."""
+    totals: Counter[str] = Counter()
+    found = []
+    for account, amount in rows:
+        totals[account] += amount * factor
+        found.append((account, amount * factor, totals[account]))
+    return sorted(found)
+
+
+def in_order(rows: Sequence[Row]) -> bool:
+    """Whether the running totals of each account grow."""
+    seen: dict[str, int] = {}
+    return all(seen.setdefault(a, 0) < total and not seen.update({a: total}) for a, _, total in rows)  # type: ignore[func-returns-value]
+
+
+@pytest.fixture
+def world_of(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Mortal]:
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal, handover_seconds=60.0) as made:
+        monkeypatch.setattr(faults, "os", made.reaper)
+        yield made
+        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+
+
+def test_each_epoch_tells_the_whole_history_in_a_topic_of_its_own_and_readers_change_over_exactly(
+    world_of: Mortal,
+) -> None:
+    stream = world_of
+    first = stream.live_first()
+    assert sorted(stream.story(first)) == told(ROWS, 1)
+    before = stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"])
+    stream.deploy(2)
+    second = stream.verified(
+        "rewind.names", "rewind.topics", "seed", "baseline.marker", "effects@1", "send.open@1", "send@1", "apply@2",
+        slice_records=4,
+    )  # fmt: skip
+    assert sorted(stream.story(second)) == told(ROWS, 2)
+    assert stream.newest(second) == {"a": 22, "b": 14, "c": 24, "d": 12}
+    assert stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"]) == before
+    assert sorted(stream.rows(f"{stream.topic}.moves")) == told(ROWS, 1)  # a topic that holds gets no history
+    assert f"{stream.topic}.story" not in stream.kafka.topics()
+
+    control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+    stream.dies("moved", "resume")
+    stream.await_live(second)
+    assert serving.topic(stream.config, stream.name, f"{stream.topic}.story") == f"{stream.topic}.story.e0002"
+    more = [*ROWS, ("a", 10), ("e", 20)]
+    stream.tell(more[8:], minute=1)
+    assert sorted(stream.story(second)) == told(more, 2)
+    assert sorted(stream.story(first)) == told(ROWS, 1)
+
+    control.rollback(stream.config, stream.name, to=first, actor="test", reason="back")
+    stream.dies("send")
+    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it caught up")
+    control.cut_over(stream.config, stream.name, first, actor="test", reason="back")
+    stream.dies("moved")
+    stream.await_live(first)
+    again = [*more, ("b", 30), ("a", 40)]
+    stream.tell(again[10:], minute=2)
+    assert sorted(stream.story(first)) == told(again, 1)
+    assert sorted(stream.story(second)) == told(more, 2)
+
+    stream.roll_back_to(second)
+    last = [*again, ("c", 50)]
+    stream.tell(last[12:], minute=3)
+    assert sorted(stream.story(second)) == told(last, 2)
+    assert sorted(stream.story(first)) == told(again, 1)
+    assert stream.newest(second) == stream.balances()
+    assert all(in_order(stream.story(epoch)) for epoch in (first, second))
+    assert control.certify(stream.config, stream.name).complete
+    # A topic that is not versioned holds what the live epoch sent, record by record: so does a reader that changes over.
+    assert sorted(stream.by_turns()) == sorted(stream.rows(f"{stream.topic}.moves"))
+    assert [turn.epoch for turn in serving.turns(stream.config, stream.name, f"{stream.topic}.story")] == [1, 2, 1, 2]
+    assert {row.sends for row in stream.ledger(second).state().commits[1:]} == {"versioned", "live"}
+
+
+def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Mortal, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = world_of
+    monkeypatch.setattr(changelog, "BASELINE_ROWS", 3)  # several transactions
+    first = stream.live_first()
+    seq = stream.ledger(first).state().seq
+    stream.tell([("a", 100)], minute=1)
+    stream.deploy(2)
+    second = stream.verified(
+        "baseline.topics", "baseline.topics", "baseline.deleted", "baseline.marker", start=FromSavepoint(seq=seq)
+    )
+    expected = [*told(ROWS, 1), ("a", 200, 211)]
+    assert sorted(stream.story(second)) == sorted(expected)
+    assert in_order(stream.story(second))
+    assert stream.newest(second) == {"a": 211, "b": 7, "c": 12, "d": 6}
+    stream.cut_over_to(second)
+    stream.tell([("b", 1)], minute=2)
+    assert sorted(stream.story(second)) == sorted([*expected, ("b", 2, 9)])
+    assert control.certify(stream.config, stream.name).complete
+
+
+def test_a_changelog_brings_back_the_rows_of_a_table_and_the_plan_says_what_is_missing(world_of: Mortal) -> None:
+    stream = world_of
+    first = stream.live_first()
+    stream.stop_live()
+    second = stream.plan_replay(FromMarker(epoch=first))
+    (finding,) = [f for f in stream.plan(second).warnings if f.code == "versioned-history-partial"]
+    assert f"{stream.topic}.story.e0002 will begin with" in str(finding)
+    assert f"earlier ones are in {stream.topic}.story.e0001" in str(finding)
+    assert "newest" not in str(finding)
+    stream.await_stage(second, Stage.SEEDED)
+    control.start(stream.config, stream.name, actor="test", reason="both")
+    stream.await_stage(second, Stage.VERIFIED)
+    stream.cut_over_to(second)
+    stream.tell([("a", 10)], minute=1)
+    assert stream.story(second) == [("a", 10, 21)]
+    assert stream.newest(second) == {"a": 21, "b": 7, "c": 12, "d": 6}
+
+
+def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world_of: Mortal) -> None:
+    stream = world_of
+    first = stream.live_first()
+    before = stream.kafka.topics(stream.topic), stream.kafka.topics("kappa."), stream.kafka.groups("kappa.")
+    stream.deploy(2)
+    second = stream.verified()
+    own = {f"{stream.topic}.story.e0002", f"{stream.topic}.newest.e0002"}
+    assert own <= set(stream.kafka.topics())
+    _abort(stream, second)
+    assert (stream.kafka.topics(stream.topic), stream.kafka.topics("kappa."), stream.kafka.groups("kappa.")) == before
+
+    third = stream.verified()
+    stream.cut_over_to(third)
+    control.retire(stream.config, stream.name, first, actor="test", reason="enough")
+    assert not {f"{stream.topic}.story.e0001", f"{stream.topic}.newest.e0001"} & set(stream.kafka.topics())
+    assert sorted(stream.story(third)) == told(ROWS, 2)
+
+
+def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Mortal, kafka: Broker) -> None:
+    stream = world_of
+    stream.live_first()
+    stream.deploy(2)
+    second = stream.verified()
+    _abort(stream, second)
+    own = f"{stream.topic}.story.e0002"
+    kafka.create_topic(own, 1)
+    (stream.config.topologies / "balances.py").unlink()
+    found = control.housekeeping(stream.config)
+    assert [item.name for item in found.leftovers if item.name.startswith(stream.topic)] == [own]
+    control.clean(stream.config, found.leftovers)
+    assert set(kafka.topics(f"{stream.topic}.story")) == {f"{stream.topic}.story.e0001"}
+
+
+def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abort(
+    world_of: Mortal, kafka: Broker
+) -> None:
+    stream = world_of
+    stream.live_first()
+    stream.deploy(2)
+    foreign = f"{stream.topic}.story.e0002".replace(".story.", ".story_")  # the same to Kafka
+    kafka.create_topic(foreign, 1)
+    with pytest.raises(RefusedError, match="exists already"):
+        stream.plan_replay()
+    kafka.delete_topics([foreign])
+    request = ReplayRequest(topology=stream.name, start=ToEarliest(), reason="test", actor="test")
+    wanted = control.plan(stream.config, request)
+    foreign = f"{stream.topic}.story.e0002"
+    kafka.create_topic(foreign, 1)  # after the plan was made
+    control.replay(stream.config, wanted, actor="test", reason="test")
+    stream.tend()
+    refused = "exist or belong to another epoch"
+    Lab.wait(stream, lambda: any(e.event == "stuck" and refused in e.reason for e in stream.record().events), "stuck")
+    _abort(stream, 2)
+    assert foreign in kafka.topics()
+
+
+def test_a_range_that_is_computed_twice_is_sent_once(world_of: Mortal) -> None:
+    stream = world_of
+    stream.live_first()
+    stream.deploy(2)
+    second = stream.verified(determinism=True, slice_records=4)
+    assert stream.record().epoch(second).determinism.is_same
+    assert sorted(stream.story(second)) == told(ROWS, 2)
+
+
+def test_the_command_names_the_topic_and_its_turns(world_of: Mortal) -> None:
+    stream = world_of
+    stream.live_first()
+
+    def kappa(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words], env=stream.config.to_env())
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    story = f"{stream.topic}.story"
+    assert kappa("path", stream.name, story).strip() == f"{story}.e0001"
+    assert kappa("path", stream.name, f"{stream.topic}.moves").strip() == f"{stream.topic}.moves"
+    told_ = orjson.loads(kappa("path", stream.name, story, "--json"))
+    assert (told_["topic"], told_["epoch"]) == (f"{story}.e0001", 1)
+    assert told_["turns"] == [
+        {"epoch": 1, "topic": f"{story}.e0001", "start": {f"{story}.e0001": {"0": 0, "1": 0}}, "end": None}
+    ]
+    assert f"{story} is now {story}.e0001" in kappa("status", stream.name)
+    with pytest.raises(UnknownTopologyError):
+        serving.topic(stream.config, stream.name, "other")
+
+
+def _abort(stream: Lab, epoch: int) -> None:
+    """Give an epoch up. Not in this thread: a driver that dies meanwhile is a failure that somebody has to see."""
+    thread = threading.Thread(
+        target=control.abort, args=(stream.config, stream.name, epoch), kwargs={"actor": "test", "reason": "test"}
+    )
+    thread.start()
+    Lab.wait(stream, lambda: not thread.is_alive(), "aborted")
