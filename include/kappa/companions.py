@@ -7,8 +7,9 @@ function of the record, so that no crash changes it. Whichever candidate first s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kappa import clock
 from kappa.config import Config
@@ -78,10 +79,13 @@ class Companions:
     Attributes:
         config: where everything is.
         epochs: the record, as the driver holds it.
+        boundaries: of a topology and its next epoch, where readers of versioned topics leave the one and go on in the other;
+            see :func:`kappa.versioned.boundaries`.
     """
 
     config: Config
     epochs: Epochs
+    boundaries: Callable[[TopologyRecord, int], Mapping[str, Any]] = lambda _, __: {}
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
 
     def meet(self, handover: Event, position: Offsets, *, is_stuck: bool = False) -> Offsets | None:
@@ -130,6 +134,7 @@ class Companions:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
         states = {name: self._ledger(name, epoch).state() for name, epoch in together_of(handover).items()}
+        topics = {name: self.boundaries(record, together_of(handover)[name]) for name, record in members.items()}
         crash_point("move.ready")
 
         def decide(now: list[Event]) -> Sequence[Event]:
@@ -137,7 +142,7 @@ class Companions:
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
                 self._is_moved(now, handover)  # raises unless a companion's driver was first
                 return []
-            return moves(found, handover, states, certificates)
+            return moves(found, handover, states, certificates, topics)
 
         self.epochs.append(decide)
         return True
@@ -207,8 +212,9 @@ class Companions:
 
 def moves(
     members: Mapping[str, TopologyRecord], handover: Event, states: Mapping[str, LedgerState], certificates: Mapping[str, Certificate],
+    topics: Mapping[str, Mapping[str, Any]],
 ) -> list[Event]:  # fmt: skip
-    """The ``moved`` events of a group, each with its own certificate and vector and the names of its companions."""
+    """The ``moved`` events of a group, each with its own certificate, vector and topics and the names of its companions."""
     at, together = clock.now(), together_of(handover)
     found = []
     for name, record in sorted(members.items()):
@@ -219,6 +225,7 @@ def moves(
             "plan": record.epoch(mine.epoch).planned.detail["plan_id"], "handover": mine.n,
             "keep_old_running": bool(mine.detail.get("keep_old_running")), "group": handover.detail["group"],
             "together": together, "certificate": certificates[name].to_json(),
+            **({"topics": dict(topics[name])} if topics[name] else {}),
         }  # fmt: skip
         found.append(
             Event(

@@ -113,7 +113,11 @@ class Driver:
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self.epochs = Epochs(config.lake)
-        self.companions = Companions(config=config, epochs=self.epochs)
+        self.companions = Companions(
+            config=config,
+            epochs=self.epochs,
+            boundaries=lambda record, epoch: versioned.boundaries(self.broker, record, epoch),
+        )
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
         self.code = code or self._record().epoch(epoch).code
