@@ -88,6 +88,12 @@ def replay_form() -> dict[str, Param]:
             description="Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
             "the verdict, and readers are not moved.",
         ),
+        "archive": Param(
+            True,
+            type="boolean",
+            title="Read archives",
+            description="Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only, as `--no-archive`.",
+        ),
         "reason": Param(
             type="string",
             minLength=1,
@@ -130,6 +136,7 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
         thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
         determinism=bool(form.get("determinism")),
+        archive=bool(form.get("archive", True)),
     )
 
 

@@ -99,3 +99,8 @@ def test_a_form_that_says_too_little_or_too_much_is_refused(filled: dict[str, An
 def test_computing_twice_is_asked_for_by_the_form() -> None:
     assert request(determinism=True).determinism
     assert not request().determinism
+
+
+def test_archives_are_read_unless_the_form_says_otherwise() -> None:
+    assert request().archive
+    assert not request(archive=False).archive

@@ -85,7 +85,7 @@ def changed(config):
         file.write(json.dumps(now))
 
 
-def start(config, topology, *, actor, reason="start"):
+def start(config, topology, *, epoch=None, actor, reason="start"):
     with changed(config) as now:
         if topology not in now["live"]:
             now["live"][topology] = 1
