@@ -13,6 +13,7 @@ from several import Member, Reader, Reaper, await_all_live, await_death, cut_ove
 
 from kappa import companions, control, joint_moves, serving
 from kappa.errors import MoveRefusedError
+from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.runtime import faults, heartbeat
 from kappa.runtime.epochs import Epochs
@@ -66,12 +67,13 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=2)
-    one, two = members = several(source, source)
+    one, two = members = several(source, source, slice_records=2)
     one.produce(ROWS)
     wanted = verified(members)
     # The first one's driver is down while the second one reads on: they stand at different offsets.
     assert one.stop(1) == []
-    one.produce([("a", 10), ("d", 20)], start_ms=LATER)
+    more = [("a", 10), ("d", 20), ("a", 30), ("b", 40), ("d", 50)]
+    one.produce(more, start_ms=LATER)
     two.settle(1)
     behind, ahead = one.ledger(1).state().position, two.ledger(1).state().position
     assert behind != ahead and ahead.dominates(behind)
@@ -86,8 +88,8 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     one.produce([("a", 100)], start_ms=LATER + 60_000)
     for member in members:
         member.settle(2)
-        assert sorted(member.sent()) == sorted([*ROWS, ("a", 10), ("d", 20), ("a", 200)])
-        assert member.balances() == {"a": 222, "b": 4, "c": 8, "d": 40}
+        assert sorted(member.sent()) == sorted([*ROWS, *more, ("a", 200)])
+        assert member.balances() == {"a": 282, "b": 84, "c": 8, "d": 140}
     prove(members)
 
 
@@ -123,6 +125,31 @@ def test_topologies_over_different_sources_move_in_one_commit_each_at_its_own_of
         member.produce([("a", 1000)], start_ms=LATER + 60_000)
         member.settle(1)
     assert sorted(one.sent()) == sorted([*ROWS, ("a", 200), ("a", 1000)])
+    prove(members)
+
+
+def test_a_member_that_is_stuck_yields_where_it_is_and_its_successor_reads_what_is_missing(
+    several: Several, topic: TopicFactory
+) -> None:
+    source = topic(partitions=1)
+    one, two = members = several(source, source)
+    file = two.config.topologies / f"{two.name.replace('.', '_')}.py"
+    good = "CAST(amount * 1 AS BIGINT)"
+    assert good in file.read_text()
+    bad = "CAST(IF(amount = 13, CAST(raise_error('thirteen') AS BIGINT), amount * 1) AS BIGINT)"
+    file.write_text(file.read_text().replace(good, bad))
+    one.produce(ROWS)
+    wanted = verified(members)
+    one.produce([("a", 13)], start_ms=LATER)
+    one.settle(1)
+    two.wait(lambda: any(e.event == "stuck" for e in two.record().events), "the second one is stuck")
+    cut_over(members, wanted)
+    await_all_live(members, wanted)
+    assert resumed_at(two, 2) == Offsets({source: {0: 3}}) and resumed_at(one, 2) == Offsets({source: {0: 4}})
+    for member in members:
+        member.settle(2)
+    assert sorted(one.sent()) == sorted([*ROWS, ("a", 13)])
+    assert sorted(two.sent()) == sorted([*ROWS, ("a", 26)])
     prove(members)
 
 
