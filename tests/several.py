@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from histories import Killed, MortalDriver
 from lab import DEADLINE_SECONDS, TOPOLOGY, Lab
 
 from kappa import joint_moves, serving
 from kappa.config import Config
+from kappa.driver import Driver
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 
@@ -19,6 +21,9 @@ from kappa.replay.stages import Stage
 @dataclass(kw_only=True)
 class Member(Lab):
     """One topology of several in a lake: a file and an output topic of its own, over a source that others may read too."""
+
+    driver_type: type[Driver] = MortalDriver
+    meant: tuple[type[BaseException], ...] = (Killed,)
 
     def deploy(self, version: int, factor: int | None = None) -> None:
         """Change its file, as a user does."""
@@ -118,3 +123,38 @@ class Reader:
             done.set()
             thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive() and self.errors == []
+
+
+class Reaper:
+    """Stands in for ``os`` at the crash points: ends the thread of one driver at one point, once."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, str] = {}
+        self.environ = self
+
+    def arm(self, member: Lab, epoch: int, point: str) -> None:
+        """Let the driver of an epoch die at a point."""
+        self.wanted[f"driver-{member.name}-{epoch}"] = point
+
+    def get(self, _: str) -> str | None:
+        """What the calling driver is to die of."""
+        return self.wanted.get(threading.current_thread().name)
+
+    def pop(self, _: str) -> None:
+        """It dies once."""
+        del self.wanted[threading.current_thread().name]
+
+    def getpid(self) -> int:
+        """No process: :meth:`kill` means the thread that calls it."""
+        return 0
+
+    def kill(self, pid: int, number: int) -> None:
+        """End the driver that came by."""
+        raise Killed
+
+
+def await_death(member: Lab, epoch: int) -> None:
+    """Wait until an epoch's driver was killed at the point that it was armed for."""
+    _, thread, errors = member.running.pop(epoch)
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive() and [type(error) for error in errors] == [Killed]

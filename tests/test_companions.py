@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from lab import lab
-from several import Member, Reader, await_all_live, cut_over, moved, resumed_at, verified
+from lab import DEADLINE_SECONDS, lab
+from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at, verified
 
-from kappa import control, joint_moves
+from kappa import companions, control, joint_moves, serving
 from kappa.errors import MoveRefusedError
+from kappa.replay.offsets import Offsets
+from kappa.replay.stages import Stage
+from kappa.runtime import faults, heartbeat
 from kappa.runtime.epochs import Epochs
 
 if TYPE_CHECKING:
@@ -63,12 +67,13 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=2)
-    one, two = members = several(source, source)
+    one, two = members = several(source, source, slice_records=2)
     one.produce(ROWS)
     wanted = verified(members)
     # The first one's driver is down while the second one reads on: they stand at different offsets.
     assert one.stop(1) == []
-    one.produce([("a", 10), ("d", 20)], start_ms=LATER)
+    more = [("a", 10), ("d", 20), ("a", 30), ("b", 40), ("d", 50)]
+    one.produce(more, start_ms=LATER)
     two.settle(1)
     behind, ahead = one.ledger(1).state().position, two.ledger(1).state().position
     assert behind != ahead and ahead.dominates(behind)
@@ -83,8 +88,8 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     one.produce([("a", 100)], start_ms=LATER + 60_000)
     for member in members:
         member.settle(2)
-        assert sorted(member.sent()) == sorted([*ROWS, ("a", 10), ("d", 20), ("a", 200)])
-        assert member.balances() == {"a": 222, "b": 4, "c": 8, "d": 40}
+        assert sorted(member.sent()) == sorted([*ROWS, *more, ("a", 200)])
+        assert member.balances() == {"a": 282, "b": 84, "c": 8, "d": 140}
     prove(members)
 
 
@@ -123,6 +128,31 @@ def test_topologies_over_different_sources_move_in_one_commit_each_at_its_own_of
     prove(members)
 
 
+def test_a_member_that_is_stuck_yields_where_it_is_and_its_successor_reads_what_is_missing(
+    several: Several, topic: TopicFactory
+) -> None:
+    source = topic(partitions=1)
+    one, two = members = several(source, source)
+    file = two.config.topologies / f"{two.name.replace('.', '_')}.py"
+    good = "CAST(amount * 1 AS BIGINT)"
+    assert good in file.read_text()
+    bad = "CAST(IF(amount = 13, CAST(raise_error('thirteen') AS BIGINT), amount * 1) AS BIGINT)"
+    file.write_text(file.read_text().replace(good, bad))
+    one.produce(ROWS)
+    wanted = verified(members)
+    one.produce([("a", 13)], start_ms=LATER)
+    one.settle(1)
+    two.wait(lambda: any(e.event == "stuck" for e in two.record().events), "the second one is stuck")
+    cut_over(members, wanted)
+    await_all_live(members, wanted)
+    assert resumed_at(two, 2) == Offsets({source: {0: 3}}) and resumed_at(one, 2) == Offsets({source: {0: 4}})
+    for member in members:
+        member.settle(2)
+    assert sorted(one.sent()) == sorted([*ROWS, ("a", 13)])
+    assert sorted(two.sent()) == sorted([*ROWS, ("a", 26)])
+    prove(members)
+
+
 def test_the_whole_group_is_withdrawn_when_one_does_not_take_over_in_time_and_all_old_epochs_go_on(
     several: Several, topic: TopicFactory
 ) -> None:
@@ -141,4 +171,143 @@ def test_the_whole_group_is_withdrawn_when_one_does_not_take_over_in_time_and_al
         member.settle(1)
         assert member.record().live == 1
         assert sorted(member.sent()) == sorted([*ROWS, ("a", 10)])
+    prove(members)
+
+
+def test_three_topologies_whose_drivers_die_at_every_point_move_all_or_none_and_send_each_record_once(
+    several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaper = Reaper()
+    monkeypatch.setattr(faults, "os", reaper)
+    source = topic(partitions=2)
+    one, two, three = members = several(source, source, topic())
+    one.produce(ROWS)
+    three.produce(ROWS)
+    wanted = verified(members)
+    names = [member.name for member in members]
+
+    def live() -> set[int]:
+        return {found.epoch for found in serving.snapshots(one.config, names).values()}
+
+    assert one.stop(1) == []  # behind: it has a last slice before it
+    one.produce([("a", 10), ("d", 20)], start_ms=LATER)
+    two.settle(1)
+    with Reader(one.config, names).reading() as reader:
+        # The old epochs: at the standing, in the last slice, at the yield.
+        reaper.arm(two, 1, "standing")
+        reaper.arm(one, 1, "send")
+        reaper.arm(three, 1, "yield")
+        cut_over(members, wanted)
+        await_death(two, 1)
+        one.run(1)
+        two.run(1)
+        await_death(one, 1)
+        await_death(three, 1)
+        assert live() == {1}
+        one.run(1)
+        # The new ones: whoever finds all in place dies before it moves them, twice; then right after it has.
+        for point, epoch in (("move.ready", 1), ("move.ready", 1), ("moved", 2)):
+            for member in members:
+                reaper.arm(member, 2, point)
+            for member in [m for m in members if 2 not in m.running]:
+                member.run(2)
+            if epoch == 1 and 1 not in three.running:
+                three.run(1)
+            dead = one.wait(lambda p=point: died(members, p), f"drivers die at {point}")
+            for member in dead:
+                await_death(member, 2)
+            assert live() == {epoch}
+        reaper.wanted.clear()
+        mover = dead[0]
+        for point in ("going_live", "resume"):
+            reaper.arm(mover, 2, point)
+            mover.run(2)
+            await_death(mover, 2)
+        for member in [m for m in members if 2 not in m.running]:
+            member.run(2)
+        await_all_live(members, wanted)
+    assert reader.seen == [(1, 1, 1), (2, 2, 2)]
+    assert resumed_at(one, 2) == resumed_at(two, 2)
+    for member in (one, three):
+        member.produce([("a", 100)], start_ms=LATER + 60_000)
+    for member in members:
+        member.settle(2)
+    assert sorted(one.sent()) == sorted(two.sent()) == sorted([*ROWS, ("a", 10), ("d", 20), ("a", 200)])
+    assert sorted(three.sent()) == sorted([*ROWS, ("a", 200)])
+    prove(members)
+
+
+def died(members: list[Member], point: str) -> list[Member]:
+    """Those whose new driver was killed at a point, once all others are done with it: they live on, or wait for one that is gone."""
+    dead = [m for m in members if not m.running[2][1].is_alive()]
+    rest = [m for m in members if m not in dead]
+    if point == "moved":
+        return dead if all(not m.ledger(2).state().is_yielded for m in rest) else []
+    beats = [heartbeat.read(m.paths(2).heartbeat) for m in rest]
+    return dead if all(beat is not None and "has no driver" in beat.message for beat in beats) else []
+
+
+def test_of_two_drivers_that_move_at_the_same_moment_one_does_and_the_other_finds_it_done(
+    several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = topic(partitions=2)
+    one, _ = members = several(source, source)
+    one.produce(ROWS)
+    wanted = verified(members)
+    both = threading.Barrier(2, timeout=DEADLINE_SECONDS)
+    tried = []
+
+    def meet(point: str) -> None:
+        if point == "move.ready":
+            tried.append(threading.current_thread().name)
+            both.wait()
+
+    monkeypatch.setattr(companions, "crash_point", meet)
+    cut_over(members, wanted)
+    await_all_live(members, wanted)
+    assert len(set(tried)) == len(tried) == 2
+    assert [e.event for e in Epochs(one.config.lake).events()].count(
+        "moved"
+    ) == 4  # two first epochs, and each new one once
+    assert not any(e.event == "stuck" for m in members for e in m.record().events)
+    prove(members)
+
+
+def test_to_abort_one_while_the_group_waits_leaves_all_old_epochs_live_and_the_others_may_come_again(
+    several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = topic(partitions=2)
+    one, two = members = several(source, source)
+    one.produce(ROWS)
+    wanted = verified(members)
+    reached = threading.Event()
+    aborted = threading.Event()
+
+    def wait(point: str) -> None:
+        if point == "move.ready":
+            reached.set()
+            aborted.wait(DEADLINE_SECONDS)
+
+    monkeypatch.setattr(companions, "crash_point", wait)
+    cut_over(members, wanted)
+    assert reached.wait(DEADLINE_SECONDS)  # some driver is about to move both
+    with pytest.raises(MoveRefusedError, match="ada asked at"):
+        control.cut_over(one.config, one.name, 2, actor="bob", reason="alone")
+    control_thread = threading.Thread(
+        target=control.abort, args=(two.config, two.name, 2), kwargs={"actor": "eve", "reason": "wrong"}
+    )
+    control_thread.start()  # it waits for the driver, which waits for it
+    two.wait(lambda: two.record().epoch(2).stage is Stage.ABORTED, "the abort is on record")
+    aborted.set()
+    control_thread.join(DEADLINE_SECONDS)
+    assert not control_thread.is_alive()
+    with pytest.raises(MoveRefusedError, match=r"withdrawn by eve at .* was aborted"):
+        joint_moves.is_live(one.config, wanted)
+    one.produce([("a", 10)], start_ms=LATER)
+    for member in members:
+        member.settle(1)
+        assert member.record().live == 1
+        assert sorted(member.sent()) == sorted([*ROWS, ("a", 10)])
+    control.cut_over(one.config, one.name, 2, actor="ada", reason="alone now")
+    one.await_live(2)
     prove(members)
