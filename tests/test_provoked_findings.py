@@ -1062,9 +1062,18 @@ def test_what_may_be_allowed_is_a_warning_then(code: str, here: Site) -> None:
     assert (severities, status) == ({"warn"}, 0), said
 
 
-def test_an_ordinary_plan_has_none_of_them(here: Site) -> None:
-    ready(here)
+def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: Site) -> None:
+    here.create()
+    here.produce(300, partition=0)
+    here.produce(100, partition=1, size=1000)
+    here.live()
     before = here.listing()
     status, said = here.run("plan NAME --json")
-    assert (status, json.loads(said)["findings"]) == (0, [])
+    plan = json.loads(said)
+    assert (status, plan["findings"]) == (0, [])
     assert here.listing() == before
+    found = [m for batch in here.kafka.read(Offsets({here.topic: {0: 0, 1: 0}}), here.end) for m in batch]
+    size = sum(len(m.key() or b"") + len(m.value() or b"") for m in found)
+    estimate = plan["estimate"]
+    assert (estimate["offsets"], estimate["records"], estimate["bytes"]) == (400, 400, size)
+    assert "no replay measured yet" in here.run("plan NAME")[1]

@@ -32,12 +32,12 @@ _CHECK_MS = "log.retention.check.interval.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records that were read at one place."""
+    """The records that were read at one place: the first, how much of the span lies before it, and sizes by offset."""
 
     at: datetime
     offset: int
     share: float
-    size: float
+    sizes: Mapping[int, int]
 
 
 def sounded(
@@ -48,8 +48,7 @@ def sounded(
     if not len(draft.start) or any(last < (draft.start.get(*at) or 0) for at, last in draft.end.items()):
         return facts
     samples = _samples(broker, draft, facts)
-    sizes = [sample.size for found in samples.values() for sample in found]
-    size = facts.bytes_per_record or (sum(sizes) / len(sizes) if sizes else None)
+    size = facts.bytes_per_record or _size(draft, samples)
     return replace(
         facts,
         bytes_per_record=size,
@@ -74,11 +73,21 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
         end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
         for at, messages in broker.sample(begin, end).items():
             first, span = messages[0], spans[at]
-            size = sum(len(m.key() or b"") + len(m.value() or b"") for m in messages) / len(messages)
+            sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
             time, offset = datetime.fromtimestamp(first.timestamp()[1] / 1000, UTC), first.offset() or 0
             reached = (offset - span.start) / span.count
-            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, size=size))
+            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes))
     return found
+
+
+def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
+    """Size of a record, each partition counting for as much as the plan reads of it; places may overlap in a short one."""
+    counts = {item.at: item.count for item in draft.ranges if item.at in samples}
+    total = 0.0
+    for at, count in counts.items():
+        sizes = {offset: size for sample in samples[at] for offset, size in sample.sizes.items()}
+        total += count * sum(sizes.values()) / len(sizes)
+    return total / sum(counts.values()) if counts else None
 
 
 def _retention(
