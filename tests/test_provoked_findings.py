@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
 
 from kappa import control, savepoints
@@ -170,7 +170,9 @@ def ready(here: Site, count: int = 10) -> int:
 
 @provokes("unknown-topic")
 def _(here: Site) -> Provoked:
-    return Provoked(command="plan NAME", numbers={"topic": here.topic}, remedy="Create it")
+    ready(here)
+    here.kafka.delete_topics([here.topic])
+    return Provoked(command="plan NAME", numbers={"topic": here.topic}, says="is not a topic", remedy="Create it")
 
 
 @provokes("recreated-topic")
@@ -1049,6 +1051,16 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command=upgraded(here, **FASTER), says="No slice was computed with both codes", remedy="kappa replay"
     )
+
+
+def test_a_time_that_no_calendar_holds_and_an_endless_retention_stop_no_plan(here: Site) -> None:
+    here.create(retention_ms=str(2**63 - 1), message_timestamp_after_max_ms=str(2**63 - 1))
+    here.produce(1)
+    producer = Producer({"bootstrap.servers": here.kafka.bootstrap_servers})
+    producer.produce(here.topic, b"{}", b"a", partition=1, timestamp=2**62)
+    assert producer.flush(30) == 0
+    here.live()
+    assert here.run("plan NAME")[0] == 0
 
 
 # What an allowance does

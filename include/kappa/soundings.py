@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kappa.config import Config
+from kappa.errors import Terminal
 from kappa.lake import EpochPaths
 from kappa.replay.archives import without
 from kappa.replay.facts import Facts
@@ -27,6 +28,10 @@ from kappa.runtime.times import milliseconds
 SHARES = (0.0, 0.5, 0.9)
 #: Period in which the growth of a partition is measured.
 GROWTH = timedelta(hours=1)
+_DEFAULT_CHECK_MS = 300_000
+#: Kafka takes any long where it wants milliseconds; a century stands for more than that, and the year 9000 for any later time.
+_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
+_LATEST_MS = 221_845_392_000_000
 _CHECK_MS = "log.retention.check.interval.ms"
 
 
@@ -74,7 +79,7 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
         for at, messages in broker.sample(begin, end).items():
             first, span = messages[0], spans[at]
             sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
-            time, offset = datetime.fromtimestamp(first.timestamp()[1] / 1000, UTC), first.offset() or 0
+            time, offset = _time(first.timestamp()[1]), first.offset() or 0
             reached = (offset - span.start) / span.count
             found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes))
     return found
@@ -101,7 +106,7 @@ def _retention(
     }
     if not settings:
         return ()
-    check = timedelta(milliseconds=int(broker.broker_config().get(_CHECK_MS, "300000")))
+    check = timedelta(milliseconds=_check_ms(broker))
     found = []
     for topic, values in settings.items():
         keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
@@ -115,7 +120,7 @@ def _retention(
         found.append(
             RetentionFacts(
                 topic=topic,
-                keeps=None if keeps < 0 else timedelta(milliseconds=keeps),
+                keeps=None if keeps < 0 else timedelta(milliseconds=min(keeps, _LONGEST_MS)),
                 keeps_bytes=None if keeps_bytes < 0 else keeps_bytes,
                 segment=timedelta(milliseconds=min(int(values["segment.ms"]), _LONGEST_MS)),
                 segment_bytes=int(values["segment.bytes"]),
@@ -128,8 +133,16 @@ def _retention(
     return tuple(found)
 
 
-#: ``segment.ms`` may be any long; a time of a century stands for all of them.
-_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
+def _check_ms(broker: Broker) -> int:
+    try:
+        return int(broker.broker_config().get(_CHECK_MS, _DEFAULT_CHECK_MS))
+    except Terminal:  # whoever may read a topic need not be allowed to read settings of brokers
+        return _DEFAULT_CHECK_MS
+
+
+def _time(timestamp_ms: int) -> datetime:
+    """A record's time, which its producer chose: what no calendar can hold stands for the end of it."""
+    return datetime.fromtimestamp(min(max(timestamp_ms, 0), _LATEST_MS) / 1000, UTC)
 
 
 def _growth(
