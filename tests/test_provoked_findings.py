@@ -1063,6 +1063,17 @@ def test_a_time_that_no_calendar_holds_and_an_endless_retention_stop_no_plan(her
     assert here.run("plan NAME")[0] == 0
 
 
+def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -> None:
+    here.create()
+    here.produce(5)
+    here.produce(5, partition=1)
+    here.live()
+    (found,) = json.loads(here.run("plan NAME --json")[1])["findings"]
+    assert (found["code"], found["numbers"]["tables"]) == ("order-across-cuts", ["balances"])
+    here.deploy(sources='Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", keyed=False)')
+    assert json.loads(here.run("plan NAME --json")[1])["findings"] == []
+
+
 # What an allowance does
 
 
@@ -1077,7 +1088,7 @@ def test_what_may_be_allowed_is_a_warning_then(code: str, here: Site) -> None:
 def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: Site) -> None:
     here.create()
     here.produce(300, partition=0)
-    here.produce(100, partition=1, size=1000)
+    here.produce(100, partition=1, size=1000, account="b")
     here.live()
     before = here.listing()
     status, said = here.run("plan NAME --json")

@@ -5,11 +5,13 @@ A few records of each partition are read, and Kafka's settings; no JVM. Nothing 
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from kappa.config import Config
 from kappa.errors import Terminal
@@ -37,12 +39,13 @@ _CHECK_MS = "log.retention.check.interval.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records that were read at one place: the first, how much of the span lies before it, and sizes by offset."""
+    """The records that were read at one place: the first, how much of the span lies before it, sizes and values by offset."""
 
     at: datetime
     offset: int
     share: float
     sizes: Mapping[int, int]
+    values: Mapping[int, bytes]
 
 
 def sounded(
@@ -60,6 +63,7 @@ def sounded(
         lake=config.lake,
         free_bytes=_free_bytes(config.lake),
         retention=_retention(broker, samples, facts, size, now),
+        spread=_spread(samples, facts),
         fold=_fold(config, broker, record, draft),
     )
 
@@ -79,9 +83,10 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
         for at, messages in broker.sample(begin, end).items():
             first, span = messages[0], spans[at]
             sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
+            values = {m.offset() or 0: m.value() or b"" for m in messages}
             time, offset = _time(first.timestamp()[1]), first.offset() or 0
             reached = (offset - span.start) / span.count
-            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes))
+            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values))
     return found
 
 
@@ -93,6 +98,34 @@ def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) ->
         sizes = {offset: size for sample in samples[at] for offset, size in sample.sizes.items()}
         total += count * sum(sizes.values()) / len(sizes)
     return total / sum(counts.values()) if counts else None
+
+
+def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tuple[str, ...]:
+    """Tables of which one key was seen in several partitions: Kafka's order is none among those."""
+    topology = facts.topology
+    assert topology is not None
+    keyed = {source.topic for source in topology.sources if source.keyed}
+    keys = {name: topology.shapes[f"tables/{name}"].key for name in topology.tables}
+    seen: dict[tuple[str, str], TopicPartition] = {}
+    found = set()
+    for at, taken in samples.items():
+        values = [value for sample in taken for value in sample.values.values()] if at[0] in keyed else []
+        for row in filter(None, map(_fields, values)):
+            for name, columns in keys.items():
+                if all(row.get(column) is not None for column in columns):
+                    key = json.dumps([row[column] for column in columns])
+                    if seen.setdefault((name, key), at) != at:
+                        found.add(name)
+    return tuple(sorted(found))
+
+
+def _fields(value: bytes) -> dict[str, Any] | None:
+    """A record's fields by name, if it has any."""
+    try:
+        found = json.loads(value)
+    except ValueError:  # text and bytes are values too
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _retention(

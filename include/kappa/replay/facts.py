@@ -207,6 +207,7 @@ class Facts:
         free_bytes: what is free on the lake's disk; ``None`` where nobody can tell.
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
+        spread: tables of which one key was seen in several partitions of keyed sources.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
@@ -231,6 +232,7 @@ class Facts:
     free_bytes: int | None = None
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
+    spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
 
 
