@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
 
 from kappa import control, savepoints
@@ -170,7 +170,9 @@ def ready(here: Site, count: int = 10) -> int:
 
 @provokes("unknown-topic")
 def _(here: Site) -> Provoked:
-    return Provoked(command="plan NAME", numbers={"topic": here.topic}, remedy="Create it")
+    ready(here)
+    here.kafka.delete_topics([here.topic])
+    return Provoked(command="plan NAME", numbers={"topic": here.topic}, says="is not a topic", remedy="Create it")
 
 
 @provokes("recreated-topic")
@@ -1051,6 +1053,27 @@ def _(here: Site) -> Provoked:
     )
 
 
+def test_a_time_that_no_calendar_holds_and_an_endless_retention_stop_no_plan(here: Site) -> None:
+    here.create(retention_ms=str(2**63 - 1), message_timestamp_after_max_ms=str(2**63 - 1))
+    here.produce(1)
+    producer = Producer({"bootstrap.servers": here.kafka.bootstrap_servers})
+    producer.produce(here.topic, b"{}", b"a", partition=1, timestamp=2**62)
+    assert producer.flush(30) == 0
+    here.live()
+    assert here.run("plan NAME")[0] == 0
+
+
+def test_a_key_that_lies_in_two_partitions_is_found_in_the_records(here: Site) -> None:
+    here.create()
+    here.produce(5)
+    here.produce(5, partition=1)
+    here.live()
+    (found,) = json.loads(here.run("plan NAME --json")[1])["findings"]
+    assert (found["code"], found["numbers"]["tables"]) == ("order-across-cuts", ["balances"])
+    here.deploy(sources='Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", keyed=False)')
+    assert json.loads(here.run("plan NAME --json")[1])["findings"] == []
+
+
 # What an allowance does
 
 
@@ -1062,9 +1085,18 @@ def test_what_may_be_allowed_is_a_warning_then(code: str, here: Site) -> None:
     assert (severities, status) == ({"warn"}, 0), said
 
 
-def test_an_ordinary_plan_has_none_of_them(here: Site) -> None:
-    ready(here)
+def test_an_ordinary_plan_has_none_of_them_and_is_as_large_as_its_records(here: Site) -> None:
+    here.create()
+    here.produce(300, partition=0)
+    here.produce(100, partition=1, size=1000, account="b")
+    here.live()
     before = here.listing()
     status, said = here.run("plan NAME --json")
-    assert (status, json.loads(said)["findings"]) == (0, [])
+    plan = json.loads(said)
+    assert (status, plan["findings"]) == (0, [])
     assert here.listing() == before
+    found = [m for batch in here.kafka.read(Offsets({here.topic: {0: 0, 1: 0}}), here.end) for m in batch]
+    size = sum(len(m.key() or b"") + len(m.value() or b"") for m in found)
+    estimate = plan["estimate"]
+    assert (estimate["offsets"], estimate["records"], estimate["bytes"]) == (400, 400, size)
+    assert "no replay measured yet" in here.run("plan NAME")[1]

@@ -26,7 +26,7 @@ class Rates:
     Attributes:
         records_per_second: of the last replay that finished its bulk work.
         records_per_offset: how many offsets were records, in that replay or in the live epoch's slices.
-        bytes_per_record: keys and values, in that replay.
+        bytes_per_record: keys and values, in that replay or in the live epoch's slices.
         disk_per_record: what the lake takes, in that replay if its tables began empty, or for the live epoch.
         epoch: the epoch of that replay.
         records: how many records it was measured on.
@@ -101,7 +101,7 @@ def rates(lake: str, record: TopologyRecord, live_commits: Sequence[LedgerRow] =
             live,
             records_per_second=found.records / found.seconds,
             records_per_offset=found.records / found.offsets if found.offsets else live.records_per_offset,
-            bytes_per_record=None if found.bytes is None else found.bytes / found.records,
+            bytes_per_record=live.bytes_per_record if found.bytes is None else found.bytes / found.records,
             disk_per_record=live.disk_per_record if disk is None else disk / found.records,
             epoch=epoch.epoch,
             records=found.records,
@@ -133,8 +133,11 @@ def _live_rates(lake: str, record: TopologyRecord, commits: Sequence[LedgerRow])
         return Rates(live_bytes=held)
     # A seed's rows came from records that this epoch never read: what they take says nothing of one record.
     is_from_nothing = ReplayPlan.from_json(record.epoch(record.live).planned.detail["plan"]).seed is Seed.EMPTY
+    sized = [row for row in commits if "bytes_read" in row.detail]
+    counted = sum(row.rows_read for row in sized)
     return Rates(
-        records_per_offset=records / offsets, disk_per_record=held / records if is_from_nothing else None, live_bytes=held
+        records_per_offset=records / offsets, disk_per_record=held / records if is_from_nothing else None, live_bytes=held,
+        bytes_per_record=sum(row.detail["bytes_read"] for row in sized) / counted if counted else None,
     )  # fmt: skip
 
 

@@ -5,13 +5,16 @@ A few records of each partition are read, and Kafka's settings; no JVM. Nothing 
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from kappa.config import Config
+from kappa.errors import Terminal
 from kappa.lake import EpochPaths
 from kappa.replay.archives import without
 from kappa.replay.facts import Facts
@@ -27,17 +30,22 @@ from kappa.runtime.times import milliseconds
 SHARES = (0.0, 0.5, 0.9)
 #: Period in which the growth of a partition is measured.
 GROWTH = timedelta(hours=1)
+_DEFAULT_CHECK_MS = 300_000
+#: Kafka takes any long where it wants milliseconds; a century stands for more than that, and the year 9000 for any later time.
+_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
+_LATEST_MS = 221_845_392_000_000
 _CHECK_MS = "log.retention.check.interval.ms"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records that were read at one place."""
+    """The records that were read at one place: the first, how much of the span lies before it, sizes and values by offset."""
 
     at: datetime
     offset: int
     share: float
-    size: float
+    sizes: Mapping[int, int]
+    values: Mapping[int, bytes]
 
 
 def sounded(
@@ -48,14 +56,14 @@ def sounded(
     if not len(draft.start) or any(last < (draft.start.get(*at) or 0) for at, last in draft.end.items()):
         return facts
     samples = _samples(broker, draft, facts)
-    sizes = [sample.size for found in samples.values() for sample in found]
-    size = facts.bytes_per_record or (sum(sizes) / len(sizes) if sizes else None)
+    size = facts.bytes_per_record or _size(draft, samples)
     return replace(
         facts,
         bytes_per_record=size,
         lake=config.lake,
         free_bytes=_free_bytes(config.lake),
         retention=_retention(broker, samples, facts, size, now),
+        spread=_spread(samples, facts),
         fold=_fold(config, broker, record, draft),
     )
 
@@ -74,11 +82,50 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
         end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
         for at, messages in broker.sample(begin, end).items():
             first, span = messages[0], spans[at]
-            size = sum(len(m.key() or b"") + len(m.value() or b"") for m in messages) / len(messages)
-            time, offset = datetime.fromtimestamp(first.timestamp()[1] / 1000, UTC), first.offset() or 0
+            sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
+            values = {m.offset() or 0: m.value() or b"" for m in messages}
+            time, offset = _time(first.timestamp()[1]), first.offset() or 0
             reached = (offset - span.start) / span.count
-            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, size=size))
+            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values))
     return found
+
+
+def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
+    """Size of a record, each partition counting for as much as the plan reads of it; places may overlap in a short one."""
+    counts = {item.at: item.count for item in draft.ranges if item.at in samples}
+    total = 0.0
+    for at, count in counts.items():
+        sizes = {offset: size for sample in samples[at] for offset, size in sample.sizes.items()}
+        total += count * sum(sizes.values()) / len(sizes)
+    return total / sum(counts.values()) if counts else None
+
+
+def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tuple[str, ...]:
+    """Tables of which one key was seen in several partitions: Kafka's order is none among those."""
+    topology = facts.topology
+    assert topology is not None
+    keyed = {source.topic for source in topology.sources if source.keyed}
+    keys = {name: topology.shapes[f"tables/{name}"].key for name in topology.tables}
+    seen: dict[tuple[str, str], TopicPartition] = {}
+    found = set()
+    for at, taken in samples.items():
+        values = [value for sample in taken for value in sample.values.values()] if at[0] in keyed else []
+        for row in filter(None, map(_fields, values)):
+            for name, columns in keys.items():
+                if all(row.get(column) is not None for column in columns):
+                    key = json.dumps([row[column] for column in columns])
+                    if seen.setdefault((name, key), at) != at:
+                        found.add(name)
+    return tuple(sorted(found))
+
+
+def _fields(value: bytes) -> dict[str, Any] | None:
+    """A record's fields by name, if it has any."""
+    try:
+        found = json.loads(value)
+    except ValueError:  # text and bytes are values too
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _retention(
@@ -92,7 +139,7 @@ def _retention(
     }
     if not settings:
         return ()
-    check = timedelta(milliseconds=int(broker.broker_config().get(_CHECK_MS, "300000")))
+    check = timedelta(milliseconds=_check_ms(broker))
     found = []
     for topic, values in settings.items():
         keeps, keeps_bytes = int(values["retention.ms"]), int(values["retention.bytes"])
@@ -106,7 +153,7 @@ def _retention(
         found.append(
             RetentionFacts(
                 topic=topic,
-                keeps=None if keeps < 0 else timedelta(milliseconds=keeps),
+                keeps=None if keeps < 0 else timedelta(milliseconds=min(keeps, _LONGEST_MS)),
                 keeps_bytes=None if keeps_bytes < 0 else keeps_bytes,
                 segment=timedelta(milliseconds=min(int(values["segment.ms"]), _LONGEST_MS)),
                 segment_bytes=int(values["segment.bytes"]),
@@ -119,8 +166,16 @@ def _retention(
     return tuple(found)
 
 
-#: ``segment.ms`` may be any long; a time of a century stands for all of them.
-_LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
+def _check_ms(broker: Broker) -> int:
+    try:
+        return int(broker.broker_config().get(_CHECK_MS, _DEFAULT_CHECK_MS))
+    except Terminal:  # whoever may read a topic need not be allowed to read settings of brokers
+        return _DEFAULT_CHECK_MS
+
+
+def _time(timestamp_ms: int) -> datetime:
+    """A record's time, which its producer chose: what no calendar can hold stands for the end of it."""
+    return datetime.fromtimestamp(min(max(timestamp_ms, 0), _LATEST_MS) / 1000, UTC)
 
 
 def _growth(

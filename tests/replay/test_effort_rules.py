@@ -89,6 +89,10 @@ def test_of_each_partition_the_worst_record_is_told() -> None:
     ]
 
 
+def test_a_replay_that_never_ends_is_overtaken_and_breaks_no_calendar() -> None:
+    assert one(retention_overtakes([kept(HOUR)], 1e300, 1.0, NOW))[0] == "retention-overtakes-replay"
+
+
 def test_records_that_are_kept_for_ever_are_never_overtaken() -> None:
     assert retention_overtakes([replace(kept(-HOUR), keeps=None)], 7200.0, 1.0, NOW) == []
 

@@ -88,6 +88,14 @@ def test_an_order_across_partitions_and_other_cuts_is_a_warning(
     assert [f.code for f in found] == (["order-across-cuts"] if is_told else [])
 
 
+def test_a_key_in_several_partitions_is_told_by_its_table_and_never_by_itself(facts: Facts, plan_of: PlanOf) -> None:
+    assert facts.live is not None
+    assert plan_of(replace(facts, spread=("rewards",))).findings == ()
+    (found,) = plan_of(replace(facts, spread=("rewards",), live=replace(facts.live, is_cut_by_arrival=True))).findings
+    assert (found.code, found.numbers["tables"]) == ("order-across-cuts", ["rewards"])
+    assert "keys of ['rewards'] were seen in several partitions" in found.message
+
+
 def test_a_plan_with_two_keyed_sources_has_it(facts: Facts, plan_of: PlanOf) -> None:
     assert facts.topology is not None and facts.live is not None
     live = replace(facts.live, is_cut_by_arrival=True)

@@ -316,3 +316,26 @@ def test_every_question_to_unreachable_brokers_ends_in_its_time(ask: Callable[[B
 def test_unreachable_brokers_are_an_error_without_any_setting(ask: Callable[[str], Any]) -> None:
     with pytest.raises(BrokerUnreachableError, match=r"127\.0\.0\.1:1 does not answer .*kappa up"):
         ask("127.0.0.1:1")
+
+
+def test_a_sample_is_the_first_few_records_of_each_partition_that_has_some(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(3)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition, count in ((0, 300), (1, 2)):
+        for number in range(count):
+            producer.produce(name, b"%d" % number, b"k", partition=partition, timestamp=number)
+    assert producer.flush(10) == 0
+    end = kafka.stable_offsets([name])
+    found = kafka.sample(Offsets({name: {0: 150, 1: 0, 2: 0}}), end)
+    offsets = {at[1]: [message.offset() for message in messages] for at, messages in found.items()}
+    assert offsets == {0: list(range(150, 250)), 1: [0, 1]}
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for answer in admin.delete_records([TopicPartition(name, 0, 200)]).values():
+        answer.result()
+    assert (name, 0) not in kafka.sample(Offsets({name: {0: 150}}), Offsets({name: {0: 300}}))
+
+
+def test_the_settings_of_a_broker_are_read_with_their_defaults(kafka: Broker) -> None:
+    found = kafka.broker_config()
+    assert found["log.retention.check.interval.ms"] == "300000"
+    assert found["auto.create.topics.enable"] == "false"

@@ -110,3 +110,14 @@ def test_whose_commits_a_table_has_is_told_by_what_they_said_of_themselves(tmp_p
     write_deltalake(path, rows, mode="append", commit_properties=said)
     assert tables.has_commit_of(path, "me/1")
     assert not tables.has_commit_of(path, "me/2")
+
+
+def test_the_size_of_a_version_is_that_of_its_own_files(paths: tuple[str, str], tmp_path: Path) -> None:
+    log, _ = paths
+    tables.append(log, changes(1, ("a", "1.10")), 1)
+    one = sum(file.stat().st_size for file in Path(log).glob("*.parquet"))
+    tables.append(log, changes(2, ("b", "2.00")), 2)
+    both = sum(file.stat().st_size for file in Path(log).glob("*.parquet"))
+    assert (tables.size_bytes(log, 0), tables.size_bytes(log, 1), tables.size_bytes(log, 2)) == (0, one, both)
+    assert 0 < one < both
+    assert tables.size_bytes(str(tmp_path / "none"), 0) == 0

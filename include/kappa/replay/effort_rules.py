@@ -17,6 +17,8 @@ FOLD_AT_LEAST, FOLD_AT_MOST = 20_000.0, 2_000_000.0
 #: An estimate that is exceeded by this much surprises nobody: closer than that is worth a warning.
 CLOSE = 2.0
 
+#: Seconds after which nobody counts any more: thirty years.
+_LONGEST = 1e9
 _RAISE = "Raise the topic's retention until the replay has passed"
 
 
@@ -32,10 +34,11 @@ def retention_overtakes(
         now: when it would begin.
     """
     found = []
+    total = min(seconds or 0.0, _LONGEST)
     for facts in retention:
         by_partition: dict[int, list[tuple[bool, Probe, datetime]]] = {}
         for probe in facts.probes if facts.keeps is not None else ():
-            read = now + timedelta(seconds=(seconds or 0.0) * min(1.0, probe.share + slice_share))
+            read = now + timedelta(seconds=total * min(1.0, probe.share + slice_share))
             late = now + CLOSE * (read - now)
             # A record that should be gone and is there belongs to a segment with a later one: nobody can tell when that goes.
             is_lost = now <= facts.gone(probe) < read

@@ -128,7 +128,9 @@ def told(estimate: Estimate, measured: Measured) -> str:
         shown = _shown(name, real)
         tail = f" {unit}" if unit else ""
         if said:
-            parts.append(f"estimated {_shown(name, said)}{tail}, {word} {shown} ({100 * (real / said - 1):+.0f} %)")
+            parts.append(
+                f"estimated {_shown(name, said)}{tail}, {word} {shown} ({round(100 * (real / said - 1)):+d} %)"
+            )
         else:
             parts.append(f"{word} {shown}{tail}, not estimated")
     return "; ".join(parts)

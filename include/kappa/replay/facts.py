@@ -210,6 +210,7 @@ class Facts:
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
         taken: topics on the broker whose names the new epoch would take for its own.
+        spread: tables of which one key was seen in several partitions of keyed sources.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
 
@@ -235,6 +236,7 @@ class Facts:
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
     taken: tuple[str, ...] = ()
+    spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
 
 

@@ -64,30 +64,37 @@ def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Fi
 
 
 def order_across_cuts(
-    keyed: Iterable[str], origin: Offsets, high: Offsets, epoch: int, *, is_cut_by_arrival: bool
+    keyed: Iterable[str],
+    origin: Offsets,
+    high: Offsets,
+    epoch: int,
+    *,
+    is_cut_by_arrival: bool,
+    spread: Iterable[str] = (),
 ) -> list[Finding]:
     """Records of one key may lie in several partitions, and the two epochs cut those into slices in different ways.
+
+    Of ``spread`` tables one key was seen in several partitions.
 
     Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream and by
     time in a replay. Sources that are declared ``keyed=False`` do not depend on it.
     """
-    topics = sorted(keyed)
+    topics, tables = sorted(keyed), sorted(spread)
     more = [topic for topic in topics if 0 < len(origin.partitions(topic)) < len(high.partitions(topic))]
-    if not is_cut_by_arrival or (len(topics) < 2 and not more):
+    whys = [f"keys of {tables} were seen in several partitions"] if tables else []
+    whys += [f"sources {topics} may all have records of one key"] if len(topics) > 1 else []
+    whys += [f"{more} got more partitions, so that records of one key lie in several"] if more else []
+    if not is_cut_by_arrival or not whys:
         return []
-    why = (
-        f"sources {topics} may both have records of one key"
-        if len(topics) > 1
-        else f"source {more[0]!r} got more partitions, so that records of one key lie in several"
-    )
     return [
         warn(
             "order-across-cuts",
-            f"Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {why}: a result that depends on "
-            "their order may differ for that reason alone.",
-            "Nothing, if changes commute or no key is in two places; `kappa replay --determinism` tells, or keyed=False in the sources.",
+            f"Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {'; '.join(whys)}: what depends on "
+            "the order of such records, as a running total at each of them does, may differ for that reason alone.",
+            "Nothing, if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
             epoch=epoch,
             topics=topics,
             more_partitions=more,
+            tables=tables,
         )
     ]

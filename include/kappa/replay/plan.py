@@ -194,7 +194,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
-    found += _log_findings(topology, facts.log, facts.live)
+    found += _log_findings(topology, facts.log, facts.live, facts.spread)
     found += archive_rules.archive_of_another_topic(facts.archives, facts.log.topic_ids)
     found += archive_rules.archive_behind_log(facts.archives, facts.log.topic_ids, facts.log.low)
     # What an archive covers up to the log's beginning can be read as if retention had not removed it.
@@ -236,7 +236,9 @@ def _archives(
     return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
 
 
-def _log_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts | None) -> list[Finding]:
+def _log_findings(
+    topology: TopologyFacts, log: LogFacts, live: LiveFacts | None, spread: tuple[str, ...]
+) -> list[Finding]:
     found = log_rules.open_transactions(log.stable, log.high)
     if live is None:
         return found
@@ -250,7 +252,7 @@ def _log_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts | None
         *live_rules.reader_schema_changed(topology.shapes, live.shapes, live.epoch),
         *live_rules.group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
         *live_rules.order_across_cuts(
-            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival
+            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
         ),
     ]
 
