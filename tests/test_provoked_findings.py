@@ -623,6 +623,39 @@ def _(here: Site) -> Provoked:
     )
 
 
+# Topics of an epoch's own
+
+VERSIONED = """Append(name="moves", schema="id STRING NOT NULL, amount BIGINT"),
+        Topic(name="{topic}.moves", of="moves", key="id", on_replay="versioned")"""
+
+
+@provokes("versioned-topic-taken")
+def _(here: Site) -> Provoked:
+    ready(here)
+    here.deploy(outputs=VERSIONED)
+    taken = f"{here.topic}.moves.e0002"
+    here.create(taken)
+    return Provoked(
+        command="plan NAME",
+        numbers={"wanted": [taken], "taken": [taken]},
+        says=f"{taken} exists already",
+        remedy="remove it, or name the topic output otherwise",
+    )
+
+
+@provokes("versioned-history-partial")
+def _(here: Site) -> Provoked:
+    epoch = ready(here)
+    here.marker(epoch)
+    here.deploy(outputs=VERSIONED)
+    return Provoked(
+        command="rebuild NAME --from-changelog",
+        numbers={"topics": [f"{here.topic}.moves"]},
+        says=f"{here.topic}.moves.e0002 will begin with what is computed from its marker on",
+        remedy="--to-earliest",
+    )
+
+
 # Archives and compaction
 
 
