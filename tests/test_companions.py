@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 from lab import DEADLINE_SECONDS, lab
 from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at, verified
+from typer.testing import CliRunner
 
 from kappa import companions, control, joint_moves, serving
+from kappa.cli import app
 from kappa.errors import MoveRefusedError
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
@@ -93,8 +96,8 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     prove(members)
 
 
-def test_topologies_over_different_sources_move_in_one_commit_each_at_its_own_offsets(
-    several: Several, topic: TopicFactory
+def test_topologies_over_different_sources_move_in_one_commit_and_the_command_moves_both_back(
+    several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = members = several(topic(partitions=2), topic())
     one.produce(ROWS)
@@ -112,14 +115,16 @@ def test_topologies_over_different_sources_move_in_one_commit_each_at_its_own_of
     assert sorted(one.sent()) == sorted([*ROWS, ("a", 200)])
     assert sorted(two.sent()) == sorted([*ROWS[:2], ("a", 200)])
     prove(members)
-
-    back = joint_moves.recall(one.config, wanted, actor="ada", reason="back")
-    assert back == {one.name: 1, two.name: 1}
-    for member in members:
-        member.wait(lambda m=member: control.progress(m.config, m.name, 1).is_caught_up, "it is there already")
+    for name, value in one.config.to_env().items():
+        monkeypatch.setenv(name, value)
     with Reader(one.config, [one.name, two.name]).reading() as reader:
-        cut_over(members, back)
-        await_all_live(members, back)
+        words = ["rollback", one.name, two.name, "--reason", "back", "--execute", "--json"]
+        answer = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert {row["topology"]: row["is_live"] for row in json.loads(answer.stdout)} == {
+            one.name: True,
+            two.name: True,
+        }
+        await_all_live(members, dict.fromkeys(wanted, 1))
     assert reader.seen == [(2, 2), (1, 1)]
     for member in members:
         member.produce([("a", 1000)], start_ms=LATER + 60_000)

@@ -356,6 +356,9 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert companions.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
+    assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
+    assert "went live together" not in kappa("rollback", "a.b", "a.c").output
+    assert "went live together" not in kappa("rollback", "a.d").output
     told = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}
     assert told["a.b", "moved"].together == told["a.b", "handover"].together == {"a.c": 2}
     assert told["a.c", "moved"].together == {"a.b": 2} and told["a.b", "verified"].together == {}

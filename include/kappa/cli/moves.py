@@ -23,8 +23,10 @@ from kappa.cli.options import (
     table,
 )
 from kappa.cli.watch import watch, watch_together
+from kappa.companions import others_of
 from kappa.config import Config
 from kappa.errors import UnknownEpochError, UsageError
+from kappa.replay.companions import companions
 from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
@@ -138,6 +140,7 @@ def rollback(
     if not execute:
         which = f"epoch {to}" if to else "the epoch that was live before"
         what = f"bring back {which} and make it live" if len(topologies) == 1 else f"bring back, of {named}, {which} and make them live, all in one commit"  # fmt: skip
+        say(_left_behind(chosen, topologies))
         dry(what, f"kappa rollback {named}")
         return
     if len(topologies) == 1:
@@ -209,7 +212,8 @@ def _move(
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
     if len(wanted) > 1:
-        live = {name: control.status(chosen, name).live for name in wanted}
+        epochs = Epochs(chosen.lake)
+        live = {name: epochs.record(name).live for name in wanted}
         joint_moves.cut_over(
             chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
             replaces={name: epoch for name, epoch in live.items() if epoch is not None},
@@ -249,6 +253,17 @@ def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
             f"--accept-verdict names {', '.join(unknown)}; what is cut over is {', '.join(topologies)}. "
             "It takes the name of the topology whose failed verdict is accepted."
         )
+
+
+def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
+    """What went live together with those that go back and would stay."""
+    epochs = Epochs(chosen.lake)
+    found = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
+    return [
+        f"{name} went live together with {companions(others, name)}; what is not named here stays where it is."
+        for name, others in found.items()
+        if set(others) - set(topologies)
+    ]
 
 
 def _listed(wanted: dict[str, int]) -> str:
