@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -115,7 +116,18 @@ def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
     if not root.is_dir():
         return _held(paths, delta_versions)
     second = Path(paths.recomputed("any").lake).parent  # goes when the epoch has been replayed
-    return sum(file.stat().st_size for file in root.rglob("*") if second not in file.parents and file.is_file())
+    total = 0
+    for folder, folders, files in os.walk(root):  # passes over folders that go meanwhile
+        folders[:] = [name for name in folders if Path(folder, name) != second]
+        total += sum(_size(Path(folder, name)) for name in files)
+    return total
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # its driver beats and looks after files while somebody counts
+        return 0
 
 
 def _measured_of(epoch: EpochRecord) -> Measured | None:

@@ -1,0 +1,34 @@
+"""What an epoch takes in the lake: all of its folder but a second run, where that is a local one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kappa import measures
+from kappa.lake import EpochPaths
+
+
+def test_all_of_the_folder_counts_but_a_second_run(tmp_path: Path) -> None:
+    paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=1)
+    for name, size in (("ledger/x", 5), ("tables/t/y", 7), ("recomputed/replay/a.b/e0001/z", 100)):
+        file = Path(paths.root, name)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"." * size)
+    assert measures.disk_bytes(paths, {}) == 12
+
+
+def test_a_file_that_goes_while_it_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=1)
+    Path(paths.root).mkdir(parents=True)
+    Path(paths.root, "x").write_bytes(b"12345")
+    walked = list(os.walk(paths.root))
+    monkeypatch.setattr(os, "walk", lambda _: [(folder, names, [*files, "gone"]) for folder, names, files in walked])
+    assert measures.disk_bytes(paths, {}) == 5
+
+
+def test_where_the_lake_is_no_folder_only_tables_count(tmp_path: Path) -> None:
+    paths = EpochPaths(lake=str(tmp_path / "none"), topology="a.b", epoch=1)
+    assert measures.disk_bytes(paths, {"tables/t": 0}) == 0
