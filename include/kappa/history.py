@@ -54,6 +54,15 @@ class Entry:
     certificate: Mapping[str, Any] | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def reconciled(self) -> str:
+        """What a move sent to topics of tables, in words; empty where it sent nothing."""
+        counts: Mapping[str, Mapping[str, int]] = self.detail.get("reconciled", {})
+        return "; ".join(
+            f"{topic}: {found['upserts']:,} changed rows and {found['tombstones']:,} tombstones sent"
+            for topic, found in counts.items()
+        )
+
 
 def entries(
     events: Iterable[Event], *, topology: str | None = None, epoch: int | None = None, since: datetime | None = None

@@ -162,6 +162,7 @@ def _live(config: Config, record: TopologyRecord) -> LiveFacts | None:
             )
             for row in state.readable
         ),
+        topics=record.epoch(record.live).sends_to, reconciled=record.epoch(record.live).reconciled, shapes=shapes,
     )  # fmt: skip
 
 

@@ -143,7 +143,8 @@ def history(
         [
             [
                 e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
-                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason,
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE",
+                f"{e.reason} ({e.reconciled})" if e.reconciled else e.reason,
             ]
             for e in found
         ],

@@ -41,6 +41,7 @@ class TopologyFacts:
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
         versioned: those of which each epoch has its own, with the table or append output that they are of.
+        reconciled: those that are brought to what a table holds when the epoch goes live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
@@ -54,6 +55,7 @@ class TopologyFacts:
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     versioned: Mapping[str, str] = field(default_factory=dict)
+    reconciled: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
@@ -125,6 +127,9 @@ class LiveFacts:
         code: content hash of the code that it runs.
         topic_ids: topic -> Kafka's id when its ledger began.
         savepoints: commits to which tables can go back.
+        topics: names of the topics that it sends to.
+        reconciled: those that it brought to what a table held when it went live, with that table.
+        shapes: keys and columns of its tables and append outputs, by place.
     """
 
     epoch: int
@@ -135,6 +140,9 @@ class LiveFacts:
     code: str
     topic_ids: Mapping[str, str]
     savepoints: tuple[SavepointFacts, ...] = ()
+    topics: tuple[str, ...] = ()
+    reconciled: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +232,7 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
         versioned={topic.name: topic.of for topic in topology.versioned_topics},
+        reconciled={topic.name: topic.of for topic in topology.reconciled_topics},
         shapes=shapes_of(topology),
         measures=topology.measures,
     )
