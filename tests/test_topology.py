@@ -12,6 +12,7 @@ from kappa.topology import Append, Check, Slice, Source, Table, Threshold, Topic
 
 SOURCE = Source(topic="in", schema="id STRING NOT NULL")
 ROWS = Append(name="rows", schema="id STRING NOT NULL, n BIGINT")
+STATE = Table(name="state", key=["id"], schema="id STRING NOT NULL, n BIGINT")
 OWN = Topic(name="out", of="rows", key="id", on_replay="versioned")
 
 
@@ -47,7 +48,7 @@ def test_a_good_one_knows_its_parts() -> None:
         (lambda: topology(outputs=[ROWS, Topic(name="out", of="rows", key="ident")]), "not columns"),
         (lambda: topology(outputs=[ROWS, Topic(name="in", of="rows", key="id")]), "feed itself"),
         (lambda: Topic(name="no spaces", of="rows", key="id"), "Kafka allows"),
-        (lambda: Topic(name="out", of="rows", key="id", on_replay="replace"), "not one of hold, versioned"),  # type: ignore[arg-type]
+        (lambda: Topic(name="out", of="rows", key="id", on_replay="replace"), "not one of hold, versioned, reconcile"),  # type: ignore[arg-type]
         (lambda: Topic(name="o" * 241, of="rows", key="id", on_replay="versioned"), "at most 240"),
         (lambda: topology(outputs=[ROWS, OWN, Topic(name="out.e0002", of="rows", key="id")]), "one of its epochs"),
         (
@@ -59,6 +60,17 @@ def test_a_good_one_knows_its_parts() -> None:
                 outputs=[ROWS, *(Topic(name=n, of="rows", key="id", on_replay="versioned") for n in ("o.t", "o_t"))]
             ),
             "collide",
+        ),
+        (lambda: topology(outputs=[ROWS, replace(OWN, on_replay="reconcile")]), "Make it of a table"),
+        (
+            lambda: topology(tables=[STATE], outputs=[Topic(name="o", of="state", key="n", on_replay="reconcile")]),
+            "Use key=.'id'.",
+        ),
+        (
+            lambda: topology(
+                tables=[STATE], outputs=[Topic(name="o", of="state", key=["id", "n"], on_replay="reconcile")]
+            ),
+            "keyed by",
         ),
         (lambda: Table(name="t", key=["id"], schema="id STRING"), "may be null"),
         (lambda: Table(name="t", key=["no"], schema="id STRING NOT NULL"), "not in its schema"),
@@ -104,3 +116,10 @@ def test_names_that_only_look_like_those_of_an_epoch_are_fine() -> None:
     made = topology(outputs=[ROWS, OWN, *others])
     assert [topic.name for topic in made.versioned_topics] == ["out", "out.e0002.more"]
     assert made.rows_of(OWN) is ROWS
+
+
+def test_a_topic_reconciles_a_table_by_its_key() -> None:
+    topic = Topic(name="o", of="state", key="id", on_replay="reconcile")
+    made = topology(tables=[STATE], outputs=[topic])
+    assert made.reconciled_topics == (topic,)
+    assert made.versioned_topics == ()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
-from histories import World
-from lab import Lab, lab, read_messages
+from lab import lab, read_messages
+from mortal import ROWS, Mortal, Row, row, told
 from typer.testing import CliRunner
 
 from kappa import changelog, control, serving
@@ -24,7 +24,6 @@ from kappa.runtime import faults
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from confluent_kafka import Message
     from conftest import TopicFactory
     from pyspark.sql import SparkSession
 
@@ -32,37 +31,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-#: Account, amount as the code counts it, running total.
-Row = tuple[str, int, int]
-
-ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5), ("d", 6), ("a", 7), ("c", 8)]
-OUTPUT = 'Topic(name="{topic}.moves", of="moves", key="id"),'
 VERSIONED = """Topic(name="{topic}.moves", of="moves", key="id"),
         Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"),
         Topic(name="{topic}.newest", of="balances", key="id", on_replay="versioned"),"""
 
 
-class Mortal(World):
-    """A world in which only what the test wants happens."""
+@dataclass(kw_only=True)
+class Versioned(Mortal):
+    """A topology whose epochs have topics of their own, beside one that holds."""
 
-    def deploy(self, version: int, factor: int | None = None) -> None:
-        super().deploy(version, factor)
-        file = self.config.topologies / "balances.py"
-        held, versioned = OUTPUT.format(topic=self.topic), VERSIONED.format(topic=self.topic)
-        text = file.read_text()
-        assert held in text
-        file.write_text(text.replace(held, versioned))
-
-    def dies(self, *points: str) -> None:
-        """Wait until drivers have died at these points, one after the other; each is started again."""
-        for point in points:
-            before = self.deaths
-            self.reaper.environ[faults.VARIABLE] = point
-            self.wait(lambda before=before: self.deaths > before, f"a driver dies at {point}")
-
-    def rows(self, topic: str) -> list[Row]:
-        """What a plain consumer reads of a topic of moves."""
-        return [row(message) for message in read_messages(self.config.bootstrap_servers, topic)]
+    outputs: str = VERSIONED
 
     def story(self, epoch: int) -> list[Row]:
         return self.rows(f"{self.topic}.story.e{epoch:04d}")
@@ -72,40 +50,6 @@ class Mortal(World):
         name = f"{self.topic}.newest.e{epoch:04d}"
         found = [orjson.loads(message.value()) for message in read_messages(self.config.bootstrap_servers, name)]
         return {item["id"]: item["total"] for item in found}
-
-    def live_first(self, rows: Sequence[tuple[str, int]] = ROWS) -> int:
-        self.deploy(1)
-        self.produce(rows)
-        epoch = control.start(self.config, self.name, actor="test", reason="start")
-        self.await_live(epoch)
-        self.settle(epoch)
-        return epoch
-
-    def verified(self, *points: str, start: Any = None, **request: Any) -> int:
-        """A candidate that waits for its cutover; its drivers died at these points on the way."""
-        if points:
-            self.reaper.environ[faults.VARIABLE] = points[0]
-        before = self.deaths
-        epoch = self.plan_replay(start, **request)
-        if points:
-            self.wait(lambda: self.deaths > before, f"a driver dies at {points[0]}")
-            self.dies(*points[1:])
-        self.await_stage(epoch, Stage.VERIFIED)
-        return epoch
-
-    def cut_over_to(self, epoch: int) -> None:
-        control.cut_over(self.config, self.name, epoch, actor="test", reason="test")
-        self.await_live(epoch)
-
-    def roll_back_to(self, epoch: int) -> None:
-        control.rollback(self.config, self.name, to=epoch, actor="test", reason="back")
-        self.wait(lambda: control.progress(self.config, self.name, epoch).is_caught_up, "it caught up")
-        self.cut_over_to(epoch)
-
-    def tell(self, rows: Sequence[tuple[str, int]], minute: int) -> None:
-        """More records, until the live epoch has them."""
-        self.produce(rows, start_ms=1_700_000_000_000 + 60_000 * minute)
-        self.settle(self.record().live)
 
     def by_turns(self) -> list[Row]:
         """What a consumer reads that follows the pointer by what ``kappa path --json`` tells it."""
@@ -121,21 +65,6 @@ class Mortal(World):
         return found
 
 
-def row(message: Message) -> Row:
-    found = orjson.loads(message.value())
-    return found["id"], found["counted"], found["total"]
-
-
-def told(rows: Sequence[tuple[str, int]], factor: int) -> list[Row]:
-    """Every move with its running total, sorted: what an epoch of that factor says of them."""
-    totals: Counter[str] = Counter()
-    found = []
-    for account, amount in rows:
-        totals[account] += amount * factor
-        found.append((account, amount * factor, totals[account]))
-    return sorted(found)
-
-
 def in_order(rows: Sequence[Row]) -> bool:
     """Whether the running totals of each account grow."""
     seen: dict[str, int] = {}
@@ -145,15 +74,15 @@ def in_order(rows: Sequence[Row]) -> bool:
 @pytest.fixture
 def world_of(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Mortal]:
-    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal, handover_seconds=60.0) as made:
+) -> Iterator[Versioned]:
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Versioned, handover_seconds=60.0) as made:
         monkeypatch.setattr(faults, "os", made.reaper)
         yield made
         kafka.delete_topics(kafka.topics(f"{made.topic}."))
 
 
 def test_each_epoch_tells_the_whole_history_in_a_topic_of_its_own_and_readers_change_over_exactly(
-    world_of: Mortal,
+    world_of: Versioned,
 ) -> None:
     stream = world_of
     first = stream.live_first()
@@ -204,7 +133,7 @@ def test_each_epoch_tells_the_whole_history_in_a_topic_of_its_own_and_readers_ch
     assert {row.sends for row in stream.ledger(second).state().commits[1:]} == {"versioned", "live"}
 
 
-def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Mortal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = world_of
     monkeypatch.setattr(changelog, "BASELINE_ROWS", 3)  # several transactions
     first = stream.live_first()
@@ -224,7 +153,7 @@ def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Mortal, monkeypatch:
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_a_changelog_brings_back_the_rows_of_a_table_and_the_plan_says_what_is_missing(world_of: Mortal) -> None:
+def test_a_changelog_brings_back_the_rows_of_a_table_and_the_plan_says_what_is_missing(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     stream.stop_live()
@@ -242,7 +171,7 @@ def test_a_changelog_brings_back_the_rows_of_a_table_and_the_plan_says_what_is_m
     assert stream.newest(second) == {"a": 21, "b": 7, "c": 12, "d": 6}
 
 
-def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world_of: Mortal) -> None:
+def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     before = stream.kafka.topics(stream.topic), stream.kafka.topics("kappa."), stream.kafka.groups("kappa.")
@@ -260,7 +189,7 @@ def test_abort_and_retire_leave_no_topic_of_their_epoch_and_touch_no_other(world
     assert sorted(stream.story(third)) == told(ROWS, 2)
 
 
-def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Mortal, kafka: Broker) -> None:
+def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Versioned, kafka: Broker) -> None:
     stream = world_of
     stream.live_first()
     stream.deploy(2)
@@ -276,7 +205,7 @@ def test_what_an_interrupted_abort_leaves_is_found_without_the_code(world_of: Mo
 
 
 def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abort(
-    world_of: Mortal, kafka: Broker
+    world_of: Versioned, kafka: Broker
 ) -> None:
     stream = world_of
     stream.live_first()
@@ -293,12 +222,12 @@ def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abor
     control.replay(stream.config, wanted, actor="test", reason="test")
     stream.tend()
     refused = "exist or belong to another epoch"
-    Lab.wait(stream, lambda: any(e.event == "stuck" and refused in e.reason for e in stream.record().events), "stuck")
+    stream.until(lambda: any(e.event == "stuck" and refused in e.reason for e in stream.record().events), "stuck")
     _abort(stream, 2)
     assert foreign in kafka.topics()
 
 
-def test_a_range_that_is_computed_twice_is_sent_once(world_of: Mortal) -> None:
+def test_a_range_that_is_computed_twice_is_sent_once(world_of: Versioned) -> None:
     stream = world_of
     stream.live_first()
     stream.deploy(2)
@@ -307,7 +236,7 @@ def test_a_range_that_is_computed_twice_is_sent_once(world_of: Mortal) -> None:
     assert sorted(stream.story(second)) == told(ROWS, 2)
 
 
-def test_the_command_names_the_topic_and_its_turns(world_of: Mortal) -> None:
+def test_the_command_names_the_topic_and_its_turns(world_of: Versioned) -> None:
     stream = world_of
     stream.live_first()
 
@@ -329,10 +258,10 @@ def test_the_command_names_the_topic_and_its_turns(world_of: Mortal) -> None:
         serving.topic(stream.config, stream.name, "other")
 
 
-def _abort(stream: Lab, epoch: int) -> None:
+def _abort(stream: Mortal, epoch: int) -> None:
     """Give an epoch up. Not in this thread: a driver that dies meanwhile is a failure that somebody has to see."""
     thread = threading.Thread(
         target=control.abort, args=(stream.config, stream.name, epoch), kwargs={"actor": "test", "reason": "test"}
     )
     thread.start()
-    Lab.wait(stream, lambda: not thread.is_alive(), "aborted")
+    stream.until(lambda: not thread.is_alive(), "aborted")

@@ -51,7 +51,8 @@ class Marker:
         shapes: keys and columns of the tables, by place, as JSON values.
         code: content hash of the code that ran the slice.
         topology_version: its author's word for it.
-        sends: whether the slice sent its topic outputs.
+        sends: which topic outputs the slice sent.
+        reconciled: the handover whose differences were sent with it; None for the marker of a slice.
     """
 
     seq: int
@@ -62,6 +63,7 @@ class Marker:
     code: str
     topology_version: str
     sends: Sends
+    reconciled: int | None = None
 
 
 def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:

@@ -79,13 +79,12 @@ class Companions:
     Attributes:
         config: where everything is.
         epochs: the record, as the driver holds it.
-        boundaries: of a topology and its next epoch, where readers of versioned topics leave the one and go on in the other;
-            see :func:`kappa.versioned.boundaries`.
+        extras: what else the row of a member's move says of its topics; None while that is not known yet.
     """
 
     config: Config
     epochs: Epochs
-    boundaries: Callable[[TopologyRecord, int], Mapping[str, Any]] = lambda _, __: {}
+    extras: Callable[[TopologyRecord, Event], Mapping[str, Any] | None] = lambda _, __: {}
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
 
     def meet(self, handover: Event, position: Offsets, *, is_stuck: bool = False) -> Offsets | None:
@@ -134,7 +133,7 @@ class Companions:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
         states = {name: self._ledger(name, epoch).state() for name, epoch in together_of(handover).items()}
-        topics = {name: self.boundaries(record, together_of(handover)[name]) for name, record in members.items()}
+        extras = {name: self._extras(record) for name, record in members.items()}
         crash_point("move.ready")
 
         def decide(now: list[Event]) -> Sequence[Event]:
@@ -142,7 +141,7 @@ class Companions:
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
                 self._is_moved(now, handover)  # raises unless a companion's driver was first
                 return []
-            return moves(found, handover, states, certificates, topics)
+            return moves(found, handover, states, certificates, extras)
 
         self.epochs.append(decide)
         return True
@@ -188,7 +187,12 @@ class Companions:
         is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
         if not is_there or old.position.beside(new.position) != new.position.beside(old.position):
             return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
+        if self._extras(record) is None:
+            return f"epoch {epoch} of {name!r} has not compared its tables yet"
         return ""
+
+    def _extras(self, record: TopologyRecord) -> Mapping[str, Any] | None:
+        return self.extras(record, record.handover) if record.handover is not None else None
 
     def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
         records = {name: record_of(name, events) for name in together_of(handover)}
@@ -212,9 +216,9 @@ class Companions:
 
 def moves(
     members: Mapping[str, TopologyRecord], handover: Event, states: Mapping[str, LedgerState], certificates: Mapping[str, Certificate],
-    topics: Mapping[str, Mapping[str, Any]],
+    extras: Mapping[str, Mapping[str, Any] | None],
 ) -> list[Event]:  # fmt: skip
-    """The ``moved`` events of a group, each with its own certificate, vector and topics and the names of its companions."""
+    """The ``moved`` events of a group, each with its own certificate, vector and extras and the names of its companions."""
     at, together = clock.now(), together_of(handover)
     found = []
     for name, record in sorted(members.items()):
@@ -225,7 +229,7 @@ def moves(
             "plan": record.epoch(mine.epoch).planned.detail["plan_id"], "handover": mine.n,
             "keep_old_running": bool(mine.detail.get("keep_old_running")), "group": handover.detail["group"],
             "together": together, "certificate": certificates[name].to_json(),
-            **({"topics": dict(topics[name])} if topics[name] else {}),
+            **(extras[name] or {}),
         }  # fmt: skip
         found.append(
             Event(

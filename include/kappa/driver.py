@@ -14,12 +14,13 @@ import traceback
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, measures, registry, switching, versioned
+from kappa import changelog, clock, measures, reconciliation, registry, switching, versioned
 from kappa.companions import Companions, together_of
 from kappa.config import Config
 from kappa.errors import (
@@ -116,7 +117,7 @@ class Driver:
         self.companions = Companions(
             config=config,
             epochs=self.epochs,
-            boundaries=lambda record, epoch: versioned.boundaries(self.broker, record, epoch),
+            extras=self._extras,
         )
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
@@ -393,12 +394,13 @@ class Driver:
         if not _is_at(live_state.position, state.position):
             return
         if together_of(handover):
-            self._move_together(handover)
+            self._move_together(record, handover)
         else:
             self._move(record, handover, state)
 
-    def _move_together(self, handover: Event) -> None:
+    def _move_together(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointers of all that go live together, once all are in place."""
+        self._compare(record, handover.n)
         try:
             is_moved = self.companions.move(handover)
         except MoveRefusedError as error:
@@ -420,7 +422,8 @@ class Driver:
                 findings=(),
             )
         expected, wanted = record.live, handover.n if handover else None
-        topics = versioned.boundaries(self.broker, record, self.paths.epoch)
+        reconciled = self._compare(record, wanted or 0)
+        extras = self._said_of_topics(versioned.boundaries(self.broker, record, self.paths.epoch), reconciled)
 
         def decide(_: list[Event]) -> Sequence[Event]:
             now = self._record()
@@ -445,7 +448,7 @@ class Driver:
                         "handover": wanted,
                         "keep_old_running": bool(handover and handover.detail.get("keep_old_running")),
                         "certificate": certificate.to_json(),
-                        **({"topics": topics} if topics else {}),
+                        **extras,
                     },
                 )
             ]
@@ -454,6 +457,28 @@ class Driver:
         self.log.info("moved", from_epoch=expected, at=state.position.to_json())
         crash_point("moved")
 
+    def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
+        """What the row of a companion's move says of its topics; None while its driver has not compared its tables."""
+        paths = EpochPaths(lake=self.paths.lake, topology=record.topology, epoch=handover.epoch)
+        reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
+        if reconciled is None:
+            return None
+        return self._said_of_topics(versioned.boundaries(self.broker, record, handover.epoch), reconciled)
+
+    @staticmethod
+    def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
+        return {name: found for name, found in (("topics", topics), ("reconciled", reconciled)) if found}
+
+    def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
+        """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
+        found = reconciliation.written(self.paths, (t.name for t in self.topology.reconciled_topics), handover)
+        if found is not None:
+            return found
+        self._say("comparing tables for the topics that reconcile")
+        live = self._live_ledger(record).state() if record.live is not None else LedgerState()
+        before = reconciliation.predecessor(self.paths.lake, record, live)
+        return reconciliation.write_differences(self.slice_run, before, handover)
+
     # The live epoch
 
     def _live(self, record: TopologyRecord, state: LedgerState) -> None:
@@ -461,13 +486,21 @@ class Driver:
         if upgrade is not None:
             self._say(f"going over to code {upgrade.detail['code'][:12]}")
             switching.switch(self.config, self.epochs, self.paths, self.ledger, self.writer, upgrade)
-        elif handover is not None:
+        elif handover is not None and self._may_yield(record, handover, state):
             self._yield(handover, state)
         elif state.is_yielded:
             crash_point("going_live")
-            self._resume(state)
+            self._resume(record, state)
         else:
             self._serve(state)
+
+    def _may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState) -> bool:
+        """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.
+
+        One that cannot send it is stuck and may: the next epoch sees that it never resumed. What has yielded stays so.
+        """
+        is_due = reconciliation.is_due(self.topology, record, state)
+        return not is_due or self._stuck is not None or state.yielded_for == handover.n
 
     def _yield(self, handover: Event, state: LedgerState) -> None:
         """Stop sending at the last commit, or where its companions do; then wait for the successor, not for ever."""
@@ -498,7 +531,7 @@ class Driver:
     def _reach(self, end: Offsets, state: LedgerState) -> None:
         """The last slices up to where all that hand over together yield."""
         if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
-            self._resume(state)
+            self._resume(self._record(), state)
             return
         self._open_sender()
         self._bounded(state, end, sends="live", what="going on to where its companions stand")
@@ -540,27 +573,39 @@ class Driver:
 
         self.epochs.append(decide)
 
-    def _resume(self, state: LedgerState) -> None:
-        """Begin to send, or begin again, from the last commit."""
+    def _resume(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first."""
         self._say("going live")
         self._open_sender()
         for topic in self.topology.topics:
             if not topic.is_versioned and topic.name not in self.broker.topics(topic.name):
-                self.broker.create_topic(topic.name, partitions=self._partitions())
+                settings = {"cleanup.policy": "compact"} if topic.on_replay == "reconcile" else {}
+                self.broker.create_topic(topic.name, partitions=self._partitions(), config=settings)
         if state.baseline_seq is None:
             changelog.write_baseline(self.slice_run)
+        detail: dict[str, Any] = {"at": state.position.as_dict(), "handover": record.last_handover}
+        if reconciliation.is_due(self.topology, record, state):
+            detail["reconciled"] = self._reconcile(record)
         self.ledger.append(
             LedgerRow(
-                kind="resume",
-                seq=state.seq,
-                writer=self.writer,
-                at=clock.now(),
-                code=self.code,
-                detail={"at": state.position.as_dict()},
+                kind="resume", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail=detail
             )
-        )
-        self.log.info("resumed", at=state.position.to_json())
+        )  # fmt: skip
+        self.log.info("resumed", at=state.position.to_json(), reconciled=detail.get("reconciled"))
         crash_point("resume")
+        if self.topology.reconciled_topics:
+            reconciliation.forget(self.paths)
+
+    def _reconcile(self, record: TopologyRecord) -> dict[str, Any]:
+        """Send what differs; how many records of each topic."""
+        found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
+        if any(count for counts in found.values() for count in counts.values()):
+            self._say("reconciling topics")
+            self._spend_sender()
+            self._open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            reconciliation.send(self.slice_run, record.last_handover)
+            self._spend_sender()  # slices get their shorter time again
+        return found
 
     def _serve(self, state: LedgerState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
@@ -568,6 +613,8 @@ class Driver:
         end = self._stable(state.position)
         is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
         if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
+            if not self._has_served and self.topology.reconciled_topics:
+                reconciliation.forget(self.paths)  # of one that died between its resume row and this
             self._has_served = True
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
@@ -817,16 +864,18 @@ class Driver:
         """The range of the plan, computed again."""
         return SecondRun(self.slice_run, self.plan)
 
-    def _open_sender(self) -> None:
+    def _open_sender(self, timeout: timedelta | None = None) -> None:
         """Fence whoever sent for this epoch before, then read what was sent: in this order."""
         run = self.slice_run
         if run.sender is not None:
             return
         self.ledger.check_claim(self.writer)
-        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name)
+        limit = {} if timeout is None else {"transaction_timeout": timeout}
+        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()
         marker = changelog.read_marker(self.broker, self.paths)
         run.marker_seq = marker.seq if marker else -1
+        run.marker_handover = marker.reconciled if marker else None
         run.sender = sender
 
     def _close(self) -> None:

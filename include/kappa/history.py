@@ -65,6 +65,15 @@ class Entry:
             return ""
         return told(Estimate(**self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 
+    @property
+    def reconciled(self) -> str:
+        """What a move sent to topics of tables, in words; empty where it sent nothing."""
+        counts: Mapping[str, Mapping[str, int]] = self.detail.get("reconciled", {})
+        return "; ".join(
+            f"{topic}: {found['upserts']:,} changed rows and {found['tombstones']:,} tombstones sent"
+            for topic, found in counts.items()
+        )
+
 
 def entries(
     events: Iterable[Event], *, topology: str | None = None, epoch: int | None = None, since: datetime | None = None

@@ -56,6 +56,10 @@ class EpochPaths:
         """An append output."""
         return f"{self.root}/outputs/{name}"
 
+    def reconciled(self, topic: str) -> str:
+        """What a topic gets when the epoch goes live: rows that differ from those of the epoch before."""
+        return f"{self.root}/reconciled/{topic}"
+
     def recomputed(self, name: str) -> EpochPaths:
         """Where a range is computed again: the same epoch in a small lake within its folder."""
         return EpochPaths(lake=f"{self.root}/recomputed/{name}", topology=self.topology, epoch=self.epoch)

@@ -62,6 +62,7 @@ class EpochRun:
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         arrow_rows: most rows of one effect that are written from memory.
         marker_seq: slice of the last marker in Kafka.
+        marker_handover: the handover whose differences were sent with that marker, if any were.
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
         archives: archives that were read, by topic.
@@ -80,6 +81,7 @@ class EpochRun:
     arrow_rows: int = 500_000
     sender: Sender | None = None
     marker_seq: int = -1
+    marker_handover: int | None = None
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
     archives: dict[str, Archive] = field(default_factory=dict)
@@ -336,13 +338,19 @@ def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
 
 
 def marker(
-    run: EpochRun, seq: int, end: Offsets, max_timestamps: Mapping[str, Mapping[int, int]], sends: Sends
+    run: EpochRun,
+    seq: int,
+    end: Offsets,
+    max_timestamps: Mapping[str, Mapping[int, int]],
+    sends: Sends,
+    reconciled: int | None = None,
 ) -> Record:
-    """The marker of a slice of this epoch."""
+    """The marker of a slice of this epoch, or of the handover whose differences are sent with it."""
+    content = {} if reconciled is None else {"reconciled": reconciled}
     return marker_record(
         run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
         shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
-        topology_version=run.topology.version, sends=sends,
+        topology_version=run.topology.version, sends=sends, **content,
     )  # fmt: skip
 
 

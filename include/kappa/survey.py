@@ -178,7 +178,8 @@ def _live(config: Config, broker: Broker, record: TopologyRecord) -> tuple[LiveF
             )
             for row in state.readable
         ),
-        shapes=shapes, group=_moved_group(broker, paths, ledger), is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
+        topics=record.epoch(record.live).sends_to, reconciled=record.epoch(record.live).reconciled, shapes=shapes,
+        group=_moved_group(broker, paths, ledger), is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
     ), state.commits  # fmt: skip
 
 

@@ -34,7 +34,7 @@ __all__ = [
 
 Effects = Mapping[str, "DataFrame"]
 #: What a replay means to the readers of a topic output.
-OnReplay = Literal["hold", "versioned"]
+OnReplay = Literal["hold", "versioned", "reconcile"]
 Step = Callable[["Slice"], Effects]
 
 #: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
@@ -194,6 +194,8 @@ class Topic:
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
         on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch sends all
             that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by pointer.
+            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone; only of
+            a table, by its key.
     """
 
     name: str
@@ -298,6 +300,7 @@ class Topology:
                 raise TopologyError(
                     f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: {names}."
                 )
+            _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:
                 raise TopologyError(
                     f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself."
@@ -318,6 +321,11 @@ class Topology:
     def versioned_topics(self) -> tuple[Topic, ...]:
         """Topics of which each epoch has its own."""
         return tuple(topic for topic in self.topics if topic.is_versioned)
+
+    @property
+    def reconciled_topics(self) -> tuple[Topic, ...]:
+        """Topics that are brought to what a table holds when its epoch goes live."""
+        return tuple(topic for topic in self.topics if topic.on_replay == "reconcile")
 
     def rows_of(self, topic: Topic) -> Append | Table:
         """What a topic is made of."""
@@ -400,6 +408,22 @@ def _check_unique(topology: str, kind: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyError(f"Topology {topology!r} declares {kind} {twice} more than once.")
+
+
+def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
+    """What changed can be told of keyed state only, and a reader must find a row's record by the row's key."""
+    if topic.on_replay != "reconcile":
+        return
+    if not isinstance(of, Table):
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no newest row of a key to "
+            "compare. Make it of a table, or on_replay='versioned'."
+        )
+    if topic.key != of.key:
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table {of.name!r} is keyed by {list(of.key)}. "
+            f"Use key={list(of.key)}, so that each record stands for one row."
+        )
 
 
 def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:

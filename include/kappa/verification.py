@@ -135,7 +135,7 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
     both = side(live, "l").join(side(mine, "c"), on=key, how="full_outer")
     in_both = F.col("l").isNotNull() & F.col("c").isNotNull()
     sides = {name: (F.col(f"l.row.{_quote(name)}"), F.col(f"c.row.{_quote(name)}")) for name in compared}
-    changed = {name: in_both & ~_equal(*sides[name], *types[name]) for name in compared}
+    changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
     any_changed = reduce(lambda left, right: left | right, changed.values(), F.lit(False))
     drifting = [name for name in compared if all(map(_is_number, types[name])) and name not in masked]
     # One pass: numbered aliases, since a column of the table may have any name.
@@ -322,7 +322,8 @@ def _drift(totals: Any, i: int, keys: int) -> Drift:
     )  # fmt: skip
 
 
-def _equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:
+def equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:
+    """Whether two values are the same, null being the same as null; of different types as numbers or as text."""
     if not _is_comparable(before, after) or _is_nested(before):
         was, now = _text(was, before), _text(now, after)
     return was.eqNullSafe(now)

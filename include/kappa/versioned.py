@@ -118,7 +118,7 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
     Returns:
         Topic output -> ``from`` and ``to``, each a topic with its next offset by partition; empty where there is none.
     """
-    before = record.epochs[record.live] if record.live is not None else None
+    before = record.epochs.get(record.live) if record.live is not None else None
     after = record.epoch(epoch)
     present = set(broker.topics())
 

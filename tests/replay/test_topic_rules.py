@@ -12,8 +12,9 @@ from kappa.lake import versioned_topic
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.shapes import Shape
 from kappa.replay.starts import FromMarker, FromSavepoint
-from kappa.replay.topic_rules import colliding
+from kappa.replay.topic_rules import colliding, has_same_key
 
 PlanOf = Callable[..., ReplayPlan]
 
@@ -82,3 +83,50 @@ def test_a_changelog_cannot_bring_the_history_of_an_append_output_back(
     assert lost.topology is not None
     table = replace(lost, topology=replace(lost.topology, versioned={"loyalty": "rewards"}))
     assert not [f for f in plan_of(table, start=FromMarker()).warnings if f.code == "versioned-history-partial"]
+
+
+def kept(facts: Facts, **live: object) -> Facts:
+    """The same, its topic kept to its table, and so it was by the live epoch unless that is said otherwise."""
+    assert facts.topology is not None
+    assert facts.live is not None
+    shapes = facts.topology.shapes
+    was = {"topics": ("loyalty",), "reconciled": {"loyalty": "rewards"}, "shapes": shapes, **live}
+    wanted = replace(facts.topology, reconciled={"loyalty": "rewards"})
+    return replace(facts, topology=wanted, live=replace(facts.live, **was))  # type: ignore[arg-type]
+
+
+def everything(plan: ReplayPlan) -> list[str]:
+    return [str(found) for found in plan.warnings if found.code == "reconcile-sends-everything"]
+
+
+def test_a_plan_says_what_its_cutover_sends(facts: Facts, plan_of: PlanOf) -> None:
+    plan = plan_of(kept(facts))
+    assert everything(plan) == []
+    assert explain(plan)[3].endswith("nothing is sent (hold)")
+    assert explain(plan)[-1].startswith("At the cutover loyalty gets what differs in rewards from the epoch before")
+    assert ReplayPlan.from_json(plan.to_json()) == plan
+    assert "reconciled" not in plan_of(facts).as_dict()
+
+
+def test_where_nothing_can_be_compared_every_row_is_sent_and_the_plan_says_why(facts: Facts, plan_of: PlanOf) -> None:
+    other = Shape(columns={"shop": "STRING", "card": "STRING"}, required=("shop",), key=("shop",))
+    (no_table,) = everything(plan_of(kept(facts, shapes={})))
+    assert "live epoch 3 has no table 'rewards'" in no_table
+    (keyed,) = everything(plan_of(kept(facts, shapes={"tables/rewards": other})))
+    assert "keys it otherwise, by ['shop']" in keyed
+    assert "stay in it. Name the topic otherwise" in keyed
+    (held,) = everything(plan_of(kept(facts, reconciled={})))
+    assert "does not keep it to that table" in held
+    (new,) = everything(plan_of(kept(facts, topics=(), reconciled={})))
+    assert new.endswith("Nothing: the topic is new.")
+    assert everything(plan_of(replace(kept(facts), live=None))) == []
+
+
+def test_keys_are_the_same_by_name_and_type() -> None:
+    def shape(kind: str = "STRING", key: tuple[str, ...] = ("id",)) -> Shape:
+        return Shape(columns={"id": kind, "n": "INT"}, required=key, key=key)
+
+    assert has_same_key(shape(), shape())
+    assert not has_same_key(shape(), shape("BIGINT"))
+    assert not has_same_key(shape(), shape(key=("id", "n")))
+    assert not has_same_key(shape(), None)

@@ -70,6 +70,7 @@ def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[st
         ({"outputs": [MOVES, SENT, replace(SENT, name="other")]}, "topics", "topic 'other' is new"),
         ({"outputs": [MOVES, replace(SENT, key="amount")]}, "topics", "by ['amount']"),
         ({"outputs": [MOVES, replace(SENT, of="balances")]}, "topics", "of 'balances'"),
+        ({"outputs": [MOVES, replace(SENT, on_replay="versioned")]}, "topics", "on_replay='versioned', not 'hold'"),
     ],
 )  # fmt: skip
 def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kind: str, words: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from kappa import control, registry, serving
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
 from kappa.errors import UsageError
-from kappa.history import vector
+from kappa.history import Entry, vector
 from kappa.lake import EpochPaths
 from kappa.replay.companions import companions
 from kappa.replay.notation import parsed_time
@@ -151,7 +151,7 @@ def history(
         [
             [
                 e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
-                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", e.reason or e.outcome,
+                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", _remark(e),
                 *([companions(e.together, e.topology) or None] if is_joint else []),
             ]
             for e in found
@@ -217,6 +217,12 @@ def path(
         say_json({"path": found, "delta_version": version, "epoch": snapshot.epoch, "seq": snapshot.seq})
     else:
         say(found)
+
+
+def _remark(entry: Entry) -> str:
+    """Why, and what came of it."""
+    found = [entry.reason or entry.outcome, f"({entry.reconciled})" if entry.reconciled else ""]
+    return " ".join(filter(None, found))
 
 
 def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:

@@ -32,6 +32,10 @@ def explain(plan: ReplayPlan) -> list[str]:
             f"Then it follows the live epoch and waits for `kappa cutover {plan.topology}`; "
             f"`kappa abort {plan.topology} {plan.epoch}` removes it without a trace."
         )
+        lines += [
+            f"At the cutover {topic} gets what differs in {table} from the epoch before: changed rows, and null values for keys that are gone."
+            for topic, table in plan.reconciled.items()
+        ]
     return lines
 
 

@@ -42,6 +42,7 @@ class TopologyFacts:
         appends: names of its append outputs.
         topics: names of the topics that it sends to.
         versioned: those of which each epoch has its own, with the table or append output that they are of.
+        reconciled: those that are brought to what a table holds when the epoch goes live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
@@ -55,6 +56,7 @@ class TopologyFacts:
     appends: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     versioned: Mapping[str, str] = field(default_factory=dict)
+    reconciled: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
@@ -126,6 +128,8 @@ class LiveFacts:
         code: content hash of the code that it runs.
         topic_ids: topic -> Kafka's id when its ledger began.
         savepoints: commits to which tables can go back.
+        topics: names of the topics that it sends to.
+        reconciled: those that it brought to what a table held when it went live, with that table.
         shapes: keys and columns of its tables and append outputs, by place.
         group: where its consumer group stands, if that is no place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
@@ -139,6 +143,8 @@ class LiveFacts:
     code: str
     topic_ids: Mapping[str, str]
     savepoints: tuple[SavepointFacts, ...] = ()
+    topics: tuple[str, ...] = ()
+    reconciled: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     group: Offsets | None = None
     is_cut_by_arrival: bool = False
@@ -251,6 +257,7 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),
         versioned={topic.name: topic.of for topic in topology.versioned_topics},
+        reconciled={topic.name: topic.of for topic in topology.reconciled_topics},
         shapes=shapes_of(topology),
         measures=topology.measures,
     )

@@ -49,6 +49,7 @@ class ReplayPlan:
         appends: names of the append outputs that are computed.
         topics: names of the topics that the epoch will send to once it is live.
         versioned: those of them of which the epoch has its own, to which it sends history too.
+        reconciled: those that get what differs when the epoch goes live, with the table that they are of.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
@@ -81,6 +82,7 @@ class ReplayPlan:
     created_at: datetime
     request: ReplayRequest
     versioned: tuple[str, ...] = ()
+    reconciled: Mapping[str, str] = field(default_factory=dict)
     sends: str = "hold"
     archived: tuple[OffsetRange, ...] = ()
     id: str = field(default="")
@@ -128,11 +130,13 @@ class ReplayPlan:
         # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive, for one.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
-        nested = ("request", "findings", "estimate", "archived", "versioned")
+        reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
+        nested = ("request", "findings", "estimate", "archived", "versioned", "reconciled")
         return {
             **{name: value for name, value in vars(self).items() if name not in nested},
             **archived,
             **versioned,
+            **reconciled,
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
@@ -208,6 +212,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += [*resolved.findings, *facts.step]
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     found += topic_rules.topics_taken(topology.versioned, facts.next_epoch, facts.taken)
+    found += topic_rules.everything_sent(topology.reconciled, topology.shapes, facts.live)
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         appended = [name for name, of in topology.versioned.items() if of in topology.appends]
         found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
@@ -323,6 +328,7 @@ def _plan(
         appends=topology.appends,
         topics=topology.topics,
         versioned=tuple(topology.versioned),
+        reconciled=dict(topology.reconciled),
         stages=() if refusals(kept) else stages,
         findings=kept,
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kappa.lake import versioned_topic
+from kappa.replay.facts import LiveFacts
 from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.shapes import Shape
 
 
 def colliding(wanted: Iterable[str], present: Iterable[str]) -> list[str]:
@@ -46,3 +48,42 @@ def versioned_history_lost(appended: Iterable[str], epoch: int, seed_epoch: int 
             topics=names,
         )
     ]
+
+
+def has_same_key(one: Shape | None, other: Shape | None) -> bool:
+    """Whether rows of both tables stand for the same things: key columns of the same names and types."""
+    if one is None or other is None or one.key != other.key:
+        return False
+    return all(one.columns[name] == other.columns[name] for name in one.key)
+
+
+def everything_sent(
+    reconciled: Mapping[str, str], shapes: Mapping[str, Shape], live: LiveFacts | None
+) -> list[Finding]:
+    """A topic that was not kept to the same table: what it holds cannot be compared, so that all rows are sent."""
+    if live is None:
+        return []
+    found = []
+    for topic, table in reconciled.items():
+        place = f"tables/{table}"
+        if not has_same_key(live.shapes.get(place), shapes[place]):
+            has = live.shapes.get(place)
+            why = f"has no table {table!r}" if has is None else f"keys it otherwise, by {list(has.key)}"
+        elif live.reconciled.get(topic) != table:
+            why = "does not keep it to that table"
+        else:
+            continue
+        stale = topic in live.topics
+        found.append(
+            warn(
+                "reconcile-sends-everything",
+                f"Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live.epoch} {why}."
+                + (" Records of other keys that were sent before stay in it." if stale else ""),
+                "Name the topic otherwise, so that readers begin with an empty one."
+                if stale
+                else "Nothing: the topic is new.",
+                topic=topic,
+                table=table,
+            )
+        )
+    return found

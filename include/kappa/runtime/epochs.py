@@ -137,7 +137,18 @@ class EpochRecord:
     @property
     def sends_to(self) -> tuple[str, ...]:
         """Names of its topic outputs."""
-        return tuple(json.loads(self.planned.detail["plan"])["topics"]) if "plan" in self.planned.detail else ()
+        return tuple(self._plan.get("topics", ()))
+
+    @property
+    def reconciled(self) -> Mapping[str, str]:
+        """Topic -> the table that it is brought to when the epoch goes live."""
+        found: Mapping[str, str] = self._plan.get("reconciled", {})
+        return found
+
+    @property
+    def _plan(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.planned.detail.get("plan", "{}"))
+        return found
 
     @property
     def is_kept(self) -> bool:
@@ -190,6 +201,11 @@ class TopologyRecord:
     def named_seqs(self, epoch: int) -> set[int]:
         """Slices of an epoch whose commits have a name: their files are kept."""
         return {int(event.detail["seq"]) for event in self.savepoints.values() if event.epoch == epoch}
+
+    @property
+    def last_handover(self) -> int:
+        """Number of the handover by which the live epoch went live; 0 when there was none to hand over."""
+        return (self.moves[-1].detail.get("handover") or 0) if self.moves else 0
 
     @property
     def candidate(self) -> EpochRecord | None:

@@ -107,6 +107,8 @@ class LedgerState:
         is_yielded: whether the epoch may not send.
         yielded_for: number of the handover event that it yielded for.
         has_sent: whether the epoch was ever allowed to send.
+        resumed_for: the handover by which it had gone live when it last began to send; 0 for a first epoch, None in rows of
+            earlier code.
         baseline_seq: slice up to which the whole state was written to the changelog.
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
@@ -123,6 +125,7 @@ class LedgerState:
     is_yielded: bool = True
     yielded_for: int | None = None
     has_sent: bool = False
+    resumed_for: int | None = None
     baseline_seq: int | None = None
     readable_from: int = 0
     savepoints: frozenset[int] = frozenset()
@@ -192,7 +195,7 @@ class _Fold:
         elif row.kind == "yield":
             values.update(is_yielded=True, yielded_for=row.detail.get("handover"))
         elif row.kind == "resume":
-            values.update(is_yielded=False, has_sent=True, yielded_for=None)
+            values.update(is_yielded=False, has_sent=True, yielded_for=None, resumed_for=row.detail.get("handover"))
 
     def state(self) -> LedgerState:
         return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)))

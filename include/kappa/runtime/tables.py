@@ -60,6 +60,13 @@ def create(
     )  # fmt: skip
 
 
+def exists(path: str) -> bool:
+    """Whether a Delta table is there."""
+    from deltalake import DeltaTable
+
+    return bool(DeltaTable.is_deltatable(path))
+
+
 def compact(path: str) -> None:
     """Merge small files, when there are many. Changes no row; a crash leaves it done or not."""
     from deltalake import CommitProperties, DeltaTable
@@ -245,7 +252,9 @@ def query(
     )
 
 
-def chunks(path: str, delta_version: int, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+def chunks(
+    path: str, delta_version: int | None, columns: Sequence[str], rows: int, *, where: str | None = None
+) -> Iterator[pa.Table]:
     """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
@@ -253,7 +262,8 @@ def chunks(path: str, delta_version: int, columns: Sequence[str], rows: int) -> 
     names = ", ".join(f'"{name}"' for name in columns)
     found = DeltaTable(path, version=delta_version)
     batches: list[pa.RecordBatch] = []
-    for batch in QueryBuilder().register("t", found).execute(f"SELECT {names} FROM t"):
+    sql = f"SELECT {names} FROM t" + (f" WHERE {where}" if where else "")
+    for batch in QueryBuilder().register("t", found).execute(sql):
         batches.append(pa.record_batch(batch))
         if sum(b.num_rows for b in batches) >= rows:
             yield pa.Table.from_batches(batches)
