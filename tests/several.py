@@ -20,12 +20,17 @@ from kappa.replay.stages import Stage
 
 @dataclass(kw_only=True)
 class Member(Lab):
-    """One topology of several in a lake: a file and an output topic of its own, over a source that others may read too."""
+    """One topology of several in a lake: a file and an output topic of its own, over a source that others may read too.
+
+    Attributes:
+        outputs: what its file has instead of that topic.
+    """
 
     driver_type: type[Driver] = MortalDriver
     meant: tuple[type[BaseException], ...] = (Killed,)
+    outputs: str = ""
 
-    def deploy(self, version: int, factor: int | None = None) -> None:
+    def deploy(self, version: int, factor: int | str | None = None) -> None:
         """Change its file, as a user does."""
         write(self, version, factor)
 
@@ -39,10 +44,11 @@ def output_topic(member: Lab) -> str:
     return f"{member.name}.moves"
 
 
-def write(member: Lab, version: int, factor: int | None) -> None:
+def write(member: Member, version: int, factor: int | str | None) -> None:
     """Its file; topologies of one lake must not share an output topic."""
     text = TOPOLOGY.format(version=version, factor=factor or version, topic=member.topic, name=member.name)
-    text = text.replace(f'Topic(name="{member.topic}.moves"', f'Topic(name="{output_topic(member)}"')
+    own = f'Topic(name="{output_topic(member)}", of="moves", key="id")'
+    text = text.replace(f'Topic(name="{member.topic}.moves", of="moves", key="id")', member.outputs or own)
     file = member.config.topologies / f"{member.name.replace('.', '_')}.py"
     file.write_text(text)
 

@@ -96,6 +96,40 @@ def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal
     prove(members)
 
 
+def test_own_topics_and_topics_that_reconcile_of_one_move_with_those_of_the_other(
+    several: Several, topic: TopicFactory
+) -> None:
+    source = topic(partitions=2)
+    one, two = members = several(source, source)
+    own, folded = f"{two.name}.own", f"{two.name}.balances"
+    two.outputs = (
+        f'Topic(name="{own}", of="moves", key="id", on_replay="versioned"), '
+        f'Topic(name="{folded}", of="balances", key="id", on_replay="reconcile")'
+    )
+    two.deploy(1)
+    one.produce(ROWS)
+    wanted = verified(members)
+    cut_over(members, wanted)
+    await_all_live(members, wanted)
+    assert moved(one).detail.get("reconciled") is None
+    assert moved(two).detail["reconciled"] == {folded: {"upserts": 3, "tombstones": 0}}
+    ends = moved(two).detail["topics"][own]
+    assert set(ends["from"]) == {f"{own}.e0001"} and set(ends["to"]) == {f"{own}.e0002"}
+    one.produce([("a", 100)], start_ms=LATER)
+    two.settle(2)
+    one.settle(2)
+    totals = {"a": 202, "b": 4, "c": 8}
+    assert two.balances() == one.balances() == totals
+    held = {}
+    for value in two.values_of(folded):
+        row = json.loads(value)
+        held.setdefault(row["id"], []).append(row["total"])
+    assert held == {"a": [1, 2, 202], "b": [2, 4], "c": [4, 8]}
+    assert sorted(json.loads(value)["total"] for value in two.values_of(f"{own}.e0002")) == [2, 4, 8, 202]
+    assert sorted(json.loads(value)["total"] for value in two.values_of(f"{own}.e0001")) == [1, 2, 4]
+    prove(members)
+
+
 def test_topologies_over_different_sources_move_in_one_commit_and_the_command_moves_both_back(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from kappa.errors import MoveRefusedError
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
-from kappa.replay.companions import Asked, yield_at
+from kappa.replay.companion_rules import Asked, yield_at
 from kappa.replay.offsets import Offsets
 from kappa.runtime import heartbeat
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord, record_of

@@ -36,7 +36,7 @@ from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.measures import outcome
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
-from kappa.replay.companions import can_take_over, pending_refusal
+from kappa.replay.companion_rules import can_take_over, pending_refusal
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan, build_plan

@@ -13,7 +13,7 @@ from kappa import clock, control
 from kappa.companions import asked, ended_by
 from kappa.config import Config
 from kappa.errors import CodeError, KappaError, MoveRefusedError, UsageError
-from kappa.replay.companions import Member, is_asked, is_done, pending_refusal, refusals
+from kappa.replay.companion_rules import Member, is_asked, is_done, pending_refusal, refusals
 from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kappa.lake import EpochPaths
 from kappa.reading import archived_ranges
 from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
-from kappa.replay.companions import companions
+from kappa.replay.companion_rules import companions
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import EpochRecord, TopologyRecord

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.replay.companions import (
+from kappa.replay.companion_rules import (
     Asked,
     Member,
     can_take_over,

@@ -26,7 +26,7 @@ from kappa.cli.watch import watch, watch_together
 from kappa.companions import others_of
 from kappa.config import Config
 from kappa.errors import UnknownEpochError, UsageError
-from kappa.replay.companions import companions
+from kappa.replay.companion_rules import companions
 from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]

@@ -12,7 +12,7 @@ from kappa.cli.options import Json, Topology, config, plain, say, say_json, tabl
 from kappa.errors import UsageError
 from kappa.history import Entry, vector
 from kappa.lake import EpochPaths
-from kappa.replay.companions import companions
+from kappa.replay.companion_rules import companions
 from kappa.replay.notation import parsed_time
 from kappa.replay.offsets import Offsets
 from kappa.reports import Format, rendered
