@@ -154,10 +154,9 @@ def test_topologies_over_different_sources_move_in_one_commit_and_the_command_mo
     with Reader(one.config, [one.name, two.name]).reading() as reader:
         words = ["rollback", one.name, two.name, "--reason", "back", "--execute", "--json"]
         answer = CliRunner().invoke(app, words, catch_exceptions=False)
-        assert {row["topology"]: row["is_live"] for row in json.loads(answer.stdout)} == {
-            one.name: True,
-            two.name: True,
-        }
+        said = "\n".join(line for line in answer.stdout.splitlines() if not line[:1].isdigit())  # drivers log there too
+        found = {row["topology"]: row["is_live"] for row in json.loads(said)}
+        assert found == {one.name: True, two.name: True}
         await_all_live(members, dict.fromkeys(wanted, 1))
     assert reader.seen == [(2, 2), (1, 1)]
     for member in members:
