@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -110,3 +111,18 @@ def test_a_wide_vector_is_cut_and_says_by_how_much() -> None:
     wide = Offsets({"t": dict.fromkeys(range(6), 1)})
     assert vector(wide) == "t[0]=1 t[1]=1 t[2]=1 t[3]=1 and 2 more"
     assert vector(Offsets({"t": {0: 1}})) == "t[0]=1"
+
+
+def test_the_end_of_bulk_work_tells_what_was_estimated_and_what_it_was(config: Config) -> None:
+    measured = {"offsets": 9, "records": 8, "seconds": 15.0, "bytes": None, "disk_bytes": None}
+    for name, detail in (
+        ("planned", {"plan": json.dumps({"id": "p3"}), "plan_id": "p3", "code": "c"}),
+        *((name, {}) for name in ("rewound", "seeded")),
+        ("replayed", {"estimate": {"offsets": 9, "seconds": 12.0}, "measured": measured, "by_estimate": {}}),
+    ):
+        row = replace(event(3, name, 20, **detail), reason="")
+        Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+    *_, last = control.chronicle(config, epoch=3)
+    assert last.outcome == "were 8 records, not estimated; estimated 12 s, took 15 s (+25 %)"
+    assert [e.outcome for e in control.chronicle(config, epoch=2)] == [""] * 8
+    assert last.outcome in CliRunner().invoke(app, ["history", "a.b"]).output

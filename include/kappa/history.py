@@ -61,7 +61,7 @@ class Entry:
     @property
     def outcome(self) -> str:
         """Of the event that ended a replay's bulk work: what was estimated and what it was; empty otherwise."""
-        if self.event != "replayed" or "measured" not in self.detail:
+        if self.event != "replayed" or not {"measured", "estimate"} <= self.detail.keys():
             return ""
         return told(Estimate(**self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 

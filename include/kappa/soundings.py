@@ -77,10 +77,10 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
         for item in without(draft.ranges, draft.archived)
         if max(item.start, facts.log.low.get(*item.at) or 0) < min(item.end, facts.log.stable.get(*item.at) or 0)
     ]
-    for share in SHARES:
-        begin = Offsets.of((item.at, item.start + int(share * item.count)) for item in rest)
-        end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
-        for at, messages in broker.sample(begin, end).items():
+    end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
+    starts = [Offsets.of((item.at, item.start + int(share * item.count)) for item in rest) for share in SHARES]
+    for taken in broker.sample(starts, end):
+        for at, messages in taken.items():
             first, span = messages[0], spans[at]
             sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
             values = {m.offset() or 0: m.value() or b"" for m in messages}

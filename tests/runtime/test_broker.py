@@ -326,13 +326,19 @@ def test_a_sample_is_the_first_few_records_of_each_partition_that_has_some(kafka
             producer.produce(name, b"%d" % number, b"k", partition=partition, timestamp=number)
     assert producer.flush(10) == 0
     end = kafka.stable_offsets([name])
-    found = kafka.sample(Offsets({name: {0: 150, 1: 0, 2: 0}}), end)
-    offsets = {at[1]: [message.offset() for message in messages] for at, messages in found.items()}
-    assert offsets == {0: list(range(150, 250)), 1: [0, 1]}
+    starts = [Offsets({name: {0: 150, 1: 0, 2: 0}}), Offsets({name: {0: 299, 1: 2}}), Offsets({name: {0: 0}})]
+    found = [
+        {at[1]: [message.offset() for message in messages] for at, messages in taken.items()}
+        for taken in kafka.sample(starts, end, most=20)
+    ]
+    assert found == [{0: list(range(150, 170)), 1: [0, 1]}, {0: [299]}, {0: list(range(20))}]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for answer in admin.delete_records([TopicPartition(name, 0, 200)]).values():
         answer.result()
-    assert (name, 0) not in kafka.sample(Offsets({name: {0: 150}}), Offsets({name: {0: 300}}))
+    assert kafka.sample([Offsets({name: {0: 150, 1: 1}})], end)[0].keys() == {(name, 1)}
+    transact(kafka, name, 1, 2, abort=True)
+    ends = kafka.stable_offsets([name])
+    assert kafka.sample([Offsets({name: {0: 300}})], ends)[0] == {}, "aborted records and markers are none"
 
 
 def test_the_settings_of_a_broker_are_read_with_their_defaults(kafka: Broker) -> None:

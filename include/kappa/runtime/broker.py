@@ -29,12 +29,10 @@ from kappa.errors import DataLossError, KappaError, TopologyError
 from kappa.replay.offsets import Offsets
 from kappa.replay.offsets import TopicPartition as At
 from kappa.runtime.connection import client_settings, explained, unknown_topic, unreachable
-from kappa.runtime.records import Reader
+from kappa.runtime.records import Reader, Sampler
 from kappa.runtime.times import Confirmer
 
 _SETTLE_SECONDS = 8.0
-#: Records that tell the size of all.
-_SAMPLE = 100
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: A topic that was just created, or whose leader moves: it was described, so that it exists.
@@ -336,26 +334,16 @@ class Broker:
         finally:
             reader.close()
 
-    def sample(self, start: Offsets, end: Offsets) -> dict[At, list[Message]]:
-        """The first few committed records of each partition at or after ``start``; partitions that have none are left out.
+    def sample(self, starts: Iterable[Offsets], end: Offsets, most: int = 50) -> list[dict[At, list[Message]]]:
+        """For each start the first few committed records of its partitions; partitions that have none are left out.
 
         Records that retention removes in this moment are passed over: a sample is no reason to fail.
         """
-        found: dict[At, list[Message]] = {}
-        reader = Reader(self.bootstrap_servers, fetch_kbytes=64)
+        sampler = Sampler(self.bootstrap_servers)
         try:
-            for batch in reader.read(start, end):
-                for message in batch:
-                    at = (message.topic() or "", message.partition() or 0)
-                    if len(found.setdefault(at, [])) < _SAMPLE:
-                        found[at].append(message)
-                for at in found:
-                    reader.skip(*at)
-        except DataLossError:
-            return {at: messages for at, messages in found.items() if messages}
+            return [sampler.sample(start, end, most) for start in starts]
         finally:
-            reader.close()
-        return found
+            sampler.close()
 
     def fold(self, topic: str, upto: Offsets | None = None) -> Iterator[list[tuple[bytes, bytes | None]]]:
         """Batches of (key, value) of a changelog from its beginning: a later pair of a key replaces an earlier one, None deletes.

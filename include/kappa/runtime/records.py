@@ -115,3 +115,69 @@ class Reader:
                 topic=at[0], partition=at[1], start=start, end=end,
             )  # fmt: skip
         raise explained(KafkaException(error), self._bootstrap_servers, f"reading {where} from {start} to {end}")
+
+
+class Sampler:
+    """One consumer that looks at a few records here and there, and fetches little more than those.
+
+    Args:
+        bootstrap_servers: the brokers.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._consumer = Consumer(
+            client_settings(bootstrap_servers)
+            | {
+                "group.id": "kappa.sampler",  # required by the client, never joined: partitions are assigned
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 20,
+                "fetch.message.max.bytes": 16 * 1024,
+                "fetch.queue.backoff.ms": 5,  # a full queue would otherwise rest for a second
+                "queued.max.messages.kbytes": 256,
+            }
+        )
+
+    def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
+        """The first records of each partition, at most so many, from ``start`` to ``end``.
+
+        Partitions that have none, or whose records were removed, are left out.
+
+        Raises:
+            BrokerUnreachableError: nothing came for 30 seconds.
+        """
+        left = {at: end[at] for at in start if at in end and start[at] < end[at]}
+        found: dict[tuple[str, int], list[Message]] = {}
+        self._consumer.assign([TopicPartition(*at, start[at]) for at in left])
+        heard = time.monotonic()
+        while left:
+            messages = self._consumer.consume(most, 0.05)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE_SECONDS:
+                raise unreachable(
+                    self._bootstrap_servers, f"no record of {sorted(left)} in {PATIENCE_SECONDS:.0f} s"
+                )  # fmt: skip
+            done = set()
+            for message in messages:
+                at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+                if at not in left or at in done:
+                    continue
+                # An error is the end of the partition, or its records are gone.
+                if message.error() is None and offset < left[at]:
+                    found.setdefault(at, []).append(message)
+                if message.error() is not None or offset >= left[at] - 1 or len(found.get(at, ())) >= most:
+                    done.add(at)
+            if done:
+                self._consumer.incremental_unassign([TopicPartition(*at) for at in sorted(done)])
+                left = {at: last for at, last in left.items() if at not in done}
+        self._consumer.unassign()
+        return found
+
+    def close(self) -> None:
+        """Disconnect. Safe twice."""
+        self._consumer.close()
