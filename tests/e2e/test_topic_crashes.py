@@ -1,0 +1,87 @@
+"""Topics that a replay sends to, with drivers that are killed for real; what they hold is computed from the raw topic by plain Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from lab import read_messages
+from mortal import OUTPUT, row
+from rig import Rig, expected_moves, rows
+
+from kappa import control
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    from mortal import Row
+
+pytestmark = pytest.mark.e2e
+
+OUTPUTS = (
+    OUTPUT
+    + ' Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"),'
+    + ' Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile"),'
+)
+
+
+def deploy(machine: Rig, version: int) -> None:
+    machine.deploy(version)
+    file = machine.config.topologies / "balances.py"
+    text, known = file.read_text(), OUTPUT.format(topic=machine.topic)
+    assert known in text
+    file.write_text(text.replace(known, OUTPUTS.format(topic=machine.topic)))
+
+
+def story(machine: Rig, epoch: int) -> list[Row]:
+    """What a plain consumer reads of an epoch's own topic."""
+    name = f"{machine.topic}.story.e{epoch:04d}"
+    return sorted(map(row, read_messages(machine.config.bootstrap_servers, name)))
+
+
+def folded(machine: Rig) -> dict[str, int | None]:
+    """What a consumer has that keeps the newest value of each key."""
+    found: dict[str, int | None] = {}
+    for message in read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances"):
+        value = message.value()
+        found[message.key().decode()] = None if value is None else orjson.loads(value)["total"]
+    return found
+
+
+def told(machine: Rig, factor: int) -> list[Row]:
+    raw = list(read_messages(machine.config.bootstrap_servers, machine.topic))
+    return sorted(expected_moves(raw, factor).values())
+
+
+def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutover(machine: Rig) -> None:
+    deploy(machine, 1)
+    machine.produce(rows(50))
+    first = machine.start("baseline.marker")
+    machine.await_death(first)
+    machine.run(first)
+    machine.await_live(first)
+    machine.settle(first)
+    before = told(machine, 1)
+    assert story(machine, first) == before
+    deploy(machine, 2)
+    second = machine.plan_replay("rewind.names", slice_records=20)
+    for point in ("baseline.marker", "send.open@1", "send@1", "reconcile.differences"):
+        machine.await_death(second)
+        machine.run(second, point)
+    machine.await_stage(second, Stage.VERIFIED)
+    assert story(machine, second) == told(machine, 2)
+    sent = len(list(read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances")))
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    for point in ("moved", "reconcile.open", "reconcile.send", ""):
+        machine.await_death(second)
+        machine.run(second, point)
+    machine.await_live(second)
+    messages = list(read_messages(machine.config.bootstrap_servers, f"{machine.topic}.balances"))
+    assert len(messages) - sent == len(machine.balances())  # every total is another, none is gone
+    assert folded(machine) == machine.balances()
+    machine.produce(rows(12, first=500), start_ms=1_700_000_900_000)
+    machine.settle(second)
+    assert folded(machine) == machine.balances()
+    assert story(machine, second) == told(machine, 2)
+    assert story(machine, first) == before
+    assert machine.prove({first: 1, second: 2}) == 62
