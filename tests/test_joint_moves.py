@@ -102,6 +102,16 @@ def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(con
     assert [e.event for e in events(config)].count("handover") == 2
 
 
+def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config) -> None:
+    control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
+    assert not joint_moves.is_live(config, {"a.b": 2})
+    Epochs(config.lake).add("a.b", 2, "withdrawn", actor="driver", reason="epoch 2 did not take over within 120 s")
+    with pytest.raises(MoveRefusedError, match=r"a\.b is not moved: .* withdrawn by driver .* did not take over"):
+        joint_moves.is_live(config, {"a.b": 2})
+    control.cut_over(config, "a.b", 2, actor="ada", reason="again")
+    assert not joint_moves.is_live(config, {"a.b": 2})
+
+
 def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_changed(config: Config) -> None:
     tell(config, "a.c", 2, "aborted")
     tell(config, "a.c", 3, *SECOND[:-1])

@@ -135,7 +135,7 @@ def recall(config: Config, topologies: Collection[str], *, actor: str, reason: s
 
 
 def is_live(config: Config, members: Mapping[str, int]) -> bool:
-    """Whether all are live; False while their handover is pending.
+    """Whether all are live, one or several; False while their handover is pending.
 
     Raises:
         MoveRefusedError: the handover ended without a move: who ended it, when and why.
@@ -149,8 +149,9 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
         asked_for = [e for e in record.events if e.event == "handover" and e.epoch == members[name]]
         end = ended_by(record, asked_for[-1].n) if asked_for else ""
         if end:
+            what = "is not moved" if len(members) == 1 else "are not moved together"
             raise MoveRefusedError(
-                f"{' and '.join(sorted(members))} are not moved together: {end}. The live epochs go on; ask again when it is mended."
+                f"{' and '.join(sorted(members))} {what}: {end}. What is live goes on; ask again when it is mended."
             )
     return False
 

@@ -227,7 +227,8 @@ def _move(
                 keep_old_running=keep_old,
             )  # fmt: skip
             if wait:
-                watch(chosen, name, epoch, until=lambda p: p.is_live, quiet=json)
+                # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
+                watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
     found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]
     if json:
         say_json(found if len(found) > 1 else found[0])

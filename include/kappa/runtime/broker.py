@@ -210,13 +210,16 @@ class Broker:
     # Consumer groups
 
     def groups(self, prefix: str = "") -> tuple[str, ...]:
-        """Consumer groups whose names begin with ``prefix``, sorted."""
-        listed = self._answer(
-            self._admin.list_consumer_groups(request_timeout=self._timeout), "listing consumer groups"
-        )
-        if listed.errors:
-            raise self._explained(listed.errors[0], "listing consumer groups")
-        return tuple(sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix)))
+        """Consumer groups whose names begin with ``prefix``, sorted; asked again while a broker looks for its coordinators."""
+        doing, deadline = "listing consumer groups", time.monotonic() + self._timeout
+        while True:
+            listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout), doing)
+            if not listed.errors:
+                return tuple(sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix)))
+            # A list of some groups would be taken for one of all.
+            if not _is_settling(listed.errors[0]) or time.monotonic() > deadline:
+                raise self._explained(listed.errors[0], doing)
+            time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
         """What the group has committed; empty for a group that does not exist. Offsets of an open transaction do not show."""
@@ -270,7 +273,7 @@ class Broker:
             if error is None:
                 return found
             self._forget_committer()
-            if error.code() not in _COORDINATOR_SETTLING or time.monotonic() > deadline:
+            if not _is_settling(error) or time.monotonic() > deadline:
                 raise self._explained(error, doing)
             time.sleep(0.05)
 
@@ -467,3 +470,9 @@ class Broker:
 
     def _explained(self, error: KafkaException | KafkaError, doing: str) -> KappaError:
         return explained(error, self.bootstrap_servers, doing)
+
+
+def _is_settling(error: KafkaException | KafkaError) -> bool:
+    """Whether a broker that has just started, or a new group, has its coordinator in a moment."""
+    found = error.args[0] if isinstance(error, KafkaException) else error
+    return bool(found.code() in _COORDINATOR_SETTLING)
