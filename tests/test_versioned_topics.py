@@ -13,7 +13,7 @@ from lab import lab, read_messages
 from mortal import ROWS, Mortal, Row, row, told
 from typer.testing import CliRunner
 
-from kappa import changelog, control, serving
+from kappa import changelog, control, serving, upgrading
 from kappa.cli import app
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.replay.request import ReplayRequest
@@ -234,6 +234,23 @@ def test_a_range_that_is_computed_twice_is_sent_once(world_of: Versioned) -> Non
     second = stream.verified(determinism=True, slice_records=4)
     assert stream.record().epoch(second).determinism.is_same
     assert sorted(stream.story(second)) == told(ROWS, 2)
+
+
+def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
+    stream = world_of
+    first = stream.live_first()
+    stream.deploy(1, 3)
+    wanted = upgrading.propose(stream.config, stream.name, slices=0)
+    upgrading.upgrade(stream.config, wanted, history_stands=True, actor="test", reason="three times from now on")
+    stream.wait(lambda: stream.record().epoch(first).code == wanted.to_code, "the new code runs")
+    stream.tell([("a", 10)], minute=1)
+    assert sorted(stream.story(first)) == sorted([*told(ROWS, 1), ("a", 30, 41)])
+    assert sorted(stream.by_turns()) == sorted(stream.rows(f"{stream.topic}.moves"))
+
+    stream.outputs = VERSIONED.replace("versioned", "hold")
+    stream.deploy(2)
+    (refused,) = upgrading.propose(stream.config, stream.name, slices=0).refusals
+    assert refused.code == "upgrade-changes-topics"
 
 
 def test_the_command_names_the_topic_and_its_turns(world_of: Versioned) -> None:
