@@ -656,6 +656,21 @@ def _(here: Site) -> Provoked:
     )
 
 
+@provokes("reconcile-sends-everything")
+def _(here: Site) -> Provoked:
+    ready(here)
+    here.deploy(
+        outputs='Append(name="moves", schema="id STRING NOT NULL, amount BIGINT"), '
+        'Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile")'
+    )
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": f"{here.topic}.balances"},
+        says="does not keep it to that table",
+        remedy="the topic is new",
+    )
+
+
 # Archives and compaction
 
 

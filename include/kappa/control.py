@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -777,6 +778,6 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
 def _write(path: str, text: str) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
     temporary.write_text(text)
     temporary.replace(target)

@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def store(lake: str, folder: Path, topology: str) -> str:
     filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        temporary = f"{path}.{os.getpid()}.tmp"
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"  # by threads, and by hosts that share the lake
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)
         filesystem.move(temporary, path)
