@@ -32,7 +32,7 @@ class Member(Lab):
 
     def deploy(self, version: int, factor: int | str | None = None) -> None:
         """Change its file, as a user does."""
-        write(self, version, factor)
+        write(self, version, factor, self.outputs)
 
     def sent_values(self) -> Iterator[bytes]:
         """Values of its own output topic."""
@@ -44,21 +44,20 @@ def output_topic(member: Lab) -> str:
     return f"{member.name}.moves"
 
 
-def write(member: Member, version: int, factor: int | str | None) -> None:
+def write(member: Lab, version: int, factor: int | str | None, outputs: str = "") -> None:
     """Its file; topologies of one lake must not share an output topic."""
     text = TOPOLOGY.format(version=version, factor=factor or version, topic=member.topic, name=member.name)
     own = f'Topic(name="{output_topic(member)}", of="moves", key="id")'
-    text = text.replace(f'Topic(name="{member.topic}.moves", of="moves", key="id")', member.outputs or own)
+    text = text.replace(f'Topic(name="{member.topic}.moves", of="moves", key="id")', outputs or own)
     file = member.config.topologies / f"{member.name.replace('.', '_')}.py"
     file.write_text(text)
 
 
 def verified(members: Sequence[Lab]) -> dict[str, int]:
     """All live, and beside each a candidate of version 2 that is verified; topology -> candidate."""
-    for (
-        member
-    ) in members:  # one after the other: a new broker cannot list groups while the first one's coordinator loads
+    for member in members:
         member.start()
+    for member in members:
         member.await_live(1)
         member.settle(1)
     return replayed(members)
