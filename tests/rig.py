@@ -183,8 +183,7 @@ def place(message: Message) -> Place:
 
 
 def _is_before(at: Place, vector: Offsets) -> bool:
-    (topic,) = vector.topics
-    return at[1] < (vector.get(topic, at[0]) or 0)
+    return at[1] < {partition: offset for (_, partition), offset in vector.items()}.get(at[0], 0)
 
 
 def expected_moves(raw: Sequence[Message], histories: Sequence[tuple[Offsets, int]]) -> dict[Place, Move]:

@@ -11,6 +11,7 @@ from mortal import OUTPUT, row
 from rig import Rig, expected_moves, rows
 
 from kappa import control
+from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def folded(machine: Rig) -> dict[str, int | None]:
 
 def told(machine: Rig, factor: int) -> list[Row]:
     raw = list(read_messages(machine.config.bootstrap_servers, machine.topic))
-    return sorted(expected_moves(raw, factor).values())
+    return sorted(expected_moves(raw, [(Offsets(), factor)]).values())
 
 
 def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutover(machine: Rig) -> None:
