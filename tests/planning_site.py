@@ -139,8 +139,14 @@ class Site:
 
     def recreate(self) -> None:
         """The topic is deleted, and made again under its name."""
-        self.kafka.delete_topics([self.topic])
+        self.delete()
         self.create()
+
+    def delete(self) -> None:
+        """The topic is deleted; Kafka forgets what groups had of it a moment later."""
+        self.kafka.delete_topics([self.topic])
+        groups = self.kafka.groups(f"kappa.{self.name}.")
+        self.wait(lambda: not any(self.topic in self.kafka.group_offsets(group).topics for group in groups))
 
     def hang(self) -> None:
         """A transaction is begun, writes two records to partition 0 or 1, and does not end before the test does."""

@@ -171,7 +171,7 @@ def ready(here: Site, count: int = 10) -> int:
 @provokes("unknown-topic")
 def _(here: Site) -> Provoked:
     ready(here)
-    here.kafka.delete_topics([here.topic])
+    here.delete()
     return Provoked(command="plan NAME", numbers={"topic": here.topic}, says="is not a topic", remedy="Create it")
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from kappa.config import Config
 from kappa.embedded import airflow
+from kappa.errors import Transient
 
 T = TypeVar("T")
 
@@ -125,7 +126,11 @@ class AirflowStack:
         lines = []
         for number in range(1, max(tries, 1) + 1):
             path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{number}?full_content=true"
-            lines += [_log_line(entry) for entry in self.call("GET", path)["content"]]
+            try:
+                lines += [_log_line(entry) for entry in self.call("GET", path)["content"]]
+            except Transient as error:
+                if error.data.get("status") != 404:  # a task that is being cleared has no tries for a moment
+                    raise
         return "\n".join(lines)
 
     def task_store(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:

@@ -67,22 +67,22 @@ class Progress:
 
 
 def world(config):
-    with changed(config) as now:
-        return now
+    """What there is; the file is replaced in one step, so that whoever is killed while it writes leaves the one before."""
+    path = Path(config.lake) / "fake.json"
+    return json.loads(path.read_text()) if path.exists() else {"live": {}, "epochs": {}, "starts": []}
 
 
 @contextlib.contextmanager
 def changed(config):
     path = Path(config.lake) / "fake.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        now = json.loads(file.read() or '{"live": {}, "epochs": {}, "starts": []}')
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        now = world(config)
         yield now
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps(now))
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(now))
+        temporary.replace(path)
 
 
 def start(config, topology, *, epoch=None, actor, reason="start"):
