@@ -151,7 +151,14 @@ def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_a
     assert machine.prove({first: 1, second: 2}) == 62
 
 
-@pytest.mark.parametrize("point", ["upgrade.ready", "upgrade", "upgraded"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("upgrade.ready", marks=pytest.mark.soak),
+        "upgrade",
+        pytest.param("upgraded", marks=pytest.mark.soak),
+    ],
+)
 def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(machine: Rig, point: str) -> None:
     machine.produce(rows(12))
     epoch = machine.start(point)

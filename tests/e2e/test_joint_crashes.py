@@ -13,7 +13,8 @@ from kappa import joint_moves, serving
 from kappa.replay.stages import Stage
 from kappa.runtime import heartbeat
 
-pytestmark = [pytest.mark.e2e, pytest.mark.broker, pytest.mark.spark]
+#: In CI the same points are died at within the test's process: tests/test_companions.py.
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 
 @dataclass(kw_only=True)

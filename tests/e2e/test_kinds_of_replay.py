@@ -14,7 +14,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("kind", ["from-savepoint-name", pytest.param("from-changelog", marks=pytest.mark.soak)])
 def test_a_replay_killed_in_its_stages_ends_as_if_nothing_had_happened(machine: Rig, kind: str) -> None:
     cases: list[str] = []
     walk(machine, kind, cases.append, points=CELLS[kind])

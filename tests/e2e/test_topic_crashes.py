@@ -17,7 +17,8 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from mortal import Row
 
-pytestmark = pytest.mark.e2e
+#: In CI the same points are died at within the test's process: tests/test_versioned_topics.py, tests/test_reconciled_topics.py.
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 OUTPUTS = (
     OUTPUT
