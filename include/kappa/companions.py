@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from kappa import clock
@@ -44,18 +45,18 @@ def asked(handover: Event) -> Asked:
 
 
 def waiting(events: Sequence[Event], handover: Event) -> dict[str, TopologyRecord]:
-    """Those members of a handover's group whose handover is pending, by topology."""
-    records = {name: record_of(name, events) for name in sorted(together_of(handover))}
+    """Those whose handover is pending, by topology: of a group's members, or of the one topology."""
+    records = {name: record_of(name, events) for name in sorted(together_of(handover) or [handover.topology])}
     return {name: record for name, record in records.items() if _is_of(record, handover)}
 
 
 def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason: str) -> list[Event]:
-    """Events that withdraw a group's handover for all members; none when it is pending no more."""
+    """Events that withdraw a handover, a group's for all members; none when it is pending no more."""
     at = clock.now()
     return [
         Event(
             topology=name, epoch=record.handover.epoch, event="withdrawn", at=at, actor=actor, reason=reason,
-            detail={"handover": record.handover.n, "group": handover.detail["group"], "together": together_of(handover)},
+            detail={"handover": record.handover.n, **_group_of(handover)},
         )
         for name, record in waiting(events, handover).items()
         if record.handover is not None
@@ -141,13 +142,18 @@ class Companions:
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
                 self._is_moved(now, handover)  # raises unless a companion's driver was first
                 return []
-            return moves(found, handover, states, certificates, extras)
+            at = clock.now()
+            return [
+                moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
+                for name, record in sorted(found.items())
+                if record.handover is not None
+            ]
 
         self.epochs.append(decide)
         return True
 
     def withdraw(self, handover: Event, reason: str) -> None:
-        """Withdraw the handover of all members in one commit; does nothing when it is pending no more."""
+        """Withdraw a handover, of all members in one commit; does nothing when it is pending no more."""
         self.epochs.append(lambda events: withdrawals(events, handover, actor="driver", reason=reason))
 
     def missing(self, handover: Event) -> str:
@@ -214,32 +220,39 @@ class Companions:
         return EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)
 
 
-def moves(
-    members: Mapping[str, TopologyRecord], handover: Event, states: Mapping[str, LedgerState], certificates: Mapping[str, Certificate],
-    extras: Mapping[str, Mapping[str, Any] | None],
-) -> list[Event]:  # fmt: skip
-    """The ``moved`` events of a group, each with its own certificate, vector and extras and the names of its companions."""
-    at, together = clock.now(), together_of(handover)
-    found = []
-    for name, record in sorted(members.items()):
-        mine = record.handover
-        assert mine is not None
-        detail = {
-            "from": record.live, "at": states[name].position.as_dict(), "seq": states[name].seq,
-            "plan": record.epoch(mine.epoch).planned.detail["plan_id"], "handover": mine.n,
-            "keep_old_running": bool(mine.detail.get("keep_old_running")), "group": handover.detail["group"],
-            "together": together, "certificate": certificates[name].to_json(),
-            **(extras[name] or {}),
-        }  # fmt: skip
-        found.append(
-            Event(
-                topology=name, epoch=mine.epoch, event="moved", at=at, actor=mine.actor, reason=mine.reason,
-                detail=detail,
-            )
-        )  # fmt: skip
-    return found
+def moved(
+    record: TopologyRecord, handover: Event, state: LedgerState, certificate: Certificate, extras: Mapping[str, Any], *, at: datetime,
+) -> Event:  # fmt: skip
+    """The row of a move that a handover asked for, alone or with companions.
+
+    Args:
+        record: the topology, before the move.
+        handover: who asked for it, and which epoch shall be live.
+        state: the ledger of that epoch.
+        certificate: the proof.
+        extras: what else it says of topics.
+        at: when.
+    """
+    detail = {
+        "from": record.live, "at": state.position.as_dict(), "seq": state.seq, "handover": handover.n or None,
+        "plan": record.epoch(handover.epoch).planned.detail["plan_id"], "certificate": certificate.to_json(),
+        "keep_old_running": bool(handover.detail.get("keep_old_running")), **_group_of(handover), **extras,
+    }  # fmt: skip
+    return Event(
+        topology=record.topology, epoch=handover.epoch, event="moved", at=at, actor=handover.actor, reason=handover.reason, detail=detail,
+    )  # fmt: skip
+
+
+def _group_of(handover: Event) -> dict[str, Any]:
+    """What a row says of the group that it belongs to; nothing where it is of one topology."""
+    return {name: handover.detail[name] for name in ("group", "together") if name in handover.detail}
 
 
 def _is_of(record: TopologyRecord, handover: Event) -> bool:
-    """Whether a topology waits in the same group."""
-    return record.handover is not None and record.handover.detail.get("group") == handover.detail.get("group")
+    """Whether a topology waits for this handover, or in its group."""
+    pending = record.handover
+    if pending is None:
+        return False
+    return pending.n == handover.n or (
+        "group" in handover.detail and pending.detail.get("group") == handover.detail["group"]
+    )

@@ -28,7 +28,6 @@ from kappa.errors import (
     MoveRefusedError,
     RefusedError,
     UnknownEpochError,
-    UnknownTopologyError,
     UsageError,
 )
 from kappa.history import Entry, entries
@@ -199,7 +198,7 @@ def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str,
     """
     epochs = Epochs(config.lake)
     record = epochs.record(topology)
-    chosen = epoch if epoch is not None else _live_of(record)
+    chosen = epoch if epoch is not None else record.live_epoch()
     if record.epoch(chosen).is_wanted:
         epochs.add(topology, chosen, "stop", actor=actor, reason=reason)
     return chosen
@@ -636,7 +635,7 @@ def certify(config: Config, topology: str) -> Certificate:
         UnknownTopologyError: the topology has no live epoch.
     """
     record = Epochs(config.lake).record(topology)
-    _live_of(record)
+    record.live_epoch()
     return certificate_of(config.lake, record)
 
 
@@ -669,15 +668,6 @@ def _refuse_lost_lake(config: Config, topology: str) -> None:
             f"{config.bootstrap_servers}): the lake was lost, or KAPPA_LAKE names another. To go on from there: kappa rebuild {topology} --from-changelog --execute",
             findings=(), epoch=found[0], position=found[1].end.as_dict(),
         )  # fmt: skip
-
-
-def _live_of(record: TopologyRecord) -> int:
-    if record.live is None:
-        raise UnknownTopologyError(
-            f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute",
-            name=record.topology,
-        )
-    return record.live
 
 
 def previous(record: TopologyRecord) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kappa import changelog, clock, measures, reconciliation, registry, switching, versioned
-from kappa.companions import Companions, together_of
+from kappa.companions import Companions, moved, together_of
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -114,11 +114,7 @@ class Driver:
         self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self.epochs = Epochs(config.lake)
-        self.companions = Companions(
-            config=config,
-            epochs=self.epochs,
-            extras=self._extras,
-        )
+        self.companions = Companions(config=config, epochs=self.epochs, extras=self._extras)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
         self.code = code or self._record().epoch(epoch).code
@@ -422,6 +418,15 @@ class Driver:
                 findings=(),
             )
         expected, wanted = record.live, handover.n if handover else None
+        # The first epoch goes live by itself.
+        asked = handover or Event(
+            topology=self.topology.name,
+            epoch=self.paths.epoch,
+            event="handover",
+            at=clock.now(),
+            actor="driver",
+            reason=self.plan.request.reason,
+        )
         reconciled = self._compare(record, wanted or 0)
         extras = self._said_of_topics(versioned.boundaries(self.broker, record, self.paths.epoch), reconciled)
 
@@ -432,26 +437,7 @@ class Driver:
                 raise MoveRefusedError(
                     f"The pointer of {self.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
                 )
-            return [
-                Event(
-                    topology=self.topology.name,
-                    epoch=self.paths.epoch,
-                    event="moved",
-                    at=clock.now(),
-                    actor=handover.actor if handover else "driver",
-                    reason=handover.reason if handover else self.plan.request.reason,
-                    detail={
-                        "from": expected,
-                        "at": state.position.as_dict(),
-                        "seq": state.seq,
-                        "plan": self.plan.id,
-                        "handover": wanted,
-                        "keep_old_running": bool(handover and handover.detail.get("keep_old_running")),
-                        "certificate": certificate.to_json(),
-                        **extras,
-                    },
-                )
-            ]
+            return [moved(now, asked, state, certificate, extras, at=clock.now())]
 
         self.epochs.append(decide)
         self.log.info("moved", from_epoch=expected, at=state.position.to_json())
@@ -549,29 +535,12 @@ class Driver:
     _waits_since = 0.0
 
     def _withdraw(self, handover: Event) -> None:
+        patience, who = f"{self.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
         if together_of(handover):
-            why = self.companions.missing(handover) or f"epoch {handover.epoch} did not take over"
-            self.companions.withdraw(handover, f"after {self.config.handover_seconds:.0f} s {why}")
-            return
-
-        def decide(_: list[Event]) -> Sequence[Event]:
-            pending = self._record().handover
-            if pending is None or pending.n != handover.n:
-                return []
-            reason = f"epoch {handover.epoch} did not take over within {self.config.handover_seconds:.0f} s"
-            return [
-                Event(
-                    topology=self.topology.name,
-                    epoch=handover.epoch,
-                    event="withdrawn",
-                    at=clock.now(),
-                    actor="driver",
-                    reason=reason,
-                    detail={"handover": handover.n},
-                )
-            ]
-
-        self.epochs.append(decide)
+            reason = f"after {patience} {self.companions.missing(handover) or who}"
+        else:
+            reason = f"{who} within {patience}"
+        self.companions.withdraw(handover, reason)
 
     def _resume(self, record: TopologyRecord, state: LedgerState) -> None:
         """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first."""

@@ -134,7 +134,7 @@ def resolve(config: Config, topology: str) -> int:
     Raises:
         UnknownTopologyError: the topology has no live epoch.
     """
-    return _live(Epochs(config.lake).record(topology))
+    return Epochs(config.lake).record(topology).live_epoch()
 
 
 def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: int | None = None) -> Snapshot:
@@ -166,18 +166,9 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
     return {name: _snapshot(config, record_of(name, events), None, None) for name in topologies}
 
 
-def _live(record: TopologyRecord) -> int:
-    if record.live is None:
-        raise UnknownTopologyError(
-            f"Topology {record.topology!r} has no live epoch. Start it: kappa start {record.topology} --execute",
-            name=record.topology,
-        )
-    return record.live
-
-
 def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: int | None) -> Snapshot:
     topology = record.topology
-    chosen = _live(record) if epoch is None else record.epoch(epoch).epoch
+    chosen = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
     ledger = Ledger(paths.ledger)
     row = ledger.last_commit()

@@ -120,16 +120,14 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
     """
     before = record.epochs.get(record.live) if record.live is not None else None
     after = record.epoch(epoch)
-    present = set(broker.topics())
+    names = sorted({*after.topics, *(before.topics if before else ())})
+    present = set(broker.topics()) if names else set()
 
     def end(name: str | None) -> dict[str, Any]:
         # Not the stable end: that shows a committed transaction a moment late. What is open belongs to nobody.
         return broker.high_watermarks([name]).as_dict() if name in present and name is not None else Offsets().as_dict()
 
-    return {
-        name: {"from": end(before.topic(name) if before else None), "to": end(after.topic(name))}
-        for name in sorted({*after.topics, *(before.topics if before else ())})
-    }
+    return {name: {"from": end(before.topic(name) if before else None), "to": end(after.topic(name))} for name in names}
 
 
 def _in_order(run: EpochRun, path: str, delta_version: int, rows: int) -> Iterator[pa.Table]:

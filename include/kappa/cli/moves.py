@@ -211,7 +211,15 @@ def _move(
     chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, wait: bool, json: bool
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
-    if len(wanted) > 1:
+    if len(wanted) == 1:
+        ((name, epoch),) = wanted.items()
+        control.cut_over(
+            chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted), keep_old_running=keep_old
+        )
+        if wait:
+            # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
+            watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
+    else:
         epochs = Epochs(chosen.lake)
         live = {name: epochs.record(name).live for name in wanted}
         joint_moves.cut_over(
@@ -220,15 +228,6 @@ def _move(
         )  # fmt: skip
         if wait:
             watch_together(chosen, wanted, quiet=json)
-    for name, epoch in wanted.items():
-        if len(wanted) == 1:
-            control.cut_over(
-                chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted),
-                keep_old_running=keep_old,
-            )  # fmt: skip
-            if wait:
-                # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
-                watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
     found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]
     if json:
         say_json(found if len(found) > 1 else found[0])

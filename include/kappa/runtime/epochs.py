@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError
+from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError, UnknownTopologyError
 from kappa.lake import epochs_log
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
@@ -197,6 +197,19 @@ class TopologyRecord:
                 topology=self.topology, epoch=number,
             )  # fmt: skip
         return self.epochs[number]
+
+    def live_epoch(self) -> int:
+        """The number of the live epoch.
+
+        Raises:
+            UnknownTopologyError: the topology has none.
+        """
+        if self.live is None:
+            raise UnknownTopologyError(
+                f"Topology {self.topology!r} has no live epoch. Start it: kappa start {self.topology} --execute",
+                name=self.topology,
+            )
+        return self.live
 
     def named_seqs(self, epoch: int) -> set[int]:
         """Slices of an epoch whose commits have a name: their files are kept."""

@@ -27,20 +27,8 @@ class Reader:
 
     def __init__(self, bootstrap_servers: str, *, fetch_kbytes: int = 4096) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._consumer = Consumer(
-            client_settings(bootstrap_servers)
-            | {
-                "group.id": "kappa.reader",  # required by the client, never joined: partitions are assigned
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 20,
-                "fetch.queue.backoff.ms": 5,  # a full queue would otherwise rest for a second
-                "fetch.message.max.bytes": fetch_kbytes * 1024,
-                "queued.max.messages.kbytes": max(64, fetch_kbytes * 8),
-            }
+        self._consumer = _consumer(
+            bootstrap_servers, "kappa.reader", fetch_kbytes=fetch_kbytes, queue_kbytes=max(64, fetch_kbytes * 8)
         )
 
     def read(self, start: Offsets, end: Offsets) -> Iterator[list[Message]]:
@@ -126,21 +114,7 @@ class Sampler:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._consumer = Consumer(
-            client_settings(bootstrap_servers)
-            | {
-                "group.id": "kappa.sampler",  # required by the client, never joined: partitions are assigned
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 20,
-                "fetch.message.max.bytes": 16 * 1024,
-                "fetch.queue.backoff.ms": 5,  # a full queue would otherwise rest for a second
-                "queued.max.messages.kbytes": 256,
-            }
-        )
+        self._consumer = _consumer(bootstrap_servers, "kappa.sampler", fetch_kbytes=16, queue_kbytes=256)
 
     def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
         """The first records of each partition, at most so many, from ``start`` to ``end``.
@@ -181,3 +155,22 @@ class Sampler:
     def close(self) -> None:
         """Disconnect. Safe twice."""
         self._consumer.close()
+
+
+def _consumer(bootstrap_servers: str, group: str, *, fetch_kbytes: int, queue_kbytes: int) -> Consumer:
+    """A consumer of committed records that belongs to no group and commits nothing."""
+    return Consumer(
+        client_settings(bootstrap_servers)
+        | {
+            "group.id": group,  # required by the client, never joined: partitions are assigned
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 5,  # a full queue would otherwise rest for a second
+            "fetch.message.max.bytes": fetch_kbytes * 1024,
+            "queued.max.messages.kbytes": queue_kbytes,
+        }
+    )
