@@ -18,7 +18,7 @@ from kappa.replay.offsets import Offsets
 from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, Sends
-from kappa.slices import EpochRun, marker
+from kappa.slices import EpochRun, marker, sent_ends
 from kappa.topology import Table, Topology
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Marker:
         topology_version: its author's word for it.
         sends: which topic outputs the slice sent.
         reconciled: the handover whose differences were sent with it; None for the marker of a slice.
+        roots: the end in offsets of root topics, of an epoch that reads own topics of others.
     """
 
     seq: int
@@ -64,6 +65,12 @@ class Marker:
     topology_version: str
     sends: Sends
     reconciled: int | None = None
+    roots: dict[str, dict[str, int]] | None = None
+
+    @property
+    def standing(self) -> Offsets:
+        """The end in offsets of root topics, in which markers of different epochs can be compared."""
+        return self.end if self.roots is None else Offsets.from_json(self.roots)
 
 
 def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
@@ -109,7 +116,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             seq=committed.seq,
         )
     if run.marker_seq < committed.seq:
-        partitions = max(run.broker.partitions(topic) for topic in run.topology.source_topics)
+        partitions = max(run.broker.partitions(topic) for topic in run.topic_ids)
         filled = {run.paths.changelog(table.name) for table in run.topology.tables}
         filled |= {run.paths.versioned(topic.name) for topic in run.topology.versioned_topics}
         begun = sorted(filled & set(run.broker.topics()))
@@ -133,12 +140,18 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             run.ledger.check_claim(run.writer)
             run.sender.send(records, state.position)
             crash_point("baseline.topics", committed.seq)
-        run.sender.send([marker(run, committed.seq, state.position, committed.max_timestamps, "held")], state.position)
+        closing = marker(
+            run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
+        )
+        run.sender.send([closing], state.position)
         run.marker_seq = committed.seq
         crash_point("baseline.marker", committed.seq)
     return run.ledger.append(
-        LedgerRow(kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code)
-    )
+        LedgerRow(
+            kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code,
+            detail=sent_ends(run, "versioned", None),
+        )
+    )  # fmt: skip
 
 
 def fold(

@@ -7,17 +7,19 @@ function of the record, so that no crash changes it. Whichever candidate first s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from kappa import clock
+from kappa.chains import check_moves
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
+from kappa.replay.chains import Key, is_at
 from kappa.replay.companion_rules import Asked, yield_at
 from kappa.replay.offsets import Offsets
 from kappa.runtime import heartbeat
@@ -88,7 +90,9 @@ class Companions:
     extras: Callable[[TopologyRecord, Event], Mapping[str, Any] | None] = lambda _, __: {}
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
 
-    def meet(self, handover: Event, position: Offsets, *, is_stuck: bool = False) -> Offsets | None:
+    def meet(
+        self, handover: Event, position: Offsets, *, is_stuck: bool = False, reads: Collection[Key] = ()
+    ) -> Offsets | None:  # fmt: skip
         """Where a live epoch yields; None while some live epoch of the group does not stand yet.
 
         Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the result.
@@ -96,8 +100,10 @@ class Companions:
 
         Args:
             handover: the handover of this epoch's topology.
-            position: its last commit; no slice is planned beyond it.
+            position: where its last commit stands; no slice is planned beyond it.
             is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
+            reads: epochs whose own topics it reads. It yields after those of them that yield too, where they did: it has
+                then read the last that they send.
         """
         if not together_of(handover):
             return position
@@ -106,7 +112,18 @@ class Companions:
         standings = [Offsets.from_json(r.standing.detail["at"]) for r in members.values() if r.standing is not None]
         if len(standings) < len(together_of(handover)):
             return None
-        return position if is_stuck else yield_at(position, standings)
+        if is_stuck:
+            return position
+        end = yield_at(position, standings)
+        for name, epoch in reads:
+            upstream = members.get(name)
+            if upstream is None or upstream.handover is None or upstream.live != epoch:
+                continue
+            state = self._ledger(name, epoch).state()
+            if state.yielded_for != upstream.handover.n:
+                return None
+            end = end.merge(state.standing.only(end.topics))
+        return end
 
     def move(self, handover: Event) -> bool:
         """Move the pointers of all members in one commit, if all are in place.
@@ -142,6 +159,7 @@ class Companions:
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
                 self._is_moved(now, handover)  # raises unless a companion's driver was first
                 return []
+            check_moves(now, together_of(handover))
             at = clock.now()
             return [
                 moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
@@ -191,7 +209,7 @@ class Companions:
             return f"epoch {epoch} of {name!r} has no driver"
         new = self._ledger(name, epoch).state()
         is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
-        if not is_there or old.position.beside(new.position) != new.position.beside(old.position):
+        if not is_there or not is_at(old.standing, new.standing, is_bound=self._is_bound(record)):
             return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
         if self._extras(record) is None:
             return f"epoch {epoch} of {name!r} has not compared its tables yet"
@@ -199,6 +217,12 @@ class Companions:
 
     def _extras(self, record: TopologyRecord) -> Mapping[str, Any] | None:
         return self.extras(record, record.handover) if record.handover is not None else None
+
+    @staticmethod
+    def _is_bound(record: TopologyRecord) -> bool:
+        """Whether the old or the new epoch reads own topics of others."""
+        assert record.handover is not None and record.live is not None
+        return bool(record.epoch(record.live).bound or record.epoch(record.handover.epoch).bound)
 
     def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
         records = {name: record_of(name, events) for name in together_of(handover)}
@@ -234,7 +258,7 @@ def moved(
         at: when.
     """
     detail = {
-        "from": record.live, "at": state.position.as_dict(), "seq": state.seq, "handover": handover.n or None,
+        "from": record.live, "at": state.standing.as_dict(), "seq": state.seq, "handover": handover.n or None,
         "plan": record.epoch(handover.epoch).planned.detail["plan_id"], "certificate": certificate.to_json(),
         "keep_old_running": bool(handover.detail.get("keep_old_running")), **_group_of(handover), **extras,
     }  # fmt: skip

@@ -20,6 +20,7 @@ from typing import Any
 
 from kappa import clock
 from kappa import housekeeping as house
+from kappa.chains import check_bindings, check_moves, check_removal
 from kappa.companions import asked, others_of, together_of, withdrawals
 from kappa.config import Config
 from kappa.errors import (
@@ -304,13 +305,14 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
         )
     _write(plan_file(config.lake, plan.id), plan.to_json())
 
-    def decide(_: list[Event]) -> Sequence[Event]:
+    def decide(events: list[Event]) -> Sequence[Event]:
         record = epochs.record(plan.topology)
         if record.candidate is not None:
             raise RefusedError(
                 f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.",
                 findings=(),
             )
+        check_bindings(events, plan.bound, is_first=record.live is None)
         if record.live != plan.live_epoch or plan.epoch in record.epochs:
             raise RefusedError(
                 f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.",
@@ -419,13 +421,13 @@ def cut_over(
             need not catch up first.
 
     Raises:
-        MoveRefusedError: another handover is pending, or the verification failed.
+        MoveRefusedError: another handover is pending, the verification failed, or a live epoch would be left reading one that stops.
         UsageError: a failed verdict is accepted without a reason.
         IllegalTransitionError: the epoch has not been verified.
     """
     epochs = Epochs(config.lake)
 
-    def decide(_: list[Event]) -> Sequence[Event]:
+    def decide(events: list[Event]) -> Sequence[Event]:
         record = epochs.record(topology)
         wanted = record.epoch(epoch)
         if record.live == epoch:
@@ -443,6 +445,7 @@ def cut_over(
         if is_failed and not wanted.is_recalled:
             _check_accepted(wanted, topology, reason, accept_verdict)
             detail["accepted_verdict"] = "failed"
+        check_moves(events, {topology: epoch})
         return [
             Event(
                 topology=topology,
@@ -481,12 +484,12 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
     Raises:
         UnknownEpochError: no epoch was live before, or it was retired for good.
         RefusedError: another epoch is being built.
-        MoveRefusedError: the topology is being handed over together with others.
+        MoveRefusedError: the topology is being handed over together with others, or one that reads it has to go back as well.
     """
     epochs = Epochs(config.lake)
     chosen: list[int] = []
 
-    def decide(_: list[Event]) -> Sequence[Event]:
+    def decide(events: list[Event]) -> Sequence[Event]:
         record = epochs.record(topology)
         candidate = record.candidate
         if together_of(record.handover) and record.handover is not None:
@@ -503,6 +506,7 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
                 f"Epoch {candidate.epoch} of {topology!r} is being built. Abort it first: kappa abort {topology} {candidate.epoch} --execute",
                 findings=(),
             )
+        check_moves(events, {topology: target.epoch})
         return [
             Event(
                 topology=topology,
@@ -528,6 +532,7 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
 
     Raises:
         IllegalTransitionError: the epoch is live.
+        RefusedError: an epoch of another topology reads its own topics.
     """
     epochs = Epochs(config.lake)
 
@@ -540,6 +545,8 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
             )
         if target.stage in (Stage.ABORTED, Stage.DROPPED):
             return []
+        if target.moved is None:
+            check_removal(events, topology, epoch)
         event = "released" if target.moved is not None else "aborted"
         mine = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)
         handover = record.handover
@@ -560,10 +567,11 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
 
     Raises:
         IllegalTransitionError: the epoch is live or being built.
+        RefusedError: an epoch of another topology reads its own topics.
     """
     epochs = Epochs(config.lake)
 
-    def decide(_: list[Event]) -> Sequence[Event]:
+    def decide(events: list[Event]) -> Sequence[Event]:
         target = epochs.record(topology).epoch(epoch)
         if target.stage is Stage.DROPPED:
             return []
@@ -571,6 +579,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed."
             )
+        check_removal(events, topology, epoch)
         return [Event(topology=topology, epoch=epoch, event="dropped", at=clock.now(), actor=actor, reason=reason)]
 
     epochs.append(decide)

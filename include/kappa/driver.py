@@ -40,6 +40,7 @@ from kappa.maintenance import maintain
 from kappa.proof import certificate_of
 from kappa.recomputation import SECOND_RUN, SecondRun, discard
 from kappa.replay.archives import common, without
+from kappa.replay.chains import is_at, topics_of
 from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
@@ -55,6 +56,7 @@ from kappa.runtime.sender import Sender
 from kappa.seeding import SeedSource, seed
 from kappa.slices import EpochRun, abandon_slice, check_topics, finish_slice, run_slice
 from kappa.streaming import LiveQuery
+from kappa.upstreams import Cut, Upstreams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,6 +119,7 @@ class Driver:
         self.companions = Companions(config=config, epochs=self.epochs, extras=self._extras)
         self.ledger = Ledger(self.paths.ledger)
         self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
+        self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
         self.code = code or self._record().epoch(epoch).code
         self._given_session = session
         self._stop_reason: str | None = None
@@ -269,7 +272,10 @@ class Driver:
             self._replayed(record, state)
             return
         self._throttle(record)
-        self._bounded(state, self.plan.end, sends=self._apart, what="replaying")
+        if self.plan.bound:
+            self._bulk(state)
+        else:
+            self._bounded(state, self.plan.end, sends=self._apart, what="replaying")
 
     def _replayed(self, record: TopologyRecord, state: LedgerState) -> None:
         """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
@@ -300,7 +306,8 @@ class Driver:
         while time.monotonic() < deadline and not self._stop_reason:
             beat = heartbeat.read(live.heartbeat)
             position = self._live_ledger(record).state().position
-            lag = position.count_to(self._stable(position))
+            is_chained = self.plan.bound or record.epoch(live.epoch).bound
+            lag = position.count_to(self._log_end(position) if is_chained else self._stable(position))
             if (
                 lag <= self.config.throttle_lag
                 or beat is None
@@ -316,12 +323,21 @@ class Driver:
 
     def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Slices that end on commits of the live epoch, held, until the lag is small."""
-        if not self._follow_once(record, "catching up"):
+        has_moved = self._follow_once(record, "catching up")
+        if self.plan.bound and record.live is not None and not self._is_level(record):
+            # Not where it can be compared: the epochs that it reads have no commit there yet.
+            if not has_moved:
+                self._say("waiting for the epochs that it reads to come to where the live epoch stands")
+                time.sleep(IDLE_SECONDS)
+            return
+        if not has_moved and not self.plan.bound:
             self._event("caught_up", seq=self.ledger.state().seq)
             return
         lag = self._lag_to_live(record)
         if lag <= self.plan.request.slice_records * CAUGHT_UP_SHARE:
             self._event("caught_up", seq=self.ledger.state().seq, lag=lag)
+        elif not has_moved:
+            time.sleep(IDLE_SECONDS)
 
     def _keep_up(self, record: TopologyRecord) -> None:
         """Retired and kept running: follow the live epoch, held, so that a rollback finds it where it has to be."""
@@ -336,18 +352,22 @@ class Driver:
         assert state.committed is not None
         live = self._live_paths(record)
         commits = [
-            row for row in self._live_ledger(record).state().commits if _is_at(ranges_end(row.ranges), state.position)
-        ]
+            row for row in self._live_ledger(record).state().commits
+            if is_at(row.standing, state.standing, is_bound=self._is_chained(record))
+        ]  # fmt: skip
         if not commits:
             raise LedgerError(
-                f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
+                f"No commit of live epoch {record.live} ends at {state.standing.to_json()}: nothing to compare with."
             )
         self._say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
         shapes = tables_only(self._live_ledger(record).state().shapes)
         keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
-        found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys)
+        by_origin = topics_of(self.plan.bound) == topics_of(record.epoch(live.epoch).bound)
+        found = verify(
+            self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys, by_origin=by_origin
+        )
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
         self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
@@ -579,6 +599,9 @@ class Driver:
     def _serve(self, state: LedgerState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
         self._open_sender()
+        if self.plan.bound:
+            self._read_on(state)
+            return
         end = self._stable(state.position)
         is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
         if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
@@ -613,6 +636,72 @@ class Driver:
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         self._slice(ranges, sends="live", what="live", raw=raw)
 
+    # Slices of an epoch that reads own topics of others
+
+    def _bulk(self, state: LedgerState) -> None:
+        """One slice towards the end of the plan."""
+        direct = self._direct_cut(state, self.plan.end)
+        cut = self.upstreams.bulk(state, self.plan.end, direct, self._slice_records)
+        if cut is None:
+            raise LedgerError(
+                f"Epoch {self.paths.epoch} stands at {state.position.to_json()}, its plan ends at {self.plan.end.to_json()}, and no commit of an "
+                "epoch that it reads lies between. Abort this replay and plan again."
+            )
+        self._cut_slice(state, cut, sends=self._apart, what="replaying")
+
+    def _read_on(self, state: LedgerState) -> None:
+        """One live slice, if the epochs that it reads have committed one."""
+        cut = self.upstreams.onward(state, self._direct_cut(state, self._own_end(state.position)), self._slice_records)
+        if cut is None:
+            self._say("live")
+            time.sleep(IDLE_SECONDS / 2)
+            return
+        self._cut_slice(state, cut, sends="live", what="live")
+
+    def _cut_slice(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str) -> None:
+        self._slice(state.position.span_to(cut.end), sends=sends, what=what, roots=cut.standing)
+
+    def _direct_cut(self, state: LedgerState, end: Offsets) -> Offsets:
+        """Where a slice towards ``end`` ends in those topics that are no own topics, cut by time."""
+        direct = self._direct()
+        if not direct:
+            return Offsets()
+        committed = state.committed
+        reached = {at: ms for at, ms in committed.reached_ms.items() if at[0] in direct} if committed else {}
+        return next_cut(
+            self._time_index(), state.position.only(direct), end.only(direct), max_records=self._slice_records, reached_ms=reached,
+            slack=self._slice_records // 10,
+        )  # fmt: skip
+
+    def _own_end(self, position: Offsets) -> Offsets:
+        """Where those topics end that are no own topics."""
+        direct = self._direct()
+        return position.only(direct).merge(self.broker.stable_offsets(sorted(direct))) if direct else Offsets()
+
+    def _direct(self) -> set[str]:
+        return set(self.plan.topic_ids) - set(self.upstreams.topics.values())
+
+    def _follow_chained(self, goals: Sequence[Offsets], state: LedgerState, what: str) -> bool:
+        """One slice that ends where a commit of the live epoch stands, or on the way there; False when there is none."""
+        ends = self._own_end(state.position)
+        cut = self.upstreams.following(
+            state, goals, lambda goal: ends.merge(goal.only(ends.topics)), self._slice_records
+        )
+        if cut is not None:
+            self._cut_slice(state, cut, sends=self._apart, what=what)
+        return cut is not None
+
+    def _is_level(self, record: TopologyRecord) -> bool:
+        """Whether it stands where a commit of the live epoch stands."""
+        standing = self.ledger.state().standing
+        return any(
+            is_at(r.standing, standing, is_bound=True) for r in reversed(self._live_ledger(record).state().commits)
+        )
+
+    def _is_chained(self, record: TopologyRecord) -> bool:
+        """Whether it or the live epoch reads own topics of others."""
+        return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
+
     # Slices
 
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
@@ -627,16 +716,19 @@ class Driver:
         """One held slice that ends on a commit of the live epoch; False when there is none to follow."""
         if record.live is None:
             return False
-        position = self.ledger.state().position
+        state = self.ledger.state()
+        position = state.standing
         ahead: list[Offsets] = []
         for row in reversed(self._live_ledger(record).state().commits):
-            end = ranges_end(row.ranges).beside(position)
+            end = row.standing.beside(position)
             here = position.beside(end)
             if end == here or not end.dominates(here):
                 break
             ahead.insert(0, end)
         if not ahead:
             return False
+        if self.plan.bound:
+            return self._follow_chained(ahead, state, what)
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         own = set(position.topics) - set(ahead[0].topics)
         rest = position.merge(self._stable(position).only(own)) if own else position
@@ -644,13 +736,15 @@ class Driver:
         self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
         return True
 
-    def _slice(self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None) -> None:
+    def _slice(
+        self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None, roots: Offsets | None = None
+    ) -> None:  # fmt: skip
         self._check_low(ranges)
         logged = self.ledger.state().baseline_seq is not None
         if logged:
             self._open_sender()
         started = time.monotonic()
-        row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw)
+        row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots)
         self._slice_seconds = time.monotonic() - started
         self._committed(row, what, self._slice_seconds)
 
@@ -793,7 +887,7 @@ class Driver:
 
     def _is_kafka_there(self) -> bool:
         try:
-            self.broker.topic_ids(self.topology.source_topics)
+            self.broker.topic_ids(sorted(self.plan.topic_ids))
         except Transient:
             return False
         except KappaError:
@@ -825,7 +919,7 @@ class Driver:
         """The epoch as the slice protocol needs it."""
         return EpochRun(
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
-            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+            bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
         )  # fmt: skip
 
     @cached_property
@@ -889,7 +983,7 @@ class Driver:
     def _lag_to_live(self, record: TopologyRecord) -> int:
         if record.live is None:
             return 0
-        position, live = self.ledger.state().position, self._live_ledger(record).state().position
+        position, live = self.ledger.state().standing, self._live_ledger(record).state().standing
         return position.beside(live).count_to(live.beside(position))
 
     def _start_successor(self) -> None:
@@ -937,6 +1031,9 @@ class Driver:
         found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
         return position.merge(found)
 
+    def _log_end(self, position: Offsets) -> Offsets:
+        return position.merge(self.broker.stable_offsets(position.topics))
+
     def _time_index(self) -> TimeIndex:
         topics = sorted(self.plan.topic_ids)
         archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
@@ -951,7 +1048,7 @@ class Driver:
         return first_records
 
     def _partitions(self) -> int:
-        return max(self.broker.partitions(topic) for topic in self.topology.source_topics)
+        return max(self.broker.partitions(topic) for topic in self.plan.topic_ids)
 
     def _event(self, event: str, **detail: Any) -> None:
         """Record a stage, once."""

@@ -10,9 +10,11 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from kappa import clock, control
+from kappa.chains import links
 from kappa.companions import asked, ended_by
 from kappa.config import Config
 from kappa.errors import CodeError, KappaError, MoveRefusedError, UsageError
+from kappa.replay.chain_rules import move_refusals
 from kappa.replay.companion_rules import Member, is_asked, is_done, pending_refusal, refusals
 from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
@@ -61,7 +63,7 @@ def cut_over(
         ]
         if is_done(found) or is_asked(found):
             return []
-        _refuse(list(records), refusals(found, reason=reason))
+        _refuse(list(records), (*refusals(found, reason=reason), *move_refusals(links(events), members)))
         shared = {"group": uuid.uuid4().hex[:12], "together": {name: members[name] for name in records}}
         at = clock.now()
         return [
@@ -125,6 +127,8 @@ def recall(config: Config, topologies: Collection[str], *, actor: str, reason: s
                         reason=reason, detail={"live": record.live},
                     )
                 )  # fmt: skip
+        if not reasons:
+            reasons = move_refusals(links(events), chosen)
         _refuse(sorted(topologies), tuple(reasons))
         return rows
 

@@ -24,19 +24,22 @@ def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None =
         candidate: an epoch about to go live: its ledger must hold as well.
     """
     wanted = {move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())
-    ledgers, starts = {}, {}
+    ledgers, starts, read_starts = {}, {}, {}
     for epoch in sorted(wanted):
         if record.epoch(epoch).stage is Stage.DROPPED:
             continue
         commits = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state().commits
         ledgers[epoch] = slice_facts(commits)
         starts[epoch] = Offsets.from_json(record.epoch(epoch).planned.detail["start"])
+        root_start = record.epoch(epoch).root_start
+        if root_start is not None:
+            starts[epoch], read_starts[epoch] = root_start, starts[epoch]
     moves = tuple(move_facts(record))
     if not moves and candidate is not None:
         # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
         at = Offsets.of((r.at, r.end) for r in ledgers[candidate][-1].ranges)
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
-    found = certify(record.topology, moves, ledgers, starts=starts)
+    found = certify(record.topology, moves, ledgers, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(ledgers) for note in _notes(record.epoch(epoch)))
     return replace(found, notes=(*notes, *_moved_together(record)))
 
@@ -64,11 +67,16 @@ def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:
 
 
 def slice_facts(commits: Iterable[LedgerRow]) -> tuple[SliceFacts, ...]:
-    """Committed slices."""
-    return tuple(
-        SliceFacts(
-            seq=row.seq, ranges=row.ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
-            rows_dead=row.rows_dead, code=row.code, archived=archived_ranges(row),
-        )
-        for row in commits
-    )  # fmt: skip
+    """Committed slices; of an epoch that reads own topics of others by the root topics that those are made of."""
+    found, before = [], None
+    for row in commits:
+        is_chained = "roots" in row.detail
+        ranges = (before or row).standing.span_to(row.standing) if is_chained else row.ranges
+        found.append(
+            SliceFacts(
+                seq=row.seq, ranges=ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
+                rows_dead=row.rows_dead, code=row.code, archived=archived_ranges(row), read=row.ranges if is_chained else (),
+            )
+        )  # fmt: skip
+        before = row
+    return tuple(found)

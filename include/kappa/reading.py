@@ -87,6 +87,7 @@ class Reading:
         raw: the records, when Spark has read them already.
         archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
         begun: where the epoch's own reading begins.
+        bound: source -> the own topic of another topology's epoch that is read as it; the step sees the source's name.
 
     Attributes:
         records: topic -> parsed records.
@@ -96,6 +97,7 @@ class Reading:
     def __init__(
         self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
         raw: DataFrame | None = None, *, archives: Mapping[str, Archive] | None = None, begun: Offsets | None = None,
+        bound: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -106,6 +108,7 @@ class Reading:
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
         self._begun = begun or Offsets()
+        self._bound = bound or {}
         self._rows_read: list[int] = []
         self._held: list[DataFrame] = []
         self._observations: list[Any] = []
@@ -131,17 +134,22 @@ class Reading:
 
     def _source(self, source: Source) -> DataFrame:
         """The records of one source, from its archive and from the log behind that."""
-        before = dict(self._carried.get(source.topic, {}))
-        archived = [r for r in self._archived if r.topic == source.topic]
-        ranges = [r for r in self._plan.ranges if r.topic == source.topic]
+        topic = self._topic(source)
+        before = dict(self._carried.get(topic, {}))
+        archived = [r for r in self._archived if r.topic == topic]
+        ranges = [r for r in self._plan.ranges if r.topic == topic]
         if not archived:
             return self._logged(source, ranges, before)
         frame = self._from_archive(source, archived, before)
         rest = without(ranges, archived)
         if not rest:
             return frame
-        before |= {row[1]: row[4] for row in self._rows if row[0] == source.topic}
+        before |= {row[1]: row[4] for row in self._rows if row[0] == topic}
         return frame.unionByName(self._logged(source, rest, before))
+
+    def _topic(self, source: Source) -> str:
+        """What the source's topic is called in Kafka, and in the ledger."""
+        return self._bound.get(source.topic, source.topic)
 
     def _logged(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
@@ -150,7 +158,7 @@ class Reading:
         """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are fetched."""
         from pyspark.sql import functions as F
 
-        archive = self._archives[source.topic]
+        archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         if not archive.is_parsed(source, archive.overlapping(ranges)):
             self.hold([frame])
@@ -170,7 +178,8 @@ class Reading:
         from pyspark.sql import functions as F
 
         if self._raw is None:
-            raw = read_log(self._session, self._bootstrap_servers, source.topic, ranges, headers=source.headers)
+            topic = self._topic(source)
+            raw = read_log(self._session, self._bootstrap_servers, topic, ranges, headers=source.headers)
         else:
             raw = self._raw.where(F.col("topic") == source.topic)
         observation = Observation()
@@ -233,7 +242,7 @@ class Reading:
         for row in tally.to_pylist():
             millis = round(row["newest"].timestamp() * 1000)
             dead = row["dead"] + more[row["_partition"]]
-            self._rows.append((source.topic, row["_partition"], row["rows"], dead, millis))
+            self._rows.append((self._topic(source), row["_partition"], row["rows"], dead, millis))
 
     def dead_letters(self) -> pa.Table:
         """Dead letters of all sources, in the columns of the dead letter table."""
@@ -241,9 +250,20 @@ class Reading:
 
         parts = []
         for rows in self._dead:
-            parts.append(with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq))
+            letters = with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq)
+            parts.append(self._findable(letters))
         # What may be null differs by where the rows come from; the table of dead letters says what may be.
         return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
+
+    def _findable(self, letters: pa.Table) -> pa.Table:
+        """Dead letters with the topic in which the record is, not the name that the step knows."""
+        import pyarrow as pa
+
+        if not self._bound or not letters.num_rows:
+            return letters
+        field = letters.schema.field("topic")
+        names = [self._bound.get(name, name) for name in letters["topic"].to_pylist()]
+        return letters.set_column(letters.schema.get_field_index("topic"), field, pa.array(names, field.type))
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""

@@ -179,7 +179,10 @@ def send(run: EpochRun, handover: int) -> None:
     run.sender.extend(_records(run, handover))
     crash_point("reconcile.open", state.seq)
     # "live": from here on the topics hold what this epoch's tables hold.
-    closing = marker(run, state.committed.seq, state.position, state.committed.max_timestamps, "live", handover)
+    last = state.committed
+    closing = marker(
+        run, last.seq, state.position, last.max_timestamps, "live", handover, roots=last.detail.get("roots")
+    )
     run.sender.extend([closing])
     run.sender.commit(state.position)
     run.marker_handover = handover

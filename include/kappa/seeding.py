@@ -18,7 +18,7 @@ from kappa.runtime import tables
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
 from kappa.schema import Column
-from kappa.slices import EpochRun, create_tables, read_table
+from kappa.slices import EpochRun, create_tables, read_table, roots_detail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,6 +85,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "of_seq": source.seq,
                 "topic_ids": dict(run.topic_ids),
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
+                **roots_detail(run.roots),
+                **({"bound": dict(run.bound)} if run.bound else {}),
             },
         )
     )

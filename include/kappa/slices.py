@@ -59,6 +59,8 @@ class EpochRun:
         sender: transactional producer, None while the epoch has nothing to send.
         bootstrap_servers: Kafka brokers.
         topic_ids: ids of the source topics that the epoch began with.
+        bound: source -> the own topic of another topology's epoch that is read as it.
+        roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         arrow_rows: most rows of one effect that are written from memory.
         marker_seq: slice of the last marker in Kafka.
@@ -77,6 +79,8 @@ class EpochRun:
     broker: Broker
     bootstrap_servers: str
     topic_ids: Mapping[str, str]
+    bound: Mapping[str, str] = field(default_factory=dict)
+    roots: Offsets = field(default_factory=Offsets)
     archived: tuple[OffsetRange, ...] = ()
     arrow_rows: int = 500_000
     sender: Sender | None = None
@@ -100,8 +104,9 @@ class EpochRun:
 
 
 def run_slice(
-    run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None
-) -> LedgerRow:
+    run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None,
+    roots: Offsets | None = None,
+) -> LedgerRow:  # fmt: skip
     """Take one slice from planned to committed.
 
     Idempotent: whatever part of the slice is there already is used as it is. When the ledger holds a plan that was not
@@ -113,6 +118,7 @@ def run_slice(
         sends: which topic outputs are to be sent.
         logged: whether changelog and marker are written.
         raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run says so.
+        roots: where the slice ends in offsets of root topics, for an epoch that reads own topics of others.
 
     Returns:
         The commit row.
@@ -123,15 +129,15 @@ def run_slice(
         DataLossError: records of the ranges are no longer in the log.
     """
     state = run.ledger.state()
-    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged)
+    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots)
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
     return finish_slice(run, plan, raw=raw)
 
 
 def plan_slice(
-    run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool
-) -> LedgerRow:
+    run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, roots: Offsets | None = None
+) -> LedgerRow:  # fmt: skip
     """Line 1: put the ranges of the next slice on record.
 
     Raises:
@@ -158,7 +164,7 @@ def plan_slice(
             sends=sends,
             logged=logged,
             code=run.code,
-            detail=archived_detail(common(ranges, run.archived)),
+            detail={**archived_detail(common(ranges, run.archived)), **roots_detail(roots)},
         )
     )
     crash_point("plan", row.seq)
@@ -193,8 +199,9 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     archives = archives_of(run, plan)
     begun = ranges_end(state.commits[0].ranges)
     with Reading(
-        run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun
-    ) as reading:
+        run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
+        bound=run.bound,
+    ) as reading:  # fmt: skip
         effects = call_step(run.topology, plan.seq, reading.records, before)
         if not reading.is_small:
             reading.hold(shared(list(effects.values())))
@@ -241,6 +248,11 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
 def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:
     """What a ledger row says of the ranges that are read from archives; nothing where there are none."""
     return {"archived": ranges_as_dict(archived)} if archived else {}
+
+
+def roots_detail(roots: Offsets | None) -> dict[str, Any]:
+    """What a ledger row says of where a slice ends in offsets of root topics; nothing where those are what it reads."""
+    return {"roots": roots.as_dict()} if roots else {}
 
 
 def step_effects(
@@ -344,9 +356,12 @@ def marker(
     max_timestamps: Mapping[str, Mapping[int, int]],
     sends: Sends,
     reconciled: int | None = None,
+    roots: Mapping[str, Any] | None = None,
 ) -> Record:
     """The marker of a slice of this epoch, or of the handover whose differences are sent with it."""
-    content = {} if reconciled is None else {"reconciled": reconciled}
+    content: dict[str, Any] = {} if reconciled is None else {"reconciled": reconciled}
+    if roots is not None:
+        content["roots"] = roots
     return marker_record(
         run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
         shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
@@ -375,6 +390,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     state = run.ledger.state().committed
     assert state is not None
     versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
+    carried = {"roots": plan.detail["roots"]} if "roots" in plan.detail else {}
     row = run.ledger.append(
         LedgerRow(
             kind="commit",
@@ -390,7 +406,13 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             rows_dead=effects.rows_dead,
             max_timestamps=effects.max_timestamps,
             delta_versions={**effects.delta_versions, **versions},
-            detail={**effects.detail, "started_at": plan.at.isoformat(), **archived_detail(archived_ranges(plan))},
+            detail={
+                **effects.detail,
+                "started_at": plan.at.isoformat(),
+                **archived_detail(archived_ranges(plan)),
+                **carried,
+                **sent_ends(run, plan.sends, state),
+            },
         )
     )
     for table in run.topology.tables:
@@ -400,6 +422,20 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     run.written = {}
     crash_point("commit", plan.seq)
     return row
+
+
+def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:
+    """What a row says of the ends of the epoch's own topics, for those that read them; nothing where it has none.
+
+    To be asked after the row's transaction: nobody else writes to these topics, so that their ends are what was sent up to
+    here, also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
+    """
+    names = sorted(run.paths.versioned(topic.name) for topic in run.topology.versioned_topics)
+    if not names:
+        return {}
+    if sends == "held":
+        return {"sent": before.detail["sent"]} if before is not None and "sent" in before.detail else {}
+    return {"sent": run.broker.settled_ends(names).as_dict()}
 
 
 def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
@@ -500,4 +536,6 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         yield from topic_records(topic, columns, rows(_place(run.topology, topic.of)), name=name)
     for table in run.topology.tables:
         yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
-    yield marker(run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends)
+    yield marker(
+        run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots")
+    )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kappa import changelog, measures, registry
 from kappa.archive import Archive
+from kappa.chains import surveyed
 from kappa.config import Config
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.lake import EpochPaths, topology_prefix, versioned_topic
 from kappa.replay.archives import ArchiveFacts, first_readable
+from kappa.replay.chains import ChainFacts, physical, topics_of
 from kappa.replay.facts import (
     ActiveFacts,
     Facts,
@@ -21,6 +24,7 @@ from kappa.replay.facts import (
     MarkerFacts,
     NamedSavepoint,
     SavepointFacts,
+    SourceFacts,
     TopologyFacts,
     topology_facts,
 )
@@ -62,6 +66,9 @@ def survey(
     record = epochs.record(request.topology)
     known = tuple(item.name for item in registry.declared(config.topologies))
     deployed = _topology(config, request.topology)
+    chain = surveyed(config.lake, epochs, request, deployed)
+    if deployed is not None:  # from here on topics are called what they are called in Kafka
+        deployed = replace(deployed, sources=tuple(_physical(source, chain) for source in deployed.sources))
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if topic in broker.topics(topic)]
     log = LogFacts(
@@ -73,7 +80,7 @@ def survey(
     number = next_epoch(broker, record)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
-    live, commits = _live(config, broker, record)
+    live, commits = _live(config, broker, record, chain)
     known_rates = measures.rates(config.lake, record, commits)
     facts = Facts(
         topology=deployed,
@@ -92,6 +99,7 @@ def survey(
         if at is None
         else _first_records(broker, archives, archived if request.archive else {}, log, milliseconds(at)),
         archives=archived,
+        chain=chain,
         known=known,
         records_per_second=known_rates.records_per_second,
         records_per_offset=known_rates.records_per_offset,
@@ -139,7 +147,7 @@ def last_live_marker(config: Config, broker: Broker, topology: str) -> tuple[int
     found: tuple[int, changelog.Marker] | None = None
     for epoch in sorted(set(_numbers(topology_prefix(topology), broker.topics(topology_prefix(topology))))):
         marker = changelog.read_marker(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
-        if marker and marker.sends == "live" and (found is None or marker.end.dominates(found[1].end)):
+        if marker and marker.sends == "live" and (found is None or marker.standing.dominates(found[1].standing)):
             found = epoch, marker
     return found
 
@@ -155,7 +163,13 @@ def _topology(config: Config, name: str) -> TopologyFacts | None:
     return topology_facts(topology, code)
 
 
-def _live(config: Config, broker: Broker, record: TopologyRecord) -> tuple[LiveFacts | None, Sequence[LedgerRow]]:
+def _physical(source: SourceFacts, chain: ChainFacts) -> SourceFacts:
+    return replace(source, topic=chain.bound[source.topic].topic) if source.topic in chain.bound else source
+
+
+def _live(
+    config: Config, broker: Broker, record: TopologyRecord, chain: ChainFacts
+) -> tuple[LiveFacts | None, Sequence[LedgerRow]]:
     """The live epoch and its commits."""
     if record.live is None:
         return None, ()
@@ -168,18 +182,29 @@ def _live(config: Config, broker: Broker, record: TopologyRecord) -> tuple[LiveF
         )
     planned = record.epoch(record.live).planned.detail
     shapes = state.shapes
+    bound = record.epoch(record.live).bound
+    is_other = topics_of(bound) != topics_of(chain.bound)
+
+    def place(row: LedgerRow, *, is_exact: bool) -> Offsets | None:
+        """Where a commit ended, in the topics that the plan will read."""
+        return physical(chain, row.standing, is_exact=is_exact) if is_other else ranges_end(row.ranges)
+
+    position = place(state.committed, is_exact=False)
+    places = {row.seq: place(row, is_exact=True) for row in state.readable}
     return LiveFacts(
-        epoch=record.live, seq=state.committed.seq, position=state.position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
+        epoch=record.live, seq=state.committed.seq, position=Offsets() if position is None else position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
         code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
         savepoints=tuple(
             SavepointFacts(
-                seq=row.seq, offsets=ranges_end(row.ranges), finished_at=row.at,
-                shapes={place: shape for place, shape in shapes.items() if place in row.delta_versions},
+                seq=row.seq, offsets=at, finished_at=row.at,
+                shapes={name: shape for name, shape in shapes.items() if name in row.delta_versions},
             )
             for row in state.readable
+            if (at := places[row.seq]) is not None
         ),
         topics=record.epoch(record.live).sends_to, reconciled=record.epoch(record.live).reconciled, shapes=shapes,
-        group=_moved_group(broker, paths, ledger), is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
+        group=None if is_other else _moved_group(broker, paths, ledger), upstreams=tuple(topics_of(bound)),
+        root_origin=record.epoch(record.live).origin, is_behind=position is None, is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
     ), state.commits  # fmt: skip
 
 

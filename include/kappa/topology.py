@@ -68,6 +68,8 @@ class Source:
         format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times as long.
+        of: the topology whose versioned topic output it is. Each epoch then reads the own topic of one epoch of that topology;
+            the step knows it by the name of the output.
     """
 
     topic: str
@@ -75,10 +77,15 @@ class Source:
     format: Literal["json", "string", "bytes"] = "json"
     keyed: bool = True
     headers: bool = False
+    of: str | None = None
 
     def __post_init__(self) -> None:
         if self.format not in ("json", "string", "bytes"):
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
+        if self.of is not None and not _NAME.fullmatch(self.of):
+            raise TopologyError(
+                f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic output it is."
+            )
         if self.format == "json" and not self.schema:
             raise TopologyError(
                 f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
@@ -305,6 +312,8 @@ class Topology:
                 raise TopologyError(
                     f"Topology {self.name!r} reads and writes topic {topic.name!r}: it would feed itself."
                 )
+        if self.name in {source.of for source in self.sources}:
+            raise TopologyError(f"Topology {self.name!r} has a source of={self.name!r}: it would feed itself.")
         _check_versioned(self.name, self.topics, self.source_topics)
 
     @property

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import first_line
 from kappa.lake import EpochPaths
-from kappa.replay.offsets import ranges_end
 from kappa.replay.thresholds import Limit, judged
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff
 from kappa.runtime.ledger import LedgerRow
@@ -38,6 +37,7 @@ def verify(
     *,
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
+    by_origin: bool = True,
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
@@ -50,6 +50,7 @@ def verify(
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
+        by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different topics.
     """
     paths, row = mine
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
@@ -65,7 +66,8 @@ def verify(
         for t in topology.tables
     ]
     outputs = [
-        output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"])) for a in topology.appends
+        output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)
+        for a in topology.appends
     ]
     for place in gone:
         kind, _, name = place.partition("/")
@@ -80,13 +82,18 @@ def verify(
         live_seq=live[1].seq,
         candidate_epoch=paths.epoch,
         candidate_seq=row.seq,
-        at=ranges_end(row.ranges),
+        at=row.standing,
         tables=tuple(tables),
         outputs=tuple(outputs),
         checks=tuple(checked(session, topology, {p.partition("/")[2]: _there(frame) for p, frame in after.items()})),
         thresholds=judged(limits or {}, tables, outputs),
         notes=(
             *_notes(tables, outputs),
+            *(
+                ()
+                if by_origin
+                else ("Both epochs read different topics: rows of outputs are compared without their offsets.",)
+            ),
             *(f"The key of {name} was {list(key)}: its rows are not compared." for name, key in rekeyed.items()),
         ),
     )
@@ -164,7 +171,9 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
     )  # fmt: skip
 
 
-def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> OutputDiff:
+def output_diff(
+    append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True
+) -> OutputDiff:  # fmt: skip
     """How the rows of an append output differ as multisets, in one pass over both."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import MapType
@@ -173,7 +182,7 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame) -> Outp
         return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
     declared = [column.name for column in append.columns]
     before = [name for name in live.columns if name not in (*ORIGIN, "_order_timestamp", "_seq")]
-    compared = [*(name for name in declared if name in before), *ORIGIN]
+    compared = [*(name for name in declared if name in before), *(ORIGIN if by_origin else ())] or [*ORIGIN]
     types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
 
     def side(frame: DataFrame, sign: int) -> DataFrame:

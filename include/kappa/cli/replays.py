@@ -52,6 +52,14 @@ DeterminismOption = Annotated[
         "names what in the step may differ (a clock, rand, first of unordered rows), which starts Spark.",
     ),
 ]
+UpstreamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--upstream",
+        help="For a topology that reads versioned topics of others: which epoch of another one to read, for example retail.loyalty=4; "
+        "by default its live epoch. May be repeated.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
 
 
@@ -63,11 +71,11 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
     reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -84,11 +92,11 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
     reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -159,13 +167,13 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 def _plan(
     topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
-    archive: bool, determinism: bool, reason: str,
+    archive: bool, determinism: bool, upstream: list[str] | None, reason: str,
 ) -> ReplayPlan:  # fmt: skip
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
         allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()), archive=archive,
-        determinism=determinism,
+        determinism=determinism, upstream=dict(map(_upstream, upstream or ())),
     )  # fmt: skip
     step = inspect_deployed(chosen, topology) if determinism else ()
     return control.plan(chosen, request, step=step)
@@ -178,3 +186,10 @@ def _seed(text: str | None) -> Seed | None:
         return Seed(text)
     except ValueError as error:
         raise UsageError(f"--seed {text!r} is none of {[seed.value for seed in Seed]}.") from error
+
+
+def _upstream(text: str) -> tuple[str, int]:
+    name, _, epoch = text.partition("=")
+    if not name or not epoch.isdecimal():
+        raise UsageError(f"--upstream {text!r} is not <topology>=<epoch>, for example retail.loyalty=4.")
+    return name, int(epoch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -44,6 +44,7 @@ class SliceFacts:
         rows_dead: records that went to dead letters.
         code: content hash of the code that ran it.
         archived: the part of the ranges that was read from archives instead of Kafka.
+        read: what it read in Kafka's own names, when ``ranges`` are those of root topics that this was made of.
     """
 
     seq: int
@@ -54,6 +55,12 @@ class SliceFacts:
     rows_dead: int
     code: str
     archived: tuple[OffsetRange, ...] = ()
+    read: tuple[OffsetRange, ...] = ()
+
+    @property
+    def offsets(self) -> tuple[OffsetRange, ...]:
+        """What it read, in Kafka's own names."""
+        return self.read or self.ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +180,12 @@ def certify(
     ledgers: Mapping[int, tuple[SliceFacts, ...]],
     *,
     starts: Mapping[int, Offsets] | None = None,
+    read_starts: Mapping[int, Offsets] | None = None,
 ) -> Certificate:
     """Check what is on record.
 
-    1. In each epoch the committed ranges of each partition join end to end, from its start where that is known.
+    1. In each epoch the committed ranges of each partition join end to end, from its start where that is known; of one
+       that reads own topics of other epochs both those of these and those of the root topics that they are made of.
     2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
        exactly once, and each epoch sent only while the pointer was at it.
     3. In each slice, rows read = rows parsed + dead letters, and no more than the offsets spanned.
@@ -187,10 +196,13 @@ def certify(
         ledgers: epoch -> its committed slices, in any order. Epochs that were never live may be left out; if
             one that was live is left out, because it was dropped, the certificate says what it could not show.
         starts: epoch -> where its plan begins, to check that its first slice begins there.
+        read_starts: the same in Kafka's own names, of epochs whose ranges are those of root topics.
     """
     problems: list[str] = []
     for epoch, slices in sorted(ledgers.items()):
         problems += _unjoined(epoch, slices, (starts or {}).get(epoch))
+        read = tuple(replace(slice_, ranges=slice_.read) for slice_ in slices if slice_.read)
+        problems += _unjoined(epoch, read, (read_starts or {}).get(epoch))
         problems += _miscounted(epoch, slices)
         problems += _archived_elsewhere(epoch, slices)
     at_epoch = moves[-1].epoch if moves else None
@@ -255,7 +267,7 @@ def _miscounted(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
         name = f"Epoch {epoch}, slice {slice_.seq}: {slice_.rows_read} records read"
         if slice_.rows_read != slice_.rows_parsed + slice_.rows_dead:
             problems.append(f"{name}, but {slice_.rows_parsed} parsed and {slice_.rows_dead} dead letters.")
-        span = sum(range_.count for range_ in slice_.ranges)
+        span = sum(range_.count for range_ in slice_.offsets)
         if slice_.rows_read > span:
             problems.append(f"{name} from {span} offsets.")
     return problems
@@ -321,7 +333,7 @@ def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]
     return [
         f"Epoch {epoch}, slice {slice_.seq}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, and that is no part of its ranges."
         for slice_ in slices
-        if not is_within(slice_.archived, slice_.ranges)
+        if not is_within(slice_.archived, slice_.offsets)
     ]
 
 

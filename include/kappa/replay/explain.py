@@ -23,6 +23,10 @@ def explain(plan: ReplayPlan) -> list[str]:
         f"into epoch {plan.epoch}, {_beside(plan)}",
         *(f"  {stage:<10} {_stage(stage, plan)}" for stage in plan.stages),
     ]
+    lines += [
+        f"  {'reads':<10} {binding.topic}, the own topic of epoch {binding.epoch} of {binding.topology}, as {source}"
+        for source, binding in sorted(plan.bound.items())
+    ]
     lines += [f"  REFUSED    {finding}  [{finding.code}]" for finding in plan.refusals]
     lines += [f"  warning    {finding}  [{finding.code}]" for finding in plan.warnings]
     if plan.is_refused:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from kappa.replay.archives import ArchiveFacts
+from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.retention import FoldFacts, RetentionFacts
@@ -23,10 +24,12 @@ class SourceFacts:
     Attributes:
         topic: its topic.
         keyed: whether records of one key must stay in one partition.
+        of: the topology whose versioned topic output it is, if it is one.
     """
 
     topic: str
     keyed: bool = True
+    of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +136,9 @@ class LiveFacts:
         shapes: keys and columns of its tables and append outputs, by place.
         group: where its consumer group stands, if that is no place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
+        upstreams: epochs of other topologies whose own topics it reads.
+        root_origin: where of the root topics the history in its tables begins.
+        is_behind: whether no epoch that the plan reads ever stood where it stands, or before.
     """
 
     epoch: int
@@ -148,6 +154,9 @@ class LiveFacts:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     group: Offsets | None = None
     is_cut_by_arrival: bool = False
+    upstreams: tuple[Key, ...] = ()
+    root_origin: Offsets | None = None
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +225,7 @@ class Facts:
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
         taken: topics on the broker whose names the new epoch would take for its own.
+        chain: how sources are bound that are own topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """
@@ -242,6 +252,7 @@ class Facts:
     retention: tuple[RetentionFacts, ...] = ()
     fold: FoldFacts | None = None
     taken: tuple[str, ...] = ()
+    chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
 
@@ -252,7 +263,7 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         name=topology.name,
         version=topology.version,
         code=code,
-        sources=tuple(SourceFacts(topic=source.topic, keyed=source.keyed) for source in topology.sources),
+        sources=tuple(SourceFacts(topic=source.topic, keyed=source.keyed, of=source.of) for source in topology.sources),
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),

@@ -10,8 +10,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay import archive_rules, effort_rules, live_rules, log_rules, request_rules, topic_rules
+from kappa.replay import (
+    archive_rules,
+    chain_rules,
+    chains,
+    effort_rules,
+    live_rules,
+    log_rules,
+    request_rules,
+    topic_rules,
+)
 from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
+from kappa.replay.chains import Binding, bindings_as_dict, bindings_from_dict
 from kappa.replay.estimates import Estimate, estimated
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
@@ -51,6 +61,8 @@ class ReplayPlan:
         versioned: those of them of which the epoch has its own, to which it sends history too.
         reconciled: those that get what differs when the epoch goes live, with the table that they are of.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
+        bound: source -> the own topic of another topology's epoch that is read as it; offsets are those of that topic.
+        roots: where ``start`` and ``origin`` are in root topics; empty when nothing is bound.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
         findings: what speaks against it.
@@ -84,6 +96,8 @@ class ReplayPlan:
     versioned: tuple[str, ...] = ()
     reconciled: Mapping[str, str] = field(default_factory=dict)
     sends: str = "hold"
+    bound: Mapping[str, Binding] = field(default_factory=dict)
+    roots: Mapping[str, Offsets] = field(default_factory=dict)
     archived: tuple[OffsetRange, ...] = ()
     id: str = field(default="")
 
@@ -131,12 +145,16 @@ class ReplayPlan:
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
-        nested = ("request", "findings", "estimate", "archived", "versioned", "reconciled")
+        chain: dict[str, Any] = {"bound": bindings_as_dict(self.bound)} if self.bound else {}
+        if self.roots:
+            chain["roots"] = {name: offsets.as_dict() for name, offsets in self.roots.items()}
+        nested = ("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots")
         return {
             **{name: value for name, value in vars(self).items() if name not in nested},
             **archived,
             **versioned,
             **reconciled,
+            **chain,
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
             "origin": self.origin.as_dict(),
@@ -171,6 +189,8 @@ class ReplayPlan:
                 "request": ReplayRequest.from_dict(values["request"]),
                 "archived": ranges_from_json(values.get("archived", {})),
                 "versioned": tuple(values.get("versioned", ())),
+                "bound": bindings_from_dict(values.get("bound", {})),
+                "roots": {name: Offsets.from_json(found) for name, found in values.get("roots", {}).items()},
             }
             return cls(**{**values, **vectors, **names, **made})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -193,8 +213,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     facts = replace(
         facts, log=_sources_only(facts.log, topology), archives=_archives(request, facts.archives, topology)
     )
-    unreadable = request_rules.code_does_not_import(topology)
-    unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
+    unreadable = [*request_rules.code_does_not_import(topology), *facts.chain.findings]
+    if not unreadable:
+        unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
@@ -209,7 +230,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += archive_rules.compacted_sources(
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
-    found += [*resolved.findings, *facts.step]
+    found += [*resolved.findings, *facts.step, *_chain_findings(request, facts, resolved)]
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     found += topic_rules.topics_taken(topology.versioned, facts.next_epoch, facts.taken)
     found += topic_rules.everything_sent(topology.reconciled, topology.shapes, facts.live)
@@ -260,6 +281,31 @@ def _log_findings(
             keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
         ),
     ]
+
+
+def _chain_findings(request: ReplayRequest, facts: Facts, resolved: Resolved) -> list[Finding]:
+    """What speaks against reading own topics of other epochs from there."""
+    chain, live = facts.chain, facts.live
+    if not chain.bound:
+        return []
+    found = chain_rules.start_within_chain(request.start, chain.bound)
+    keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
+    if live is not None and live.is_behind:
+        found += chain_rules.upstream_behind(keys, live.epoch)
+    if request.resolved_seed is Seed.FROM_SAVEPOINT and live is not None:
+        found += chain_rules.seeded_from_another(live.upstreams, keys)
+    is_lost = resolved.start is not None and chains.roots(chain, resolved.start) is None
+    if is_lost and not refusals(found):
+        found += chain_rules.upstream_behind(keys, live.epoch if live else None)
+    return found
+
+
+def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offsets]:
+    if not facts.chain.bound or resolved.start is None:
+        return {}
+    begin = chains.roots(facts.chain, start) or Offsets()
+    is_seeded = resolved.seed_epoch is not None and facts.live is not None and facts.live.root_origin is not None
+    return {"start": begin, "origin": facts.live.root_origin if is_seeded else begin}  # type: ignore[union-attr,dict-item]  # is_seeded says so
 
 
 def _end(request: ReplayRequest, facts: Facts) -> Offsets:
@@ -332,6 +378,8 @@ def _plan(
         stages=() if refusals(kept) else stages,
         findings=kept,
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),
+        bound=dict(facts.chain.bound),
+        roots=_roots(facts, resolved, start),
         archived=from_archive(start, end, facts.archives, facts.log.topic_ids),
         created_at=now.astimezone(UTC),
         request=request,

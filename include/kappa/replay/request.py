@@ -38,6 +38,7 @@ class ReplayRequest:
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
         determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
+        upstream: topology -> the epoch of it whose own topics are read; of those not named the live one.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -54,6 +55,7 @@ class ReplayRequest:
     thresholds: tuple[Threshold, ...] = ()
     archive: bool = True
     determinism: bool = False
+    upstream: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
@@ -92,6 +94,7 @@ class ReplayRequest:
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         without = {} if self.archive else {"archive": False}
         determinism = {"determinism": True} if self.determinism else {}
+        upstream = {"upstream": dict(self.upstream)} if self.upstream else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -104,6 +107,7 @@ class ReplayRequest:
             **thresholds,
             **without,
             **determinism,
+            **upstream,
         }
 
     @classmethod

@@ -26,6 +26,8 @@ def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[F
     old, new = {source.topic: source for source in before}, {source.topic: source for source in after}
     found = _came_and_went("source", old.keys(), new.keys())
     for topic in sorted(old.keys() & new.keys()):
+        if old[topic].of != new[topic].of:
+            found.append(f"source {topic!r} is of {new[topic].of or 'no topology'}, not of {old[topic].of or 'none'}")
         if old[topic].format != new[topic].format:
             found.append(f"source {topic!r} is read as {new[topic].format}, not as {old[topic].format}")
             continue

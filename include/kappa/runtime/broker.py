@@ -106,6 +106,25 @@ class Broker:
         """
         return self._offsets(topics, _LATEST, _COMMITTED, "asking for the last stable offsets")
 
+    def settled_ends(self, topics: Iterable[str]) -> Offsets:
+        """Ends of topics to which nobody sends at the moment, once no transaction in them is open any more.
+
+        Raises:
+            BrokerUnreachableError: one stays open: somebody else sends.
+        """
+        names, found = list(topics), Offsets()
+
+        def is_settled() -> bool:
+            nonlocal found
+            high, found = (
+                self.high_watermarks(names),
+                self.stable_offsets(names),
+            )  # in this order: it may end in between
+            return found.dominates(high)
+
+        self._wait(is_settled, f"a transaction in {', '.join(names)} is open")
+        return found
+
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
         """For every partition the offset of the first committed record at or after a time; its stable end where there is none.
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError, UnknownTopologyError
 from kappa.lake import epochs_log
+from kappa.replay.chains import Binding, bindings_from_dict
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
+from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage, check_transition
 from kappa.runtime.append_log import AppendLog
 
@@ -144,6 +146,23 @@ class EpochRecord:
         """Topic -> the table that it is brought to when the epoch goes live."""
         found: Mapping[str, str] = self._plan.get("reconciled", {})
         return found
+
+    @property
+    def bound(self) -> Mapping[str, Binding]:
+        """Source -> the own topic of another topology's epoch that it reads as that."""
+        return bindings_from_dict(self._plan.get("bound", {}))
+
+    @property
+    def origin(self) -> Offsets:
+        """Where of the root topics the history in its tables and own topics begins."""
+        plan = self._plan
+        return Offsets.from_json(plan["roots"]["origin"] if "roots" in plan else plan.get("origin", {}))
+
+    @property
+    def root_start(self) -> Offsets | None:
+        """Where it began to read in root topics; None when it reads nobody's own topics."""
+        plan = self._plan
+        return Offsets.from_json(plan["roots"]["start"]) if "roots" in plan else None
 
     @property
     def _plan(self) -> dict[str, Any]:

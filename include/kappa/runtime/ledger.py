@@ -73,6 +73,12 @@ class LedgerRow:
         """``max_timestamps`` by partition, as cuts ask for them."""
         return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
 
+    @property
+    def standing(self) -> Offsets:
+        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads own topics."""
+        roots = self.detail.get("roots")
+        return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
+
 
 class Commits(Sequence[LedgerRow]):
     """The first so many rows of a list that only grows: a copy at each slice would cost more the longer a stream runs."""
@@ -110,6 +116,7 @@ class LedgerState:
         resumed_for: the handover by which it had gone live when it last began to send; 0 for a first epoch, None in rows of
             earlier code.
         baseline_seq: slice up to which the whole state was written to the changelog.
+        baseline: that row.
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
@@ -127,6 +134,7 @@ class LedgerState:
     has_sent: bool = False
     resumed_for: int | None = None
     baseline_seq: int | None = None
+    baseline: LedgerRow | None = None
     readable_from: int = 0
     savepoints: frozenset[int] = frozenset()
     maintained: LedgerRow | None = None
@@ -163,6 +171,17 @@ class LedgerState:
             raise LedgerError("The epoch has no commit yet: it was not seeded.")
         return ranges_end(self.commits[-1].ranges)
 
+    @property
+    def standing(self) -> Offsets:
+        """The same in offsets of root topics, in which epochs that read different own topics can be compared.
+
+        Raises:
+            LedgerError: the epoch has no commit yet.
+        """
+        if not self.commits:
+            raise LedgerError("The epoch has no commit yet: it was not seeded.")
+        return self.commits[-1].standing
+
 
 class _Fold:
     """Ledger rows, one after the other, into what they say."""
@@ -191,7 +210,7 @@ class _Fold:
         elif row.kind == "upgrade":
             values["upgrade"] = row
         elif row.kind == "baseline":
-            values["baseline_seq"] = row.seq
+            values.update(baseline_seq=row.seq, baseline=row)
         elif row.kind == "yield":
             values.update(is_yielded=True, yielded_for=row.detail.get("handover"))
         elif row.kind == "resume":

@@ -1,0 +1,202 @@
+"""Chains: a topology reads the own topic of another topology's epoch. Which epoch that is, and where it stands. Pure.
+
+Two epochs that read different own topics cannot be compared by their offsets: they are compared by those of the *root
+topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from kappa.errors import LedgerError
+from kappa.replay.findings import Finding
+from kappa.replay.offsets import Offsets
+
+#: A topology and one of its epochs.
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """Which own topic an epoch reads as a source.
+
+    Attributes:
+        topology: whose it is.
+        epoch: of which epoch of that topology.
+        topic: its name in Kafka.
+    """
+
+    topology: str
+    epoch: int
+    topic: str
+
+    @property
+    def key(self) -> Key:
+        """The epoch that is read."""
+        return self.topology, self.epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentEnd:
+    """What an epoch had sent to its own topics when it stood somewhere.
+
+    Attributes:
+        ends: next offset of its own topics after a commit's transaction.
+        standing: up to where of the root topics that commit has read.
+    """
+
+    ends: Offsets
+    standing: Offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamFacts:
+    """An epoch that another one reads, when that is planned.
+
+    Attributes:
+        topology: its topology.
+        epoch: its number.
+        topics: those of its own topics that are read.
+        sent: what it has sent by now, oldest first.
+        origin: where of the root topics the history in its own topics begins.
+    """
+
+    topology: str
+    epoch: int
+    topics: tuple[str, ...]
+    sent: tuple[SentEnd, ...]
+    origin: Offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainFacts:
+    """How the sources of a topology are bound.
+
+    Attributes:
+        bound: source -> the own topic that it stands for.
+        upstreams: the epochs whose topics they are.
+        direct: topics that are read as they are.
+        findings: what speaks against reading them so.
+    """
+
+    bound: Mapping[str, Binding] = field(default_factory=dict)
+    upstreams: tuple[UpstreamFacts, ...] = ()
+    direct: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def bindings_as_dict(bound: Mapping[str, Binding]) -> dict[str, dict[str, object]]:
+    """Bindings as JSON values."""
+    return {source: asdict(binding) for source, binding in sorted(bound.items())}
+
+
+def bindings_from_dict(values: Mapping[str, Mapping[str, object]]) -> dict[str, Binding]:
+    """Read what :func:`bindings_as_dict` gave."""
+    return {source: Binding(**binding) for source, binding in values.items()}  # type: ignore[arg-type]  # as written
+
+
+def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:
+    """Epoch that is read -> those of its own topics that are."""
+    found: dict[Key, list[str]] = {}
+    for binding in bound.values():
+        found.setdefault(binding.key, []).append(binding.topic)
+    return {key: tuple(sorted(topics)) for key, topics in sorted(found.items())}
+
+
+def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
+    """Whether two epochs have read the same of the topics that both read.
+
+    Args:
+        live: where one stands.
+        standing: where the other stands.
+        is_bound: whether one of them reads own topics. Both must then share a root topic: vectors of different topics
+            have nothing in which they could differ, and would be taken for equal.
+
+    Raises:
+        LedgerError: they share no root topic and must.
+    """
+    if is_bound and not set(live.topics) & set(standing.topics):
+        raise LedgerError(
+            f"{live.to_json()} and {standing.to_json()} name no topic in common: they cannot be compared. "
+            "Both epochs must come from the same root topics."
+        )
+    return live.beside(standing) == standing.beside(live)
+
+
+def is_reached(end: Offsets, standing: Offsets) -> bool:
+    """Whether who stands there has read all up to ``end``, of the topics that both name."""
+    return standing.beside(end).dominates(end.beside(standing))
+
+
+def sent_at(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
+    """The last one at exactly that place of the root topics."""
+    fitting = [one for one in sent if is_at(one.standing, standing, is_bound=True)]
+    return fitting[-1] if fitting else None
+
+
+def sent_before(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
+    """The last one that is not beyond that place of the root topics."""
+    fitting = [one for one in sent if is_reached(one.standing, standing)]
+    return fitting[-1] if fitting else None
+
+
+def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets | None:
+    """What an epoch of this chain has to have read to stand somewhere, or the last place before; None where there is none.
+
+    Args:
+        chain: the chain.
+        standing: a place in the root topics.
+        is_exact: whether only that very place will do.
+    """
+    found = standing.only(chain.direct)
+    for upstream in chain.upstreams:
+        one = sent_at(upstream.sent, standing) if is_exact else sent_before(upstream.sent, standing)
+        if one is None:
+            return None
+        found = found.merge(one.ends)
+    return found
+
+
+def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
+    """Where an epoch of this chain stands that has read up to ``position``; None where no upstream ever stood there."""
+    found = position.only(chain.direct)
+    for upstream in chain.upstreams:
+        mine = position.only(upstream.topics)
+        if not any(offset for _, offset in mine.items()):
+            found = found.merge(upstream.origin)
+            continue
+        standing = next((one.standing for one in upstream.sent if one.ends == mine), None)
+        if standing is None:
+            return None
+        found = found.merge(standing)
+    return found
+
+
+def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
+    """Where a slice ends that reads own topics: the furthest end at most so many offsets away, or else the next one.
+
+    Args:
+        ahead: ends beyond the position, oldest first.
+        position: where the slice starts.
+        most: offsets that it may span; one transaction that is larger is one slice.
+    """
+    if not ahead:
+        return None
+    fitting = [one for one in ahead if position.only(one.ends.topics).count_to(one.ends) <= most]
+    return fitting[-1] if fitting else ahead[0]
+
+
+def within(sent: Iterable[SentEnd], limit: Offsets) -> list[SentEnd]:
+    """Those whose ends are not beyond ``limit``, an offset vector of the own topics; of equal ends the first."""
+    found: list[SentEnd] = []
+    for one in sent:
+        if limit.dominates(one.ends) and (not found or found[-1].ends != one.ends):
+            found.append(one)
+    return found
+
+
+def overlapping(standings: Collection[Offsets]) -> list[str]:
+    """Root topics that several of these name."""
+    seen = [topic for standing in standings for topic in standing.topics]
+    return sorted({topic for topic in seen if seen.count(topic) > 1})
