@@ -121,7 +121,7 @@ def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
             f"{live.to_json()} and {standing.to_json()} name no topic in common: they cannot be compared. "
             "Both epochs must come from the same root topics."
         )
-    return live.beside(standing) == standing.beside(live)
+    return live.is_level_with(standing)
 
 
 def is_reached(end: Offsets, standing: Offsets) -> bool:

@@ -1,0 +1,82 @@
+"""Slices of an epoch that reads own topics of other topologies' epochs: what its driver asks, beside Kafka and the ledgers.
+
+They end where a commit of the epochs that are read had filled their topics, never where the log happens to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kappa.errors import LedgerError
+from kappa.replay.chains import is_at
+from kappa.replay.cuts import next_cut
+from kappa.replay.offsets import Offsets
+from kappa.runtime.epochs import TopologyRecord
+from kappa.runtime.ledger import LedgerState
+from kappa.upstreams import Cut
+from kappa.workbench import Workbench
+
+
+class Chained:
+    """Where the slices of one epoch end.
+
+    Args:
+        own: what the epoch's driver works with.
+    """
+
+    def __init__(self, own: Workbench) -> None:
+        self._own = own
+
+    def bulk(self, state: LedgerState, most: int) -> Cut:
+        """The next slice towards the end of the plan.
+
+        Raises:
+            LedgerError: no commit of an epoch that is read lies between here and there.
+        """
+        end = self._own.plan.end
+        cut = self._own.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
+        if cut is None:
+            raise LedgerError(
+                f"Epoch {self._own.paths.epoch} stands at {state.position.to_json()}, its plan ends at {end.to_json()}, and no commit of an "
+                "epoch that it reads lies between. Abort this replay and plan again."
+            )
+        return cut
+
+    def onward(self, state: LedgerState, most: int) -> Cut | None:
+        """The next slice of the live epoch; None when there is nothing new."""
+        return self._own.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
+
+    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
+        """The next slice on the way to a place of the root topics; None while nothing of it is there."""
+        direct = self._direct_end(state)
+        end = direct.merge(goal.only(direct.topics))
+        return self._own.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
+
+    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int) -> Cut | None:
+        """The next slice of who follows somebody that stood at these places; None while there is none."""
+        direct = self._direct_end(state)
+        return self._own.upstreams.following(state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most)
+
+    def is_level(self, record: TopologyRecord) -> bool:
+        """Whether the epoch stands where a commit of the live epoch stands."""
+        standing = self._own.ledger.state().standing
+        commits = self._own.live_ledger(record).state().commits
+        return any(is_at(row.standing, standing, is_bound=True) for row in reversed(commits))
+
+    def _direct_cut(self, state: LedgerState, end: Offsets, most: int) -> Offsets:
+        """Where a slice towards ``end`` ends in those topics that are no own topics, cut by time."""
+        direct, committed = self._direct(), state.committed
+        if not direct or committed is None:
+            return Offsets()
+        reached = {at: ms for at, ms in committed.reached_ms.items() if at[0] in direct}
+        return next_cut(
+            self._own.time_index(), state.position.only(direct), end.only(direct), max_records=most, reached_ms=reached, slack=most // 10
+        )  # fmt: skip
+
+    def _direct_end(self, state: LedgerState) -> Offsets:
+        """Where those topics end that are no own topics."""
+        direct = sorted(self._direct())
+        return state.position.only(direct).merge(self._own.broker.stable_offsets(direct)) if direct else Offsets()
+
+    def _direct(self) -> set[str]:
+        return set(self._own.plan.topic_ids) - set(self._own.upstreams.topics.values())
