@@ -15,7 +15,7 @@ from kappa import control
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 
-STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned"),'
+STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")'
 
 READER = '''
 """Scores, version {version}: what the other topology counted counts {factor} times."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from chained import Downstream, Upstream, prove, verified
 from lab import lab
+from several import Reader, await_all_live, cut_over, moved, resumed_at
 
-from kappa import control
+from kappa import control, joint_moves
+from kappa.errors import MoveRefusedError, RefusedError
 from kappa.replay.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -86,3 +88,58 @@ def test_it_reads_the_live_epochs_own_topic_stands_at_root_offsets_and_is_replay
     two.settle(second)
     prove(two, {1: 1, 2: 2})
     assert [member.record().live for member in (one, two)] == [1, 2]
+
+
+def both_verified(one: Upstream, two: Downstream) -> dict[str, int]:
+    """Candidates of both, the second one on the first one's; one counts five times, the other twice."""
+    new = verified(one, 5)
+    return {one.name: new, two.name: verified(two, 2, upstream={one.name: new})}
+
+
+def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain) -> None:
+    one, two = members = chain(slice_records=3)
+    live(one, two)
+    wanted = both_verified(one, two)
+    assert wanted == {one.name: 2, two.name: 2}
+    (binding,) = two.plan(2).bound.values()
+    assert binding.topic == f"{one.story}.e0002"
+    report = control.diff(two.config, two.name, 2)
+    stands = [{row.standing for row in two.ledger(epoch).state().commits} for epoch in (1, 2)]
+    assert report.at in stands[0] & stands[1]
+    assert report.tables[0].keys_changed == 3 and report.outputs[0].rows_added == len(ROWS)
+    for alone in members:
+        with pytest.raises(MoveRefusedError, match=rf"kappa cutover {one.name} {two.name} --execute"):
+            control.cut_over(one.config, alone.name, 2, actor="ada", reason="alone")
+
+    one.produce([("d", 6), ("a", 7)], start_ms=LATER)
+    with Reader(one.config, [one.name, two.name]).reading() as reader:
+        cut_over(members, wanted)
+        await_all_live(members, wanted)
+    assert reader.seen == [(1, 1), (2, 2)]
+    at = Offsets.from_json(moved(two).detail["at"])
+    assert at == Offsets.from_json(moved(one).detail["at"]) == resumed_at(one, 2) == resumed_at(two, 2)
+    # The old one had read the last that its upstream told before it stopped.
+    assert two.ledger(1).state().standing == one.ledger(1).state().position == at
+    one.produce([("b", 8), ("e", 9)], start_ms=LATER + 60_000)
+    two.settle(2)
+    prove(two, {1: 1, 2: 10})
+
+    for back in members:
+        with pytest.raises(MoveRefusedError, match=rf"kappa (rollback|cutover) {one.name} {two.name} --execute"):
+            control.rollback(one.config, back.name, actor="ada", reason="alone")
+    recalled = joint_moves.recall(one.config, wanted, actor="ada", reason="back")
+    assert recalled == {one.name: 1, two.name: 1}
+    for member in members:
+        member.run(1)
+    for member in members:
+        member.wait(lambda m=member: control.progress(m.config, m.name, 1).is_caught_up, "it caught up")
+    cut_over(members, recalled)
+    await_all_live(members, recalled)
+    one.produce([("a", 10)], start_ms=LATER + 120_000)
+    two.settle(1)
+    prove(two, {1: 1, 2: 10})
+    with pytest.raises(RefusedError, match=f"kappa retire {two.name} 2 --execute"):
+        control.retire(one.config, one.name, 2, actor="ada", reason="gone")
+    control.retire(two.config, two.name, 2, actor="ada", reason="gone")
+    control.retire(one.config, one.name, 2, actor="ada", reason="gone")
+    assert f"{one.story}.e0002" not in one.kafka.topics(one.story)
