@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from chained import Downstream, Upstream, prove, verified
 from lab import lab
-from several import Reader, await_all_live, cut_over, moved, resumed_at
+from several import Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
 from kappa import control, joint_moves
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.replay.offsets import Offsets
+from kappa.runtime import faults
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,3 +144,62 @@ def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain)
     control.retire(two.config, two.name, 2, actor="ada", reason="gone")
     control.retire(one.config, one.name, 2, actor="ada", reason="gone")
     assert f"{one.story}.e0002" not in one.kafka.topics(one.story)
+
+
+def test_whoever_is_killed_meanwhile_the_next_driver_goes_on_and_each_root_record_is_sent_once(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaper = Reaper()
+    monkeypatch.setattr(faults, "os", reaper)
+    one, two = members = chain(slice_records=3)
+    live(one, two)
+    amount = 100
+    # "send" of the upstream: its records are readable, and no commit says so yet.
+    for member, point in (
+        (one, "send"),
+        (one, "apply"),
+        (two, "plan"),
+        (two, "effects"),
+        (two, "send"),
+        (two, "apply"),
+    ):
+        amount += 1
+        reaper.arm(member, 1, point)
+        one.produce([("a", amount), ("b", amount)], start_ms=LATER + amount)
+        await_death(member, 1)
+        member.run(1)
+        two.settle(1)
+    prove(two, {1: 1})
+
+    wanted = both_verified(one, two)
+    one.produce([("d", 6), ("a", 7)], start_ms=LATER + 60_000)
+    olds = ((one, "standing"), (two, "standing"), (one, "yield"), (two, "yield"))
+    reaper.arm(one, 1, "standing")
+    reaper.arm(two, 1, "standing")
+    for member in members:
+        reaper.arm(member, 2, "move.ready")
+    cut_over(members, wanted)
+    for member, point in olds:
+        await_death(member, 1)
+        if point == "standing":
+            reaper.arm(member, 1, "yield")
+        member.run(1)
+    dead = one.wait(lambda: [m for m in members if not m.running[2][1].is_alive()], "a driver dies before the move")
+    assert [member.record().live for member in members] == [1, 1]
+    for member in members:
+        if member in dead:
+            await_death(member, 2)
+        else:
+            reaper.wanted.pop(f"driver-{member.name}-2", None)
+    for member in members:
+        reaper.arm(member, 2, "resume")
+    for member in dead:
+        member.run(2)
+    for member in members:
+        await_death(member, 2)
+        assert member.record().live == 2
+        member.run(2)
+    one.produce([("b", 8)], start_ms=LATER + 120_000)
+    two.settle(2)
+    prove(two, {1: 1, 2: 10})
+    assert resumed_at(one, 2) == resumed_at(two, 2)

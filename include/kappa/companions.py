@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from kappa import clock
-from kappa.chains import check_moves
+from kappa.chains import check_moves, links
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of
 from kappa.replay.certificate import Certificate
+from kappa.replay.chain_rules import move_refusals
 from kappa.replay.chains import Key, is_at
 from kappa.replay.companion_rules import Asked, yield_at
 from kappa.replay.offsets import Offsets
@@ -146,6 +147,10 @@ class Companions:
             name: certificate_of(self.config.lake, record, candidate=together_of(handover)[name])
             for name, record in members.items()
         }
+        reasons = move_refusals(links(events), together_of(handover))
+        if reasons:
+            self.withdraw(handover, " ".join(reasons))
+            return False
         problems = [f"{n}: {problem}" for n, c in certificates.items() if not c.complete for problem in c.problems]
         if problems:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")

@@ -146,6 +146,7 @@ class TopologyStatus:
         moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
         moved_with: topology -> epoch of those that went live together with its live epoch.
         topics: topic output -> the live epoch's own topic, for those that are versioned.
+        reads: epoch -> the own topics of other topologies that it reads, of epochs that have not ended.
     """
 
     topology: str
@@ -154,6 +155,7 @@ class TopologyStatus:
     moving_with: Mapping[str, int] = field(default_factory=dict)
     moved_with: Mapping[str, int] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def start(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start") -> int:
@@ -392,6 +394,11 @@ def status(config: Config, topology: str) -> TopologyStatus:
         moved_with=others_of(topology, record.moves[-1] if record.moves else None),
         epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
         topics=record.epoch(record.live).topics if record.live is not None else {},
+        reads={
+            number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
+            for number, epoch in sorted(record.epochs.items())
+            if epoch.bound and epoch.stage not in (Stage.ABORTED, Stage.DROPPED)
+        },
     )
 
 

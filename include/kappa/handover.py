@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kappa import changelog, clock, reconciliation, versioned
-from kappa.chains import check_moves
+from kappa.chains import check_moves, links
 from kappa.companions import Companions, moved, together_of
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of
+from kappa.replay.chain_rules import move_refusals
 from kappa.replay.chains import is_at
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import Event, TopologyRecord
@@ -52,8 +53,11 @@ class Handover:
         state = self._own.ledger.state()
         if not is_at(live_state.standing, state.standing, is_bound=self._own.is_chained(record)):
             return
+        reasons = move_refusals(links(self._own.epochs.events()), {record.topology: handover.epoch})
         if together_of(handover):
             self._move_together(record, handover)
+        elif reasons:  # somebody began to read the epoch that would stop, after this was asked for
+            self._companions.withdraw(handover, " ".join(reasons))
         else:
             self.move(record, handover, state)
 

@@ -77,8 +77,8 @@ class Upstreams:
     def following(self, state: LedgerState, goals: Sequence[Offsets], direct: Direct, most: int) -> Cut | None:
         """The next slice of who follows somebody that stood at these places, oldest first.
 
-        It ends at the furthest of them that is at most so far away and at which all upstreams have a commit; None when
-        there is none. A first one that is further away is come to in steps.
+        It ends at the furthest of them that is at most so far away and at which all upstreams have a commit. Where that is
+        further away, or there is none, it is a step on the way, never beyond the last of them; None when there is none.
         """
         ahead = self.ahead(state.standing)
         reachable = [goal for goal in goals if self._have(ahead, state.standing, goal)]
@@ -86,9 +86,8 @@ class Upstreams:
             cut = _cut(state, _upto(ahead, goal), direct(goal), None)
             if cut is not None and state.position.count_to(cut.end) <= most:
                 return cut
-        if not reachable:
-            return None
-        return _cut(state, _upto(ahead, reachable[0]), direct(reachable[0]), most)
+        goal = reachable[0] if reachable else goals[-1]
+        return _cut(state, _upto(ahead, goal), direct(goal), most)
 
     def ahead(self, standing: Offsets) -> dict[Key, list[SentEnd]]:
         """What each of them has sent since it stood there, oldest first."""

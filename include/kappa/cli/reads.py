@@ -75,6 +75,7 @@ def status(
             say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
     say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
     say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
+    say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in found for epoch, topics in s.reads.items())
     if not rows:
         say(f"No epoch on record. Start one: kappa start {topology or '<topology>'} --execute")
 
