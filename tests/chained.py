@@ -26,7 +26,8 @@ from kappa.topology import Append, Source, Table, Topic, Topology
 
 def step(slice):
     """Moves of the other topology with running scores, and the score of each account."""
-    read = slice["{story}"].selectExpr("*", "CAST(counted * {factor} AS BIGINT) AS scored")
+    counted = "CAST({column} * {factor} AS BIGINT) AS scored"
+    read = slice["{story}"].selectExpr("id", counted, "_topic", "_partition", "_offset", "_order_timestamp")
     seen = running_total(read, key="id", amount="scored", total="score", before=slice.table("scores"))
     return {{"seen": seen, "scores": newest(seen, key="id")}}
 
@@ -34,7 +35,7 @@ def step(slice):
 scores = Topology(
     name="{name}",
     version="{version}",
-    sources=[Source(topic="{story}", schema="id STRING NOT NULL, counted BIGINT NOT NULL, total BIGINT", of="{of}")],
+    sources=[Source(topic="{story}", schema="id STRING NOT NULL, {column} BIGINT NOT NULL", of="{of}")],
     tables=[Table(name="scores", key=["id"], schema="id STRING NOT NULL, score BIGINT")],
     outputs=[
         Append(name="seen", schema="id STRING NOT NULL, scored BIGINT, score BIGINT"),
@@ -66,10 +67,12 @@ class Downstream(Member):
     Attributes:
         of: that one, an :class:`Upstream` or another of its kind.
         is_versioned: whether its own output is versioned, so that it can be read in turn.
+        column: what it adds up of what the other one tells.
     """
 
     of: Member
     is_versioned: bool = False
+    column: str = "counted"
 
     @property
     def story(self) -> str:
@@ -81,7 +84,13 @@ class Downstream(Member):
         output = f'Topic(name="{self.story}", of="seen", key="id"{how}),'
         story = self.of.story  # type: ignore[attr-defined]  # both kinds have one
         text = READER.format(
-            version=version, factor=factor or version, name=self.name, story=story, of=self.of.name, output=output
+            version=version,
+            factor=factor or version,
+            name=self.name,
+            story=story,
+            of=self.of.name,
+            output=output,
+            column=self.column,
         )
         (self.config.topologies / f"{self.name.replace('.', '_')}.py").write_text(text)
 

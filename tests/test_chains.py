@@ -203,3 +203,34 @@ def test_whoever_is_killed_meanwhile_the_next_driver_goes_on_and_each_root_recor
     two.settle(2)
     prove(two, {1: 1, 2: 10})
     assert resumed_at(one, 2) == resumed_at(two, 2)
+
+
+def test_three_in_a_row_move_together_and_the_last_one_stands_at_offsets_of_the_first_topic(chain: Chain) -> None:
+    one, two = chain(slice_records=3)
+    two.is_versioned = True
+    two.deploy(1)
+    three = Downstream(
+        name=two.name[:-1] + "c", of=two, column="scored", config=two.config, kafka=two.kafka, topic=two.topic, session=two.session
+    )  # fmt: skip
+    three.deploy(1)
+    members = [one, two, three]
+    try:
+        live(one, two)
+        assert three.start() == 1
+        three.await_live(1)
+        three.settle(1)
+        prove(three, {1: 1})
+        wanted = {one.name: verified(one, 5)}
+        wanted[two.name] = verified(two, 2, upstream={one.name: 2})
+        wanted[three.name] = verified(three, 3, upstream={two.name: 2})
+        with pytest.raises(MoveRefusedError, match=f"Live epoch 1 of {three.name!r} reads epoch 1 of {two.name!r}"):
+            joint_moves.cut_over(one.config, {one.name: 2, two.name: 2}, actor="ada", reason="without the third")
+        one.produce([("d", 6), ("a", 7)], start_ms=LATER)
+        cut_over(members, wanted)
+        await_all_live(members, wanted)
+        assert len({str(resumed_at(member, 2)) for member in members}) == 1
+        one.produce([("b", 8)], start_ms=LATER + 60_000)
+        three.settle(2)
+        prove(three, {1: 1, 2: 30})
+    finally:
+        three.close()
