@@ -34,6 +34,7 @@ from kappa.errors import (
     Transient,
     first_line,
 )
+from kappa.folding import fold_between, unfolded_since
 from kappa.inspection import inspected
 from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
@@ -147,6 +148,7 @@ class Driver:
         reason = "failed"
         try:
             reason = self._loop()
+            self._fold(is_asked=True)  # who knows only the path sees all of an epoch that stands
         except StaleWriterError as error:
             reason = str(error)
             raise
@@ -597,6 +599,8 @@ class Driver:
         try:
             while query.is_active() and self._may_go_on():
                 time.sleep(IDLE_SECONDS / 2)
+                if self._is_fold_due():
+                    query.between(self._fold)
         finally:
             query.close()
 
@@ -716,6 +720,36 @@ class Driver:
             return
         self.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
+    def _is_fold_due(self) -> bool:
+        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
+        committed = self.ledger.state().committed
+        seq, looked = self._fold_looked
+        if committed is None or (
+            committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.fold_seconds)
+        ):
+            return False
+        age = timedelta(seconds=self.config.fold_seconds)
+        return any(clock.now() - at >= age for at in unfolded_since(committed))
+
+    _fold_looked = (-1, 0.0)
+
+    def _fold(self, *, is_asked: bool = False) -> None:
+        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all."""
+        state = self.ledger.state() if "slice_run" in self.__dict__ else None
+        if state is None or not state.commits or self._is_gone() or self._is_spark_dead():
+            return
+        self._fold_looked = (state.commits[-1].seq, time.monotonic())
+        try:
+            if fold_between(self.slice_run, is_asked=is_asked):
+                self.log.info("folded", seq=state.commits[-1].seq)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
+            self.log.error("not folded", error=f"{type(error).__name__}: {_said(error)}", seq=state.seq)
+
+    def _is_gone(self) -> bool:
+        return self._record().epoch(self.paths.epoch).stage in (Stage.ABORTED, Stage.DROPPED)
+
     # Failures
 
     def _failed(self, error: Exception) -> None:
@@ -826,6 +860,7 @@ class Driver:
         return EpochRun(
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+            fold_seconds=self.config.fold_seconds,
         )  # fmt: skip
 
     @cached_property

@@ -12,6 +12,7 @@ from kappa.config import Config
 from kappa.errors import LedgerError
 from kappa.replay.holds import Retention, held
 from kappa.runtime import tables
+from kappa.runtime.contents import contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow
 from kappa.slices import EpochRun, effect_paths
@@ -52,13 +53,18 @@ def maintain(
         )
     )  # fmt: skip
     crash_point("maintain", state.seq)
-    for table in run.topology.tables:  # applied and sent: nobody reads the changes of an earlier slice again
-        tables.forget_before(run.paths.changes(table.name), state.seq)
+    for table in run.topology.tables:  # folded and sent: nobody reads the changes of these slices again
+        folded = contents_of(run.paths, state.commits[-1], table.name).folded
+        tables.forget_before(run.paths.changes(table.name), min(folded + 1, state.seq))
     kept_commits = [commit for commit in readable if commit.seq in kept]
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
         tables.compact(path)
-        needed = kept_commits[-1:] if place.startswith("changes/") else kept_commits
+        needed = kept_commits
+        if place.startswith("changes/"):  # of a commit whose table is folded nobody reads them
+            name = place.removeprefix("changes/")
+            needed = [row for row in kept_commits[:-1] if not contents_of(run.paths, row, name).is_folded]
+            needed += kept_commits[-1:]
         if not keeps_all:
             tables.vacuum(path, {commit.delta_versions[place] for commit in needed if place in commit.delta_versions})
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
