@@ -37,7 +37,7 @@ from kappa.errors import (
 from kappa.folding import fold_between, unfolded_since
 from kappa.inspection import inspected
 from kappa.lake import EpochPaths
-from kappa.maintenance import maintain
+from kappa.maintenance import is_piled_up, maintain
 from kappa.proof import certificate_of
 from kappa.recomputation import SECOND_RUN, SecondRun, discard
 from kappa.replay.archives import common, without
@@ -336,10 +336,8 @@ class Driver:
 
         state = self.ledger.state()
         assert state.committed is not None
-        live = self._live_paths(record)
-        commits = [
-            row for row in self._live_ledger(record).state().commits if _is_at(ranges_end(row.ranges), state.position)
-        ]
+        live, theirs = self._live_paths(record), self._live_ledger(record).state()
+        commits = [theirs.resolved(row) for row in theirs.commits if _is_at(ranges_end(row.ranges), state.position)]
         if not commits:
             raise LedgerError(
                 f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
@@ -698,7 +696,8 @@ class Driver:
         state = self.ledger.state()
         last = state.maintained or state.commits[0]
         # A clock that was set back must not put it off until it has caught up with itself.
-        if abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes:
+        is_early = abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes
+        if is_early and not is_piled_up(state):
             return
         record = self._record()
         candidate = record.candidate

@@ -96,12 +96,13 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
 def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
     assert source.epoch is not None
     paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    commits = {row.seq: row for row in Ledger(paths.ledger).state().commits}
+    state = Ledger(paths.ledger).state()
+    commits = {row.seq: row for row in state.commits}
     if source.seq not in commits:
         raise LedgerError(
             f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
         )
-    row = commits[source.seq]
+    row = state.resolved(commits[source.seq])
     for table in run.topology.tables:
         place = f"tables/{table.name}"
         if place not in row.delta_versions:

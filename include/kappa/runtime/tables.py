@@ -219,6 +219,10 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             .when_not_matched_insert(assignments, predicate="NOT s.`_deleted`")
             .execute()
         )
+        if not _is_written(
+            table, seq
+        ):  # nothing to update and nobody to remove, which is no commit: it is done all the same
+            _write_nothing(table, seq)
     except CommitFailedError as error:
         raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
@@ -383,16 +387,19 @@ def _listed(names: Sequence[str], of: str = "") -> str:
 
 def seal(path: str, seq: int, *, column: str = "_seq") -> None:
     """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent."""
-    from deltalake import DeltaTable, write_deltalake
+    from deltalake import DeltaTable
 
     table = DeltaTable(path)
     if _is_written(table, seq):
         table.delete(f"{column} = {seq}")
         return
-    empty = table.schema().to_arrow()
-    import pyarrow as pa
+    _write_nothing(table, seq)
 
-    write_deltalake(table, pa.schema(empty).empty_table(), mode="append", commit_properties=_transaction(seq))
+
+def _write_nothing(table: DeltaTable, seq: int) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq))
 
 
 def _is_written(table: DeltaTable, seq: int) -> bool:
