@@ -117,7 +117,7 @@ def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
             most_folds = max(most_folds, len(row.detail["folds"]["sums"]["kept"]))
             most_changes = max(most_changes, tables.query(epoch.paths.changes("sums"), None).num_rows)
     assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest fold lacks"
-    assert most_folds <= 6, "savepoints, one a half hour, and the newest"
+    assert most_folds <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"
     last = epoch.run.ledger.state().committed
     assert last is not None and contents_of(epoch.paths, last, "sums").folded >= last.seq - 1
     assert FOLDED not in last.detail or last.detail[FOLDED]["sums"]["rows"] == 1

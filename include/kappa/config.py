@@ -61,10 +61,10 @@ class Config:
     arrow_rows: int = 500_000
     throttle_lag: int = 100_000
     attempts: int = 3
-    fold_seconds: float = 60.0
+    fold_seconds: float = 120.0
     maintain_minutes: float = 10.0
     keep_minutes: float = 30.0
-    savepoint_minutes: float = 60.0
+    savepoint_minutes: float = 180.0
     savepoint_hours: float = 24.0
     launcher: str = "here"
 

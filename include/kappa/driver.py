@@ -26,7 +26,7 @@ from kappa.errors import (
 )
 from kappa.handover import Handover
 from kappa.inspection import inspected
-from kappa.maintenance import is_piled_up, maintain
+from kappa.maintenance import is_due, maintain
 from kappa.recomputation import SECOND_RUN, discard
 from kappa.replay.archives import common
 from kappa.replay.cuts import next_cut
@@ -491,10 +491,7 @@ class Driver(Workbench):
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""
         state = self.ledger.state()
-        last = state.maintained or state.commits[0]
-        # A clock that was set back must not put it off until it has caught up with itself.
-        is_early = abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes
-        if is_early and not is_piled_up(state):
+        if not is_due(state, self.config, clock.now()):
             return
         record = self.record()
         candidate = record.candidate

@@ -5,6 +5,7 @@ Rows never change by it: the Delta versions that the ledger names stay what they
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from kappa.slices import EpochRun, effect_paths
 from kappa.topology import Table
 
 #: Folds of a table since the last look after which there is another one: each may be a copy of the table.
-FOLDS = 4
+FOLDS = 2
 
 
 def maintain(
@@ -94,13 +95,22 @@ def maintain(
     return row
 
 
+def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
+    """Whether it is time to look after files: the last look was long ago, or folds have piled up since."""
+    last = state.maintained or state.commits[0]
+    # A clock that was set back must not put it off until it has caught up with itself.
+    return abs(now - last.at) >= timedelta(minutes=config.maintain_minutes) or is_piled_up(state)
+
+
 def is_piled_up(state: LedgerState) -> bool:
     """Whether so many folds were written since the last look that old ones had better go now."""
-    if state.maintained is None or state.committed is None:
-        return False
-    newest = state.committed.delta_versions
-    kept = {name: known["kept"][-1][0] for name, known in state.maintained.detail.get("folds", {}).items()}
-    return any(newest.get(f"tables/{name}", 0) - version >= FOLDS for name, version in kept.items())
+    found: set[tuple[str, int]] = set()
+    for commit in reversed(state.commits):
+        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
+        if state.maintained is None or commit.n < state.maintained.n:
+            break
+    counts = Counter(place for place, _ in found)
+    return any(count > FOLDS for count in counts.values())
 
 
 def _recent_from(state: LedgerState) -> int:

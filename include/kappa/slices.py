@@ -82,7 +82,7 @@ class EpochRun:
     topic_ids: Mapping[str, str]
     archived: tuple[OffsetRange, ...] = ()
     arrow_rows: int = 500_000
-    fold_seconds: float = 60.0
+    fold_seconds: float = 120.0
     sender: Sender | None = None
     marker_seq: int = -1
     marker_handover: int | None = None
