@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import archive, cutover, latency, memory, rebuild, replay, small_slices
+from benchmarks import archive, cutover, day, latency, memory, rebuild, replay, small_slices
 from benchmarks.machine import description
 from benchmarks.result import Figure, render, write
 from benchmarks.site import Scale, site
@@ -33,8 +33,10 @@ PARTS: dict[str, tuple[str, Part]] = {
     "e": ("a small slice at two sizes of state", small_slices.measure),
     "f": ("replay from the archive over one from Kafka", archive.measure),
     "g": ("memory of a replay ten times as long", memory.measure),
+    "h": ("a day of small slices on disk", day.measure),
 }
 FULL = 3_000_000
+DAY = 24 * 60
 
 
 def main() -> int:
@@ -52,11 +54,12 @@ def main() -> int:
         choices=[[], *PARTS],
         default=[],
         metavar="part",
-        help="a, b, c, d, e, f, g; all when left out",
+        help="a, b, c, d, e, f, g, h; all when left out",
     )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long b and d look at a steady stream")
+    parser.add_argument("--slices", type=int, default=DAY, help="slices of the day in h, one a minute")
     parser.add_argument(
         "--results", type=Path, default=Path(__file__).parent / "results", help="folder of the JSON file"
     )
@@ -64,7 +67,7 @@ def main() -> int:
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, full=FULL)
+    scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, slices=chosen.slices, full=FULL)
     machine, figures, broken, begun = description(), [], [], time.monotonic()
     for name in chosen.parts or list(PARTS):
         title, measure = PARTS[name]

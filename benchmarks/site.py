@@ -48,12 +48,14 @@ class Scale:
         records: size of the topic of a bulk replay.
         rate: records a second of a steady stream.
         seconds: how long a steady stream is looked at.
+        slices: how many slices a day of small ones has.
         full: the size for which the sizes of state below are meant; a smaller run shrinks them in proportion.
     """
 
     records: int
     rate: float
     seconds: float
+    slices: int
     full: int
 
     def of(self, size: int) -> int:

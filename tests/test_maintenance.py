@@ -18,7 +18,8 @@ from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
 from kappa.replay.offsets import OffsetRange
 from kappa.replay.stages import Stage
-from kappa.runtime import tables
+from kappa.runtime import contents, tables
+from kappa.runtime.contents import contents_of
 from kappa.runtime.ledger import Ledger, LedgerRow
 from kappa.slices import EpochRun, create_tables
 from kappa.topology import Append, Source, Table, Topology
@@ -38,7 +39,14 @@ class Epoch:
     """An epoch whose slices are written without Spark and Kafka, one a minute."""
 
     def __init__(self, base: Path) -> None:
-        self.config = Config(lake=str(base), bootstrap_servers="", topologies=base, home=base, cache=base)
+        self.config = Config(
+            lake=str(base),
+            bootstrap_servers="",
+            topologies=base,
+            home=base,
+            cache=base,
+            savepoint_minutes=60.0,
+        )
         self.paths = EpochPaths(lake=str(base), topology="sums", epoch=1)
         self.ledger = Ledger(self.paths.ledger)
         self.ledger.create()
@@ -68,8 +76,9 @@ class Epoch:
 
     def total(self, seq: int) -> Any:
         """The table's row after a slice."""
-        (commit,) = [row for row in self.ledger.state().commits if row.seq == seq]
-        return tables.query(self.paths.table("sums"), commit.delta_versions["tables/sums"]).to_pylist()[0]["total"]
+        state = self.ledger.state()
+        (commit,) = [row for row in state.commits if row.seq == seq]
+        return contents.query(contents_of(self.paths, state.resolved(commit), "sums")).to_pylist()[0]["total"]
 
 
 @pytest.fixture
@@ -93,8 +102,10 @@ def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch)
     assert (row.kind, row.detail["readable_from"], row.detail["savepoints"]) == ("maintain", 70, [0, 7, 60])
     assert [epoch.total(seq) for seq in held] == held
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
-        epoch.total(30)
-    assert files(epoch.paths.table("sums")) == len(held)
+        tables.query(epoch.paths.table("sums"), 31)
+    kept = [0, 7, 60, 70, 90, *range(94, 100)]
+    assert row.detail["folds"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in kept]}}
+    assert files(epoch.paths.table("sums")) == len(kept), "the commits between them are read from these"
 
 
 def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:
@@ -105,6 +116,7 @@ def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:
     assert sorted(row["total"] for row in rows) == list(range(100))
     assert epoch.total(99) == 99
     assert [row["total"] for row in tables.query(epoch.paths.changes("sums"), None).to_pylist()] == [99]
+    assert epoch.ledger.state().forgotten("sums") == 98
 
 
 def test_it_can_be_repeated_and_slices_go_on(epoch: Epoch) -> None:

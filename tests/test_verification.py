@@ -171,7 +171,9 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         for place, frame in frames.items():
             frame.write.format("delta").save(f"{paths.root}/{place}")
         ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
-        sides.append((paths, SimpleNamespace(seq=epoch, ranges=ranges, delta_versions=dict.fromkeys(frames, 0))))
+        sides.append(
+            (paths, SimpleNamespace(seq=epoch, ranges=ranges, delta_versions=dict.fromkeys(frames, 0), detail={}))
+        )
     topology = Topology(
         name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], outputs=[ROWS], step=lambda s: {}
     )  # fmt: skip

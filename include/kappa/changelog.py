@@ -15,7 +15,7 @@ from kappa.encoding import changelog_records
 from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
-from kappa.runtime import tables
+from kappa.runtime.contents import chunks, contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, Sends
 from kappa.slices import EpochRun, marker, sent_ends
@@ -128,9 +128,8 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         create_topics(run.broker, run.topology, run.paths, partitions)  # a crash may have left them deleted
         versioned.create_topics(run.broker, run.topology, run.paths, partitions)
         for table in run.topology.tables:
-            delta_version = committed.delta_versions[f"tables/{table.name}"]
             names = [column.name for column in table.columns]
-            for rows in tables.chunks(run.paths.table(table.name), delta_version, names, BASELINE_ROWS):
+            for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
                 run.sender.send(
                     changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position

@@ -27,7 +27,7 @@ from kappa.errors import (
 )
 from kappa.handover import Handover
 from kappa.inspection import inspected
-from kappa.maintenance import maintain
+from kappa.maintenance import is_due, maintain
 from kappa.recomputation import SECOND_RUN, discard
 from kappa.replay.archives import common
 from kappa.replay.chains import is_at, topics_of
@@ -125,6 +125,7 @@ class Driver(Workbench):
         reason = "failed"
         try:
             reason = self._loop()
+            self.fold(is_asked=True)  # who knows only the path sees all of an epoch that stands
         except StaleWriterError as error:
             reason = str(error)
             raise
@@ -315,17 +316,17 @@ class Driver(Workbench):
         """Retired and kept running: follow the live epoch, held, so that a rollback finds it where it has to be."""
         if not self._follow_once(record, "following, retired"):
             self.say("following, retired")
-            time.sleep(IDLE_SECONDS)
+            self.idle()
 
     def _verify(self, record: TopologyRecord, epoch: EpochRecord) -> None:
         from kappa.verification import verify
 
         state = self.ledger.state()
         assert state.committed is not None
-        live = self.live_paths(record)
+        live, theirs = self.live_paths(record), self.live_ledger(record).state()
         commits = [
-            row
-            for row in self.live_ledger(record).state().commits
+            theirs.resolved(row)
+            for row in theirs.commits
             if is_at(row.standing, state.standing, is_bound=self.is_chained(record))
         ]
         if not commits:
@@ -358,7 +359,7 @@ class Driver(Workbench):
             self.handover.take_over(record, handover)
             return
         self.say("following, held")
-        time.sleep(IDLE_SECONDS)
+        self.idle()
 
     def _baseline(self) -> None:
         self.say("writing the baseline")
@@ -411,6 +412,8 @@ class Driver(Workbench):
         try:
             while query.is_active() and self._may_go_on():
                 time.sleep(IDLE_SECONDS / 2)
+                if self.is_fold_due():
+                    query.between(self.fold)
         finally:
             query.close()
 
@@ -424,7 +427,7 @@ class Driver(Workbench):
             self._cut_slice(state, cut, sends="live", what="live")
             return
         self.say("live")
-        time.sleep(IDLE_SECONDS / 2)
+        self.idle(IDLE_SECONDS / 2)
 
     _has_served = False
 
@@ -540,9 +543,7 @@ class Driver(Workbench):
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""
         state = self.ledger.state()
-        last = state.maintained or state.commits[0]
-        # A clock that was set back must not put it off until it has caught up with itself.
-        if abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes:
+        if not is_due(state, self.config, clock.now()):
             return
         record = self.record()
         candidate = record.candidate

@@ -186,7 +186,7 @@ class Handover:
         # Not since the request: the last slice before the yield may have taken longer than a handover may.
         if time.monotonic() - self._waits_since > self._own.config.handover_seconds:
             self._withdraw(handover)
-        time.sleep(IDLE_SECONDS)
+        self._own.idle()
 
     def _withdraw(self, handover: Event) -> None:
         patience, who = f"{self._own.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"

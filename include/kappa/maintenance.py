@@ -5,16 +5,25 @@ Rows never change by it: the Delta versions that the ledger names stay what they
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from kappa.config import Config
 from kappa.errors import LedgerError
-from kappa.replay.holds import Retention, held
+from kappa.lake import EpochPaths
+from kappa.replay.holds import Retention, held, with_folds
 from kappa.runtime import tables
+from kappa.runtime.contents import contents_of
 from kappa.runtime.faults import crash_point
-from kappa.runtime.ledger import LedgerRow
+from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.slices import EpochRun, effect_paths
+from kappa.topology import Table
+
+#: Folds of a table since the last look after which there is another one: each may be a copy of the table.
+FOLDS = 2
 
 
 def maintain(
@@ -44,25 +53,97 @@ def maintain(
     if keeps_all:
         kept = {commit.seq for commit in readable}
     gone = [commit.seq for commit in readable if commit.seq not in kept]
-    before = max(gone) + 1 if gone else state.readable_from
-    row = run.ledger.append(
-        LedgerRow(
-            kind="maintain", seq=state.seq, writer=run.writer, at=now, code=run.code,
-            detail={"readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before)},
-        )
-    )  # fmt: skip
-    crash_point("maintain", state.seq)
-    for table in run.topology.tables:  # applied and sent: nobody reads the changes of an earlier slice again
-        tables.forget_before(run.paths.changes(table.name), state.seq)
+    before = max([state.readable_from, *(seq + 1 for seq in gone)])  # never earlier than before: those files are gone
     kept_commits = [commit for commit in readable if commit.seq in kept]
+    since = now - retention(config).keep
+    recent_from = max(_recent_from(state), next((c.seq for c in kept_commits if c.at >= since), kept_commits[-1].seq))
+    chosen = kept
+    if not keeps_all:
+        times = [(commit.seq, commit.at) for commit in kept_commits]
+        chosen = with_folds(times, now, retention(config), named)
+        # The changes of a commit that is not recent are no longer kept: it stays with the fold that it has.
+        chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
+    folds = {table.name: _kept_folds(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
+    wanted = LedgerRow(
+        n=state.last + 1, kind="maintain", seq=state.seq, writer=run.writer, at=now, code=run.code,
+        detail={
+            "readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before), "folds": folds,
+            "recent_from": recent_from,
+        },
+    )  # fmt: skip
+    resolved = [replace(state, maintained=wanted).resolved(commit) for commit in kept_commits]
+    recent = [commit for commit in resolved if commit.seq >= recent_from]
+    forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}
+    row = run.ledger.append(replace(wanted, detail={**wanted.detail, "forgotten": forgotten}))
+    crash_point("maintain", state.seq)
+    for name, seq in forgotten.items():
+        tables.forget_before(run.paths.changes(name), seq + 1)
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
         tables.compact(path)
-        needed = kept_commits[-1:] if place.startswith("changes/") else kept_commits
+        needed = resolved
+        if place.startswith("changes/"):  # of an older commit whose table is folded nobody reads them again
+            name = place.removeprefix("changes/")
+            needed = [
+                commit
+                for commit in resolved
+                if commit.seq >= recent_from or not contents_of(run.paths, commit, name).is_folded
+            ]
         if not keeps_all:
             tables.vacuum(path, {commit.delta_versions[place] for commit in needed if place in commit.delta_versions})
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     return row
+
+
+def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
+    """Whether it is time to look after files: the last look was long ago, or folds have piled up since."""
+    last = state.maintained or state.commits[0]
+    # A clock that was set back must not put it off until it has caught up with itself.
+    return abs(now - last.at) >= timedelta(minutes=config.maintain_minutes) or is_piled_up(state)
+
+
+def is_piled_up(state: LedgerState) -> bool:
+    """Whether so many folds were written since the last look that old ones had better go now."""
+    found: set[tuple[str, int]] = set()
+    for commit in reversed(state.commits):
+        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
+        if state.maintained is None or commit.n < state.maintained.n:
+            break
+    counts = Counter(place for place, _ in found)
+    return any(count > FOLDS for count in counts.values())
+
+
+def _recent_from(state: LedgerState) -> int:
+    """The first commit of which the last look kept the changes; earlier code kept those of the last commit."""
+    return 0 if state.maintained is None else int(state.maintained.detail.get("recent_from", state.maintained.seq))
+
+
+def _kept_folds(
+    paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], chosen: Collection[int]
+) -> dict[str, Any]:
+    """Delta versions that stay, oldest first, each with the slice up to which it is folded; and the key to fold by.
+
+    Those of the chosen commits, and of a commit that could not be read from any of them.
+    """
+    kept: dict[int, int] = {}
+    for commit in commits:
+        own = commit.delta_versions.get(f"tables/{table.name}")
+        if own is None:
+            continue
+        if commit.seq not in chosen and any(state.serves(fold, commit, table.name, own) for fold in kept.items()):
+            continue
+        at = contents_of(paths, state.resolved(commit), table.name)
+        kept[at.version] = max(at.folded, kept.get(at.version, 0))
+    return {"key": list(table.key), "kept": [list(fold) for fold in sorted(kept.items())]}
+
+
+def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:
+    """The slice up to which a table's changes may go: recent commits are read without them, older ones keep their own files.
+
+    What went once stays gone, also when the settings say by now that more is to be kept.
+    """
+    folded = min(contents_of(paths, commit, table.name).folded for commit in recent)
+    return max(state.forgotten(table.name), min(folded, recent[-1].seq - 1))
 
 
 def retention(config: Config) -> Retention:

@@ -17,10 +17,11 @@ from kappa.replay.cuts import TimeIndex, next_cut
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
+from kappa.runtime.contents import frame_at
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
 from kappa.seeding import SeedSource, seed
-from kappa.slices import EpochRun, abandon_slice, finish_slice, read_table, run_slice
+from kappa.slices import EpochRun, abandon_slice, finish_slice, run_slice
 from kappa.verification import Mask
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def rows_of(run: EpochRun, row: LedgerRow, member: Table | Append) -> DataFrame:
     """Rows of a table or append output as of a commit, without those that an output was seeded with."""
     is_table = f"tables/{member.name}" in row.delta_versions
     place = f"{'tables' if is_table else 'outputs'}/{member.name}"
-    frame = read_table(run.session, f"{run.paths.root}/{place}", row.delta_versions[place])
+    frame = frame_at(run.session, run.paths, row, place)
     return frame if is_table else frame.where("_seq > 0")
 
 

@@ -20,12 +20,13 @@ from kappa.lake import EpochPaths
 from kappa.replay.shapes import Shape
 from kappa.replay.topic_rules import has_same_key
 from kappa.runtime import tables
+from kappa.runtime.contents import frame_at
 from kappa.runtime.epochs import TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.runtime.sender import Record
 from kappa.schema import Column
-from kappa.slices import EpochRun, marker, read_table
+from kappa.slices import EpochRun, marker
 from kappa.topology import Table, Topic, Topology
 from kappa.verification import equal, quoted
 
@@ -145,11 +146,11 @@ def differences(
 
     place, key = f"tables/{table.name}", list(table.key)
     names = [column.name for column in table.columns]
-    after = read_table(run.session, run.paths.table(table.name), committed.delta_versions[place]).select(*quoted(names))
+    after = frame_at(run.session, run.paths, committed, place).select(*quoted(names))
     there = None if before is None else before.shapes.get(place)
     if before is None or topic.name not in before.topics or not has_same_key(there, Shape.of(table)):
         return _marked(after, handover)
-    known = read_table(run.session, before.paths.table(table.name), before.committed.delta_versions[place])
+    known = frame_at(run.session, before.paths, before.committed, place)
     is_kept = before.reconciled.get(topic.name) == table.name
     if not is_kept or before.unsent is not None:
         keys = known.select(*quoted(key))

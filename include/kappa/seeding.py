@@ -15,10 +15,11 @@ from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
 from kappa.replay.shapes import shapes_as_dict, shapes_of
 from kappa.runtime import tables
+from kappa.runtime.contents import frame_at
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
 from kappa.schema import Column
-from kappa.slices import EpochRun, create_tables, read_table, roots_detail
+from kappa.slices import EpochRun, create_tables, roots_detail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,24 +98,25 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
 def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
     assert source.epoch is not None
     paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    commits = {row.seq: row for row in Ledger(paths.ledger).state().commits}
+    state = Ledger(paths.ledger).state()
+    commits = {row.seq: row for row in state.commits}
     if source.seq not in commits:
         raise LedgerError(
             f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
         )
-    row = commits[source.seq]
+    row = state.resolved(commits[source.seq])
     for table in run.topology.tables:
         place = f"tables/{table.name}"
         if place not in row.delta_versions:
             raise LedgerError(
                 f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name
             )
-        frame = read_table(run.session, paths.table(table.name), row.delta_versions[place])
+        frame = frame_at(run.session, paths, row, place)
         tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
     for append in run.topology.appends if source.outputs else ():
         place = f"outputs/{append.name}"
         if place in row.delta_versions:
-            frame = read_table(run.session, paths.output(append.name), row.delta_versions[place])
+            frame = frame_at(run.session, paths, row, place)
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
@@ -11,6 +11,7 @@ from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.runtime import tables
+from kappa.runtime.contents import Contents, contents_of, query
 from kappa.runtime.epochs import Epochs, TopologyRecord, record_of
 from kappa.runtime.ledger import Ledger
 
@@ -27,7 +28,9 @@ class Snapshot:
         epoch: the epoch.
         seq: the slice.
         position: offsets of the log that the rows are made from.
-        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version.
+        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last fold.
+        lake: root of the lake.
+        tables: table -> what its rows are made of: the fold, and the changes of slices since.
     """
 
     topology: str
@@ -35,6 +38,8 @@ class Snapshot:
     seq: int
     position: Offsets
     versions: Mapping[str, tuple[str, int]]
+    lake: str = ""
+    tables: Mapping[str, Contents] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Whether the epoch has a table or append output of that name."""
@@ -42,6 +47,9 @@ class Snapshot:
 
     def place(self, name: str) -> tuple[str, int]:
         """Path and Delta version of a table or append output.
+
+        Of a table, the rows at that version may lack the changes of the last slices: :meth:`rows` has them,
+        :meth:`folded` says up to which slice they are there.
 
         Raises:
             UnknownTopologyError: the epoch has none of that name.
@@ -53,6 +61,15 @@ class Snapshot:
             f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}; it has {sorted(self.versions)}.",
             name=name,
         )
+
+    def folded(self, name: str) -> int:
+        """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all rows.
+
+        Raises:
+            UnknownTopologyError: the epoch has none of that name.
+        """
+        self.place(name)
+        return self.tables[name].folded if name in self.tables else self.seq
 
     def rows(
         self,
@@ -69,7 +86,23 @@ class Snapshot:
             UnknownTopologyError: the epoch has none of that name.
         """
         path, version = self.place(name)
+        if name in self.tables:
+            wanted = {"select": select, "where": where, "order_by": order_by, "limit": limit}
+            try:
+                return query(self.tables[name], **wanted)  # type: ignore[arg-type]  # each of its own type
+            except Exception:
+                found = self._now(name)
+                if found == self.tables[name]:
+                    raise
+                return query(found, **wanted)  # type: ignore[arg-type]
         return tables.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
+
+    def _now(self, name: str) -> Contents:
+        """What the rows are made of by now: the driver may have let go of a fold, and an older one with more changes is kept."""
+        paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
+        state = Ledger(paths.ledger).state()
+        row = next(commit for commit in reversed(state.commits) if commit.seq == self.seq)
+        return contents_of(paths, state.resolved(row), name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +217,7 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
                 epoch=chosen,
                 seq=seq,
             )
-        row = found[-1]
+        row = state.resolved(found[-1])
         if not state.is_readable(seq):
             raise UnknownEpochError(
                 f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are {sorted(state.savepoints)} and all from "
@@ -192,6 +225,7 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
                 epoch=chosen, seq=seq, readable_from=state.readable_from, savepoints=sorted(state.savepoints),
             )  # fmt: skip
     return Snapshot(
-        topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges),
+        topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges), lake=config.lake,
         versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},
+        tables={name: contents_of(paths, row, name) for kind, _, name in (place.partition("/") for place in row.delta_versions) if kind == "tables"},
     )  # fmt: skip

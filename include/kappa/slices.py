@@ -5,7 +5,7 @@ Five lines in this order; a crash between any two is repaired by starting again:
 1. ``plan``: the ranges and whether the slice sends, on record. If it is there, it is obeyed.
 2. ``effects``: the step's rows written once, then an ``effects`` row with their Delta versions.
 3. ``send``: one Kafka transaction with topic outputs, changelog, marker and the group's offsets, if the plan says so.
-4. ``apply``: the changes brought into the tables.
+4. ``apply``: the changes of several slices folded into the tables, when it is time (:mod:`kappa.folding`).
 5. ``commit``: counts and the Delta version of everything, on record.
 
 This module is the only caller of a topology's step.
@@ -22,12 +22,14 @@ from kappa.archive import Archive
 from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
+from kappa.folding import fold, is_due, unfolded
 from kappa.lake import EpochPaths
 from kappa.reading import Reading, archived_ranges, is_small
 from kappa.replay.archives import common
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_end
 from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
+from kappa.runtime.contents import FOLDED, contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
 from kappa.runtime.sender import Record
@@ -63,6 +65,7 @@ class EpochRun:
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         arrow_rows: most rows of one effect that are written from memory.
+        fold_seconds: most time for which a table's changes are not folded into it.
         marker_seq: slice of the last marker in Kafka.
         marker_handover: the handover whose differences were sent with that marker, if any were.
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
@@ -83,6 +86,7 @@ class EpochRun:
     roots: Offsets = field(default_factory=Offsets)
     archived: tuple[OffsetRange, ...] = ()
     arrow_rows: int = 500_000
+    fold_seconds: float = 120.0
     sender: Sender | None = None
     marker_seq: int = -1
     marker_handover: int | None = None
@@ -99,7 +103,7 @@ class EpochRun:
     def state(self, table: Table) -> TableState:
         """The rows of a table before the next slice."""
         if table.name not in self.states:
-            self.states[table.name] = TableState(self.session, self.paths.table(table.name), table)
+            self.states[table.name] = TableState(self.session, table)
         return self.states[table.name]
 
 
@@ -191,7 +195,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     assert committed is not None
     check_topics(run.broker, run.topic_ids)
     before = {
-        table.name: run.state(table).frame(committed.delta_versions[f"tables/{table.name}"])
+        table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
@@ -370,13 +374,14 @@ def marker(
 
 
 def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
-    """Line 4: bring the slice's changes into the tables."""
+    """Line 4: bring the changes of this slice and of those before it into the tables for which that is due."""
+    committed = run.ledger.state().committed
+    assert committed is not None
     for table in run.topology.tables:
-        place = f"changes/{table.name}"
-        if place in run.written:
-            tables.merge(run.paths.table(table.name), run.written[place], table.key, table.columns, plan.seq)
-        else:
-            _apply_stored(run, table, plan.seq, effects.delta_versions[place])
+        pending = unfolded(run, table, committed, effects)
+        if is_due(run, pending, clock.now()):
+            fold(run, table, pending.contents)
+            crash_point("fold", plan.seq)
     crash_point("apply", plan.seq)
 
 
@@ -387,9 +392,12 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             f"Slice {plan.seq} read {effects.rows_read} records; {effects.rows_parsed} parsed and {effects.rows_dead} are dead letters.",
             seq=plan.seq,
         )
-    state = run.ledger.state().committed
-    assert state is not None
-    versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
+    committed = run.ledger.state().committed
+    assert committed is not None
+    # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have folded meanwhile.
+    pending = {table.name: unfolded(run, table, committed, effects) for table in run.topology.tables}
+    folded = {name: found.entry for name, found in pending.items() if found.rows}
+    versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     carried = {"roots": plan.detail["roots"]} if "roots" in plan.detail else {}
     row = run.ledger.append(
         LedgerRow(
@@ -411,14 +419,14 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
                 "started_at": plan.at.isoformat(),
                 **archived_detail(archived_ranges(plan)),
                 **carried,
-                **sent_ends(run, plan.sends, state),
+                **sent_ends(run, plan.sends, committed),
+                **({FOLDED: folded} if folded else {}),
             },
         )
     )
     for table in run.topology.tables:
-        place = f"tables/{table.name}"
-        before = state.delta_versions[place]
-        run.state(table).advance(run.written.get(f"changes/{table.name}"), before, versions[place])
+        before, after = (contents_of(run.paths, commit, table.name) for commit in (committed, row))
+        run.state(table).advance(run.written.get(f"changes/{table.name}"), before, after)
     run.written = {}
     crash_point("commit", plan.seq)
     return row
@@ -474,11 +482,6 @@ def create_tables(topology: Topology, paths: EpochPaths) -> None:
         tables.create(paths.table(table.name), table.columns)
 
 
-def read_table(session: SparkSession, path: str, delta_version: int) -> DataFrame:
-    """A Delta table as of a version."""
-    return session.read.format("delta").option("versionAsOf", delta_version).load(path)
-
-
 def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
     """Raise when a source topic is not the one that the epoch began with.
 
@@ -502,26 +505,6 @@ def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
         raise TopologyError(
             f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest."
         )
-
-
-def _apply_stored(run: EpochRun, table: Table, seq: int, delta_version: int) -> None:
-    """Apply changes from where they are written: after a crash, or when they are too many for the driver's memory."""
-    from pyspark.sql import functions as F
-
-    path = run.paths.table(table.name)
-    if tables.is_written(path, seq):
-        return
-    changes = read_table(run.session, run.paths.changes(table.name), delta_version).where(F.col("_seq") == seq)
-    if changes.count() <= run.arrow_rows:
-        tables.merge(
-            path, tables.rows_of(run.paths.changes(table.name), delta_version, seq), table.key, table.columns, seq
-        )
-        return
-    names = [column.name for column in table.columns]
-    kept = read_table(run.session, path, tables.version(path)).join(
-        changes.select(*table.key), on=list(table.key), how="left_anti"
-    )
-    tables.overwrite_frame(path, kept.select(*names).unionByName(changes.where(~F.col("_deleted")).select(*names)), seq)
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:

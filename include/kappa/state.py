@@ -1,7 +1,7 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
-What the step sees equals the Delta table as of the version that the ledger names. It is made of a base, kept in Spark's
-memory, and the changes of the slices since, which the driver wrote itself and still has.
+What the step sees equals what the ledger's last row names: a fold of the table and the changes since. It is made of a base,
+kept in Spark's memory, and the changes of the slices since, which the driver wrote itself and still has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kappa.runtime import tables
+from kappa.runtime.contents import Contents, changed, read_table
 from kappa.runtime.session import frame_of
 from kappa.schema import ddl_of
 from kappa.topology import Table
@@ -26,30 +27,28 @@ OVERLAY_ROWS = 20_000
 
 
 class TableState:
-    """The rows of one table as of the ledger's version.
+    """The rows of one table before the next slice.
 
     Args:
         session: Spark.
-        path: the Delta table.
         table: its declaration.
     """
 
-    def __init__(self, session: SparkSession, path: str, table: Table) -> None:
+    def __init__(self, session: SparkSession, table: Table) -> None:
         self._session = session
-        self._path = path
         self._table = table
         self._ddl = ddl_of(table.columns)
-        self._at: int | None = None
+        self._at: Contents | None = None
         self._base: DataFrame | None = None
         self._base_rows = 0
         self._overlay: pa.Table | None = None
 
-    def frame(self, delta_version: int) -> DataFrame:
-        """The rows as of a Delta version, in the table's columns."""
+    def frame(self, at: Contents) -> DataFrame:
+        """The rows as of a commit, in the table's columns."""
         from pyspark.sql import functions as F
 
-        if self._base is None or self._at != delta_version:
-            self._load(delta_version)
+        if self._base is None or self._at != at:
+            self._load(at)
         assert self._base is not None
         if self._overlay is None:
             return self._base
@@ -58,21 +57,20 @@ class TableState:
         newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
         return self._base.join(F.broadcast(changed), on=key, how="left_anti").select(*names).unionByName(newest)
 
-    def advance(self, changes: pa.Table | None, before: int, after: int) -> None:
-        """Go on to the Delta version after a slice.
+    def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
+        """Go on to the next commit. Whether its changes were folded into the table makes no difference here.
 
         Args:
             changes: the slice's changes if the driver has them; None makes the next :meth:`frame` read the table.
-            before: Delta version before the slice.
-            after: Delta version after it.
+            before: what the table held before the slice.
+            after: what it holds after it.
         """
         if self._at != before or changes is None:
             self.forget()
             return
         if changes.num_rows:
-            kept = changes.select([*(column.name for column in self._table.columns), "_deleted"])
-            self._overlay = newest(self._overlay, kept, self._table.key)
-            if self._overlay.num_rows > max(OVERLAY_ROWS, OVERLAY_SHARE * self._base_rows):
+            self._overlay = newest(self._overlay, self._of_table(changes), self._table.key)
+            if self._overlay.num_rows > most_changes(self._base_rows):
                 self.forget()
                 return
         self._at = after
@@ -83,16 +81,26 @@ class TableState:
             self._base.unpersist()
         self._base, self._overlay, self._at = None, None, None
 
-    def _load(self, delta_version: int) -> None:
+    def _load(self, at: Contents) -> None:
         self.forget()
-        self._base_rows = tables.count(self._path, delta_version)
+        self._base_rows = tables.count(at.path, at.version)
         if self._base_rows <= ARROW_ROWS:
-            rows = tables.query(self._path, delta_version)
+            rows = tables.query(at.path, at.version)
             frame = frame_of(self._session, rows.select([column.name for column in self._table.columns]), self._ddl)
         else:
-            frame = self._session.read.format("delta").option("versionAsOf", delta_version).load(self._path)
+            frame = read_table(self._session, at.path, at.version)
+        overlay = changed(at)
         self._base = frame.persist()
-        self._at = delta_version
+        self._overlay = self._of_table(overlay) if overlay is not None and overlay.num_rows else None
+        self._at = at
+
+    def _of_table(self, changes: pa.Table) -> pa.Table:
+        return changes.select([*(column.name for column in self._table.columns), "_deleted"])
+
+
+def most_changes(rows: int) -> int:
+    """How many changed keys are kept beside so many rows before both are made one."""
+    return max(OVERLAY_ROWS, int(OVERLAY_SHARE * rows))
 
 
 def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Table:

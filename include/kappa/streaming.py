@@ -69,6 +69,12 @@ class LiveQuery:
         """Whether micro-batches still come."""
         return bool(self._query.isActive)
 
+    def between(self, act: Callable[[], object]) -> None:
+        """Do something while no slice is being worked on: after the one at hand, and before the next."""
+        with self._busy:
+            if not self._closing and self.error is None:
+                act()
+
     def close(self) -> None:
         """End the query after the slice that is being worked on, if any.
 

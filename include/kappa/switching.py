@@ -14,6 +14,7 @@ from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.lake import EpochPaths
 from kappa.runtime import code as code_store
+from kappa.runtime.contents import FOLDED
 from kappa.runtime.epochs import Epochs, Event
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
@@ -21,6 +22,10 @@ from kappa.runtime.ledger import Ledger, LedgerRow
 if TYPE_CHECKING:
     from kappa.runtime.epochs import EpochRecord
     from kappa.runtime.ledger import LedgerState
+
+
+#: What stored code has that can read a table whose changes are not all folded into it.
+READS_FOLDS = "include/kappa/runtime/contents.py"
 
 
 def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:
@@ -60,6 +65,14 @@ def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, wr
         _withdraw(epochs, asked, f"{type(error).__name__}: {error}")
         return
     state = ledger.state()
+    if state.committed is not None and FOLDED in state.committed.detail and not (root / READS_FOLDS).is_file():
+        # It would take the last fold for the whole table, and compute on from there.
+        why = (
+            f"code {wanted[:12]} is of before tables were folded several slices at a time, and changes wait to be folded. "
+            "Start the driver with KAPPA_FOLD_SECONDS=0, wait for a slice, and ask again"
+        )
+        _withdraw(epochs, asked, why)
+        return
     name = savepoint_name(paths.epoch, state.seq)
     last = state.committed.seq if state.committed is not None else None
     why = f"before the upgrade to {wanted[:12]}"

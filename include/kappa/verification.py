@@ -16,8 +16,8 @@ from kappa.errors import first_line
 from kappa.lake import EpochPaths
 from kappa.replay.thresholds import Limit, judged
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff
+from kappa.runtime.contents import frame_at
 from kappa.runtime.ledger import LedgerRow
-from kappa.slices import read_table
 from kappa.topology import Append, Check, Table, Topology
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ class Mask:
 
 
 def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str) -> DataFrame | None:
-    found = row.delta_versions.get(place)
-    return None if found is None else read_table(session, f"{paths.root}/{place}", found)
+    return frame_at(session, paths, row, place) if place in row.delta_versions else None
 
 
 def _there(frame: DataFrame | None) -> DataFrame:

@@ -16,11 +16,12 @@ from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.replay.topic_rules import colliding
 from kappa.runtime import tables
+from kappa.runtime.contents import chunks, contents_of, read_table
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow
 from kappa.runtime.sender import Record
-from kappa.slices import EpochRun, read_table
+from kappa.slices import EpochRun
 from kappa.topology import ORDER, Table, Topology
 
 if TYPE_CHECKING:
@@ -100,8 +101,7 @@ def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[
         member, name = run.topology.rows_of(topic), run.paths.versioned(topic.name)
         columns = [column.name for column in member.columns]
         if isinstance(member, Table):
-            version = committed.delta_versions[f"tables/{member.name}"]
-            parts = tables.chunks(run.paths.table(member.name), version, columns, rows)
+            parts = chunks(contents_of(run.paths, committed, member.name), columns, rows)
         else:
             parts = _in_order(
                 run, run.paths.output(member.name), committed.delta_versions[f"outputs/{member.name}"], rows

@@ -15,7 +15,16 @@ import structlog
 
 from kappa import changelog, clock, registry
 from kappa.config import Config
-from kappa.errors import ConflictError, DriverAlreadyRunningError, KappaError, RefusedError, Transient
+from kappa.errors import (
+    ConflictError,
+    DriverAlreadyRunningError,
+    KappaError,
+    RefusedError,
+    StaleWriterError,
+    Transient,
+    first_line,
+)
+from kappa.folding import fold_between, unfolded_since
 from kappa.lake import EpochPaths
 from kappa.recomputation import SecondRun
 from kappa.replay.archives import common, without
@@ -56,6 +65,7 @@ class Workbench:
     doing = ""
     _followed: Ledger | None = None
     _asked_for_live = 0.0
+    _fold_looked = (-1, 0.0)
 
     def __init__(
         self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
@@ -98,6 +108,7 @@ class Workbench:
         return EpochRun(
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+            fold_seconds=self.config.fold_seconds,
         )  # fmt: skip
 
     @cached_property
@@ -118,6 +129,44 @@ class Workbench:
         run.marker_seq = marker.seq if marker else -1
         run.marker_handover = marker.reconciled if marker else None
         run.sender = sender
+
+    def idle(self, seconds: float = IDLE_SECONDS) -> None:
+        """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        if self.is_fold_due():
+            self.fold()
+        time.sleep(seconds)
+
+    def is_fold_due(self) -> bool:
+        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
+        committed = self.ledger.state().committed
+        seq, looked = self._fold_looked
+        if committed is None or (
+            committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.fold_seconds)
+        ):
+            return False
+        age = timedelta(seconds=self.config.fold_seconds)
+        return any(clock.now() - at >= age for at in unfolded_since(committed))
+
+    def fold(self, *, is_asked: bool = False) -> None:
+        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of them.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        state = self.ledger.state() if "slice_run" in self.__dict__ else None
+        if state is None or not state.commits or self.is_spark_dead():
+            return
+        if self.record().epoch(self.paths.epoch).stage in (Stage.ABORTED, Stage.DROPPED):
+            return
+        self._fold_looked = (state.commits[-1].seq, time.monotonic())
+        try:
+            if fold_between(self.slice_run, is_asked=is_asked):
+                self.log.info("folded", seq=state.commits[-1].seq)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
+            said = first_line(error) or type(error).__name__
+            self.log.error("not folded", error=f"{type(error).__name__}: {said}", seq=state.seq)
 
     def spend_sender(self) -> None:
         """Close the sender; the next one fences it. Does nothing when there is none."""

@@ -201,6 +201,9 @@ def path(
 ) -> None:
     """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live epoch sends to.
 
+    The table at that path is at most KAPPA_FOLD_SECONDS behind what `kappa query` shows, and has everything of a stream that stands: the
+    changes of small slices are folded into it together. With --json also which slice it has reached, `folded`, at the Delta version named.
+
     With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
     """
     chosen = config()
@@ -215,7 +218,15 @@ def path(
         return
     found, version = snapshot.place(name)
     if json:
-        say_json({"path": found, "delta_version": version, "epoch": snapshot.epoch, "seq": snapshot.seq})
+        say_json(
+            {
+                "path": found,
+                "delta_version": version,
+                "epoch": snapshot.epoch,
+                "seq": snapshot.seq,
+                "folded": snapshot.folded(name),
+            }
+        )
     else:
         say(found)
 

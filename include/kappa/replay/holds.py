@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Of commits that are not old enough to be savepoints, the first in each period of this length keeps its fold for those after it.
+FOLD_GRAIN = timedelta(minutes=30)
+#: So long stays a fold that another one has replaced: who knows only the path may be reading it.
+FOLD_STAYS = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +42,51 @@ def held(
         retention: how long the past stays readable.
         named: commits that stay in any case.
     """
-    kept: list[int] = []
-    last_period: int | None = None
     known = list(commits)
-    for index, (seq, at) in enumerate(known):
-        period = (at - _EPOCH) // retention.grain
-        is_first, last_period = period != last_period, period
-        is_recent = at >= now - retention.keep
-        is_savepoint = is_first and at >= now - retention.horizon
-        if index == len(known) - 1 or is_recent or is_savepoint or seq in named:
-            kept.append(seq)
-    return kept
+    firsts = set(first_of_each(known, retention.grain))
+    return [
+        seq
+        for index, (seq, at) in enumerate(known)
+        if index == len(known) - 1
+        or at >= now - retention.keep
+        or (seq in firsts and at >= now - retention.horizon)
+        or seq in named
+    ]
+
+
+def with_folds(
+    kept: Sequence[tuple[int, datetime]], now: datetime, retention: Retention, named: Collection[int] = ()
+) -> set[int]:
+    """Of the commits that stay readable, those of which the fold that they are read from stays.
+
+    The others are read from the newest of these before them, and the changes since. Folds stay for the last commit and for
+    :data:`FOLD_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period of
+    :data:`FOLD_GRAIN`: without the last, changes would pile up for as long as commits stay.
+
+    Args:
+        kept: number and time of each commit that stays readable, oldest first.
+        now: the time.
+        retention: how long the past stays readable.
+        named: commits that stay in any case.
+    """
+    recent = [(seq, at) for seq, at in kept if at >= now - retention.keep]
+    chosen = {seq for seq, at in kept if at < now - retention.keep} | {seq for seq, _ in kept if seq in named}
+    chosen |= {seq for seq, _ in (*recent[:1], *kept[-1:])}
+    # With the commit before: its fold was the newest until after the period had begun.
+    replaced = [seq for seq, at in kept if at < now - FOLD_STAYS]
+    chosen |= {seq for seq, at in kept if at >= now - FOLD_STAYS} | set(replaced[-1:])
+    for grain in (retention.grain, FOLD_GRAIN):
+        chosen |= set(first_of_each(kept, grain))
+    return chosen
+
+
+def first_of_each(commits: Iterable[tuple[int, datetime]], grain: timedelta) -> list[int]:
+    """Numbers of the commits that are the first of their period; periods lie fixed in time."""
+    found: list[int] = []
+    last: int | None = None
+    for seq, at in commits:
+        period = (at - _EPOCH) // grain
+        if period != last:
+            found.append(seq)
+        last = period
+    return found

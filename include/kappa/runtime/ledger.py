@@ -7,6 +7,7 @@ is derived from these rows: :meth:`Ledger.state`.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -36,7 +37,8 @@ class LedgerRow:
             ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
             ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code runs.
-            ``maintain``: small files were merged, and files that no held commit needs were removed.
+            ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its detail
+            says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are gone.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         at: when, UTC.
@@ -120,6 +122,7 @@ class LedgerState:
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
+        looks: all maintain rows, oldest first.
         upgrade: the last upgrade row: its code runs the epoch from there on.
         last: number of the last row.
     """
@@ -138,6 +141,7 @@ class LedgerState:
     readable_from: int = 0
     savepoints: frozenset[int] = frozenset()
     maintained: LedgerRow | None = None
+    looks: Sequence[LedgerRow] = ()
     upgrade: LedgerRow | None = None
     last: int = 0
 
@@ -154,6 +158,46 @@ class LedgerState:
     def readable(self) -> list[LedgerRow]:
         """The commits whose files are still there, oldest first."""
         return [row for row in self.commits if self.is_readable(row.seq)]
+
+    def serves(self, fold: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
+        """Whether a commit's table can be read from a fold: its own, or an earlier one with all the changes since.
+
+        Args:
+            fold: Delta version, and the slice up to which it is folded.
+            row: the commit.
+            name: the table.
+            own: Delta version of the fold that the commit names.
+        """
+        version, folded = fold
+        return version == own or (version < own and folded >= self.forgotten(name, row.n))
+
+    def forgotten(self, name: str, n: int | None = None) -> int:
+        """The last slice whose changes had gone from a table's changes when row ``n`` was written; None for now."""
+        before = len(self.looks) if n is None else bisect_left(self.looks, n, key=lambda look: look.n)
+        if before == 0:
+            return 0
+        look = self.looks[before - 1]
+        # Earlier code let go of all changes but those of the last slice.
+        return int(look.detail.get("forgotten", {}).get(name, look.seq - 1))
+
+    def resolved(self, row: LedgerRow) -> LedgerRow:
+        """A commit by the folds that are still there: where its own went, by the newest kept one before it.
+
+        The rows of its tables are the same either way: an older fold, and more changes over it.
+        """
+        if self.maintained is None or row.n > self.maintained.n:
+            return row
+        versions, entries = dict(row.delta_versions), dict(row.detail.get("folded", {}))
+        for name, known in self.maintained.detail.get("folds", {}).items():
+            own = versions.get(f"tables/{name}")
+            serving = [] if own is None else [pair for pair in known["kept"] if self.serves(pair, row, name, own)]
+            if not serving or max(serving)[0] == own:
+                continue
+            versions[f"tables/{name}"], folded = max(serving)
+            entries[name] = {"seq": folded, "key": known["key"]}
+        return replace(
+            row, delta_versions=versions, detail={**row.detail, "folded": entries} if entries else row.detail
+        )
 
     @property
     def committed(self) -> LedgerRow | None:
@@ -188,6 +232,7 @@ class _Fold:
 
     def __init__(self) -> None:
         self._commits: list[LedgerRow] = []
+        self._looks: list[LedgerRow] = []
         self._values: dict[str, Any] = {}
 
     def add(self, row: LedgerRow) -> None:
@@ -206,6 +251,7 @@ class _Fold:
             values.update(open_plan=None, open_effects=None)
         elif row.kind == "maintain":
             values["maintained"] = row
+            self._looks.append(row)
             values.update(readable_from=row.detail["readable_from"], savepoints=frozenset(row.detail["savepoints"]))
         elif row.kind == "upgrade":
             values["upgrade"] = row
@@ -217,7 +263,8 @@ class _Fold:
             values.update(is_yielded=False, has_sent=True, yielded_for=None, resumed_for=row.detail.get("handover"))
 
     def state(self) -> LedgerState:
-        return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)))
+        looks = Commits(self._looks, len(self._looks))
+        return LedgerState(**self._values, commits=Commits(self._commits, len(self._commits)), looks=looks)
 
 
 class Ledger:

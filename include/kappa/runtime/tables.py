@@ -7,6 +7,7 @@ after a crash or by one that woke up late, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, LedgerError
@@ -14,7 +15,7 @@ from kappa.schema import Column, delta_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, QueryBuilder
     from pyspark.sql import DataFrame
 
 #: Number of files of a table after which they are merged.
@@ -107,6 +108,14 @@ def version(path: str) -> int:
     from deltalake import DeltaTable
 
     return DeltaTable(path).version()
+
+
+def folded(path: str) -> tuple[int, int | None]:
+    """Newest Delta version of a table, and the last slice whose changes that version holds; None where it never got any."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    return table.version(), table.transaction_version(APP)
 
 
 def count(path: str, delta_version: int) -> int:
@@ -210,6 +219,10 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             .when_not_matched_insert(assignments, predicate="NOT s.`_deleted`")
             .execute()
         )
+        if not _is_written(
+            table, seq
+        ):  # nothing to update and nobody to remove, which is no commit: it is done all the same
+            _write_nothing(table, seq)
     except CommitFailedError as error:
         raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
@@ -224,6 +237,46 @@ def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
     return query(path, delta_version, where=f"_seq = {seq}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Changes that are not in a table yet: of each key the newest one counts, of which ``_deleted`` removes it.
+
+    Attributes:
+        path: the Delta table of the changes.
+        delta_version: its version.
+        after: changes of this slice and of earlier ones are in the table.
+        upto: changes of later slices do not count.
+        key: the table's key.
+    """
+
+    path: str
+    delta_version: int
+    after: int
+    upto: int
+    key: tuple[str, ...]
+
+    def newest(self) -> pa.Table:
+        """The newest change of each key, as the changes' table has it, without its slice."""
+        from deltalake import DeltaTable
+
+        found = DeltaTable(self.path, version=self.delta_version)
+        names = [name for name in _declared(found).names if name != SEQ.name]
+        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _newest", _changes=found), found)
+
+    def over(self, names: Sequence[str]) -> str:
+        """SQL of the rows of table ``_table`` with these changes (``_changes``) brought in: a relation in brackets."""
+        on = " AND ".join(f"_table.{_quoted(name)} = _newest.{_quoted(name)}" for name in self.key)
+        kept = f"SELECT {_listed(names, '_table.')} FROM _table LEFT ANTI JOIN _newest ON {on}"
+        made = f"SELECT {_listed(names)} FROM _newest WHERE NOT _deleted"
+        return f"(WITH {self._newest()} {kept} UNION ALL {made})"
+
+    def _newest(self) -> str:
+        rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
+        since = f"_seq > {self.after} AND _seq <= {self.upto}"
+        ranked = f"SELECT *, {rank} FROM _changes WHERE {since}"
+        return f"_newest AS (SELECT * FROM ({ranked}) WHERE _rank = 1)"
+
+
 def query(
     path: str,
     delta_version: int | None,
@@ -232,38 +285,49 @@ def query(
     where: str | None = None,
     order_by: str | None = None,
     limit: int | None = None,
+    over: Changes | None = None,
 ) -> pa.Table:
     """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
 
     The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
+
+    Args:
+        path: the table.
+        delta_version: its version.
+        select: SQL of the columns.
+        where: SQL condition, on the rows with the changes brought in.
+        order_by: SQL order.
+        limit: most rows.
+        over: changes that are not in the table yet.
     """
-    import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import DeltaTable
 
     table = DeltaTable(path, version=delta_version)
-    sql = f"SELECT {select} FROM t"
+    relations, source = _source(table, over)
+    sql = f"SELECT {select} FROM {source}"
     sql += f" WHERE {where}" if where else ""
     sql += f" ORDER BY {order_by}" if order_by else ""
     sql += f" LIMIT {limit}" if limit is not None else ""
-    found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
-    declared = pa.schema(table.schema().to_arrow())
-    return found.cast(
-        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
-    )
+    return _cast(_run(sql, **relations), table)
 
 
 def chunks(
-    path: str, delta_version: int | None, columns: Sequence[str], rows: int, *, where: str | None = None
+    path: str,
+    delta_version: int | None,
+    columns: Sequence[str],
+    rows: int,
+    *,
+    where: str | None = None,
+    over: Changes | None = None,
 ) -> Iterator[pa.Table]:
     """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
     import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import DeltaTable
 
-    names = ", ".join(f'"{name}"' for name in columns)
-    found = DeltaTable(path, version=delta_version)
+    relations, source = _source(DeltaTable(path, version=delta_version), over)
     batches: list[pa.RecordBatch] = []
-    sql = f"SELECT {names} FROM t" + (f" WHERE {where}" if where else "")
-    for batch in QueryBuilder().register("t", found).execute(sql):
+    sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
+    for batch in _builder(relations).execute(sql):
         batches.append(pa.record_batch(batch))
         if sum(b.num_rows for b in batches) >= rows:
             yield pa.Table.from_batches(batches)
@@ -272,18 +336,70 @@ def chunks(
         yield pa.Table.from_batches(batches)
 
 
+def _source(table: DeltaTable, over: Changes | None) -> tuple[dict[str, DeltaTable], str]:
+    """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
+    from deltalake import DeltaTable
+
+    if over is None:
+        return {"t": table}, "t"
+    relations = {"_table": table, "_changes": DeltaTable(over.path, version=over.delta_version)}
+    return relations, f"{over.over(_declared(table).names)} AS t"
+
+
+def _builder(relations: Mapping[str, DeltaTable]) -> QueryBuilder:
+    from deltalake import QueryBuilder
+
+    builder = QueryBuilder()
+    for name, table in relations.items():
+        builder.register(name, table)
+    return builder
+
+
+def _run(sql: str, **relations: DeltaTable) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(_builder(relations).execute(sql).read_all())
+
+
+def _declared(table: DeltaTable) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
+def _cast(found: pa.Table, table: DeltaTable) -> pa.Table:
+    """Columns as the table declares them, where it does."""
+    import pyarrow as pa
+
+    declared = _declared(table)
+    return found.cast(
+        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _listed(names: Sequence[str], of: str = "") -> str:
+    return ", ".join(f"{of}{_quoted(name)}" for name in names)
+
+
 def seal(path: str, seq: int, *, column: str = "_seq") -> None:
     """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent."""
-    from deltalake import DeltaTable, write_deltalake
+    from deltalake import DeltaTable
 
     table = DeltaTable(path)
     if _is_written(table, seq):
         table.delete(f"{column} = {seq}")
         return
-    empty = table.schema().to_arrow()
-    import pyarrow as pa
+    _write_nothing(table, seq)
 
-    write_deltalake(table, pa.schema(empty).empty_table(), mode="append", commit_properties=_transaction(seq))
+
+def _write_nothing(table: DeltaTable, seq: int) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq))
 
 
 def _is_written(table: DeltaTable, seq: int) -> bool:

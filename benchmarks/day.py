@@ -1,0 +1,153 @@
+"""(h) A day of small slices: what a table and its changes take on disk while commits, savepoints and folds come and go.
+
+One slice a minute changes random keys of a table. Everything that a driver does with the table's files is done as a driver
+does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are due; there is no
+step and no Kafka. The clock is moved on by hand. Measured after every act is all that is in the folders of the table and of its
+changes, logs included, over the size of the table's own newest files.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.result import Figure
+from benchmarks.site import Site, say
+from kappa import clock
+from kappa.folding import fold_between
+from kappa.lake import EpochPaths
+from kappa.maintenance import is_due, maintain
+from kappa.replay.offsets import OffsetRange
+from kappa.runtime import tables
+from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.slices import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.topology import Source, Table, Topology
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEYS, CHANGES = 100_000, 4_000
+TABLE = Table(name="rewards", key=["card"], schema="card STRING NOT NULL, points DECIMAL(18, 4), seen BIGINT")
+TOPOLOGY = Topology(
+    name="benchmark.day", version="1", sources=[Source(topic="pos", schema="card STRING NOT NULL")], tables=[TABLE],
+    step=lambda _: {},
+)  # fmt: skip
+
+
+def measure(site: Site) -> list[Figure]:
+    """Run it."""
+    keys, changes, slices = site.scale.of(KEYS), site.scale.of(CHANGES), site.scale.slices
+    at, real = datetime(2026, 3, 1, tzinfo=UTC), clock.now
+    clock.now = lambda: at
+    try:
+        epoch = _Epoch(site, keys)
+        peak: dict[str, float] = {"all": 0.0}
+        begun, folds, looks, written, seen = time.monotonic(), 0, 0, 0, {}
+        for number in range(slices):
+            for _ in range(2):  # nothing comes for half a minute, twice
+                at += timedelta(seconds=30)
+                folds += fold_between(epoch.run)
+            epoch.slice(changes)
+            found = epoch.ratios()
+            peak = max(peak, found, key=lambda ratios: ratios["all"])
+            new = {file: file.stat().st_size for file in epoch.files(".parquet") if file not in seen}
+            seen.update(new)
+            written += sum(new.values())
+            if is_due(epoch.run.ledger.state(), site.config, at):
+                maintain(epoch.run, site.config, at)
+                looks += 1
+            if number % 240 == 239:
+                say(
+                    f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now {epoch.ratios()['all']:.1f}"
+                )
+        state = epoch.run.ledger.state()
+        detail = {
+            "keys": keys, "changes": changes, "slices": slices, "looks": looks, "folds while idle": folds,
+            "readable": len(state.readable), "at the peak": peak, "table_bytes": epoch.table_bytes(),
+        }  # fmt: skip
+        name = f"{slices:,} slices of {changes:,} changes, {keys:,} keys"
+        return [
+            Figure(part="h", name=f"{name}: most on disk over the table", value=peak["all"], unit="x", wanted="<= 20", detail=detail),
+            Figure(part="h", name=f"{name}: of that copies of the table", value=peak["tables"], unit="x"),
+            Figure(part="h", name=f"{name}: of that changes", value=peak["changes"], unit="x"),
+            Figure(part="h", name=f"{name}: of that logs", value=peak["logs"], unit="x"),
+            Figure(part="h", name=f"{name}: written over the table, each slice", value=written / slices / epoch.table_bytes(), unit="x"),
+        ]  # fmt: skip
+    finally:
+        clock.now = real
+
+
+class _Epoch:
+    """An epoch whose slices are made up."""
+
+    def __init__(self, site: Site, keys: int) -> None:
+        import pyarrow as pa
+
+        self.paths = EpochPaths(lake=str(site.config.home / "day"), topology=TOPOLOGY.name, epoch=1)
+        self.cards = pa.array([str(2_000_000_000 + number) for number in range(keys)])
+        self.chance = random.Random(0)
+        ledger = Ledger(self.paths.ledger)
+        ledger.create()
+        ledger.claim("benchmark", "code", ledger.state())
+        create_tables(TOPOLOGY, self.paths)
+        tables.append(self.paths.table("rewards"), self._rows(range(keys), 0).drop_columns(["_seq", "_deleted"]), 0)
+        self.run = EpochRun(
+            topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
+            bootstrap_servers="", topic_ids={}, fold_seconds=site.config.fold_seconds,
+        )  # fmt: skip
+        versions = {"tables/rewards": 1, "changes/rewards": 0, "dead_letters": 0}
+        ledger.append(LedgerRow(kind="commit", seq=0, writer="benchmark", at=clock.now(), delta_versions=versions))
+
+    def slice(self, changes: int) -> None:
+        """One slice that changes so many keys, any of them as likely as another."""
+        ledger = self.run.ledger
+        seq = ledger.state().seq + 1
+        ranges = (OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),)
+        row = LedgerRow(kind="plan", seq=seq, writer="benchmark", at=clock.now(), ranges=ranges)
+        plan = ledger.append(row)
+        rows = self._rows(self.chance.sample(range(len(self.cards)), changes), seq)
+        self.run.written = {"changes/rewards": rows}
+        tables.append(self.paths.changes("rewards"), rows, seq)
+        versions = {"changes/rewards": tables.version(self.paths.changes("rewards")), "dead_letters": 0}
+        effects = ledger.append(
+            LedgerRow(kind="effects", seq=seq, writer="benchmark", at=clock.now(), delta_versions=versions)
+        )
+        apply_changes(self.run, plan, effects)
+        commit_slice(self.run, plan, effects)
+
+    def _rows(self, numbers: range | list[int], seq: int) -> pa.Table:
+        import pyarrow as pa
+
+        count = len(numbers)
+        points = [Decimal(self.chance.randrange(10**7)) for _ in range(count)]
+        return pa.table(
+            {
+                "_seq": pa.array([seq] * count, pa.int64()), "_deleted": pa.array([False] * count),
+                "card": self.cards.take(pa.array(numbers)), "seen": pa.array([seq] * count, pa.int64()),
+                "points": pa.array(points, pa.decimal128(18, 4)),
+            }
+        ).select(["_seq", "_deleted", "card", "points", "seen"])  # fmt: skip
+
+    def table_bytes(self) -> int:
+        """Size of the table's newest files."""
+        path = self.paths.table("rewards")
+        return tables.size_bytes(path, tables.version(path))
+
+    def files(self, ending: str) -> list[Path]:
+        """What is on disk of the table and its changes, logs left out."""
+        places = (self.paths.table("rewards"), self.paths.changes("rewards"))
+        return [file for place in places for file in Path(place).glob(f"*{ending}")]
+
+    def ratios(self) -> dict[str, float]:
+        """What is on disk over the table's size."""
+        table, changes = self.paths.table("rewards"), self.paths.changes("rewards")
+        sizes = {
+            "tables": sum(file.stat().st_size for file in Path(table).glob("*.parquet")),
+            "changes": sum(file.stat().st_size for file in Path(changes).glob("*.parquet")),
+            "logs": sum(file.stat().st_size for at in (table, changes) for file in Path(at, "_delta_log").glob("*")),
+        }
+        return {name: size / self.table_bytes() for name, size in {**sizes, "all": sum(sizes.values())}.items()}

@@ -1,0 +1,118 @@
+"""An epoch whose slices are written without Spark and Kafka, and what its table has to hold after each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from kappa import clock
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import OffsetRange
+from kappa.runtime import contents, tables
+from kappa.runtime.contents import Contents, contents_of
+from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.slices import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.topology import Source, Table, Topology
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+TABLE = Table(name="sums", key=["id", "select"], schema="id STRING NOT NULL, `select` INT NOT NULL, total BIGINT")
+TOPOLOGY = Topology(
+    name="sums",
+    version="1",
+    sources=[Source(topic="pos", schema="id STRING NOT NULL")],
+    tables=[TABLE],
+    step=lambda _: {},
+)
+SCHEMA = pa.schema(
+    {"_seq": pa.int64(), "_deleted": pa.bool_(), "id": pa.string(), "select": pa.int32(), "total": pa.int64()}
+)
+
+#: Key -> its new value, None where it is removed.
+Changes = dict[tuple[str, int], int | None]
+Rows = dict[tuple[str, int], int]
+
+keys = st.tuples(st.sampled_from(["a", "b", "c'", 'd"']), st.integers(0, 1))
+slices = st.lists(st.dictionaries(keys, st.one_of(st.none(), st.integers(0, 9)), max_size=5), min_size=1, max_size=8)
+
+
+class Epoch:
+    """An epoch whose slices are written without Spark and Kafka."""
+
+    def __init__(self, base: Path, **settings: Any) -> None:
+        self.paths = EpochPaths(lake=str(base), topology="sums", epoch=1)
+        ledger = Ledger(self.paths.ledger)
+        ledger.create()
+        ledger.claim("me", "code", ledger.state())
+        create_tables(TOPOLOGY, self.paths)
+        self.run = EpochRun(
+            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
+            bootstrap_servers="", topic_ids={}, **settings,
+        )  # fmt: skip
+        places = ("dead_letters", "changes/sums", "tables/sums")
+        ledger.append(
+            LedgerRow(kind="commit", seq=0, writer="me", at=clock.now(), delta_versions=dict.fromkeys(places, 0))
+        )
+
+    def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
+        """A slice up to its effects: its plan and effects rows."""
+        ledger = self.run.ledger
+        seq = ledger.state().seq + 1
+        ranges = (OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),)
+        plan = ledger.append(LedgerRow(kind="plan", seq=seq, writer="me", at=clock.now(), ranges=ranges))
+        rows = [
+            {"_seq": seq, "_deleted": total is None, "id": id, "select": select, "total": total}
+            for (id, select), total in changes.items()
+        ]
+        self.run.written = {"changes/sums": pa.Table.from_pylist(rows, SCHEMA)}
+        tables.append(self.paths.changes("sums"), self.run.written["changes/sums"], seq)
+        versions = {"changes/sums": tables.version(self.paths.changes("sums")), "dead_letters": 0}
+        return plan, ledger.append(
+            LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions)
+        )
+
+    def slice(self, changes: Changes) -> LedgerRow:
+        plan, effects = self.begin(changes)
+        apply_changes(self.run, plan, effects)
+        return commit_slice(self.run, plan, effects)
+
+    def at(self, row: LedgerRow) -> Contents:
+        return contents_of(self.paths, row, "sums")
+
+    def table(self, row: LedgerRow) -> Rows:
+        """The table as of a commit; the same by condition, part by part, and by the newest changes over the fold."""
+        at = self.at(row)
+        found = as_rows(contents.query(at))
+        parts = [row for part in contents.chunks(at, COLUMNS, 2) for row in part.to_pylist()]
+        assert as_rows(pa.Table.from_pylist(parts, ROW)) == found
+        for total in range(10):
+            assert as_rows(contents.query(at, where=f"total = {total}")) == {
+                k: v for k, v in found.items() if v == total
+            }
+        counted = contents.query(at, select='COUNT(*) AS n, MAX("select") AS most')
+        assert counted.to_pylist() == [{"n": len(found), "most": max((k[1] for k in found), default=None)}]
+        base, over = as_rows(tables.query(at.path, at.version)), contents.changed(at)
+        for change in [] if over is None else over.to_pylist():
+            base.pop((change["id"], change["select"]), None)
+            if not change["_deleted"]:
+                base[change["id"], change["select"]] = change["total"]
+        assert base == found
+        return found
+
+
+COLUMNS = ["id", "select", "total"]
+ROW = pa.schema([SCHEMA.field(name) for name in COLUMNS])
+
+
+def as_rows(rows: pa.Table) -> Rows:
+    found = {(row["id"], row["select"]): row["total"] for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows, "one row a key"
+    return found
+
+
+def merged(before: Rows, changes: Changes) -> Rows:
+    """What one slice makes of a table."""
+    return {key: total for key, total in {**before, **changes}.items() if total is not None}

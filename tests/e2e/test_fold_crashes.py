@@ -1,0 +1,46 @@
+"""Drivers killed right after a fold, and between two folds: what they leave is repaired by the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from rig import rows
+
+from kappa.runtime import tables
+from kappa.runtime.contents import FOLDED
+
+if TYPE_CHECKING:
+    from rig import Rig
+
+pytestmark = pytest.mark.e2e
+
+START_MS = 1_700_000_000_000
+
+
+def test_a_driver_killed_after_a_fold_and_between_two_folds_loses_and_repeats_nothing(machine: Rig) -> None:
+    never, always, soon = (replace(machine.config, fold_seconds=seconds) for seconds in (3600.0, 0.0, 0.5))
+    machine.config = always
+    machine.produce(rows(12))
+    epoch = machine.start("fold@1")
+    # Killed after a fold; the next one would not fold, and finds it done. Then killed with changes that nobody folded.
+    for seq, (config, point) in enumerate(
+        [(never, "apply@2"), (never, "commit@3"), (always, "fold@4"), (soon, "fold.between")], start=1
+    ):
+        machine.await_death(epoch)
+        machine.produce(rows(12, first=12 * seq), start_ms=START_MS + 60_000 * seq)
+        machine.config = config
+        machine.run(epoch, point)
+    machine.await_death(epoch)
+    commits = {row.seq: row for row in machine.ledger(epoch).state().commits}
+    assert FOLDED not in commits[1].detail, "the fold of the attempt that died counts"
+    assert commits[3].detail[FOLDED]["balances"]["seq"] == 1
+    assert FOLDED not in commits[4].detail
+    last = machine.ledger(epoch).state().seq
+    assert tables.folded(machine.paths(epoch).table("balances"))[1] == last, "folded, and no row says so"
+    machine.config = never
+    machine.produce(rows(12, first=60), start_ms=START_MS + 300_000)
+    machine.run(epoch)
+    machine.settle(epoch)
+    assert machine.prove({epoch: 1}) == 72

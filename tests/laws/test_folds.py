@@ -1,0 +1,251 @@
+"""Law 3 and law 8 while changes of several slices wait to be folded: every reader of a commit finds its rows."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from by_hand import TABLE, Epoch, as_rows, merged
+from lab import Lab, lab
+
+from kappa import control, serving, switching, upgrading
+from kappa.maintenance import maintain
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromSavepoint
+from kappa.runtime import contents, tables
+from kappa.runtime.contents import FOLDED
+from kappa.slices import EpochRun
+from kappa.state import TableState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
+LATER = 1_700_000_100_000
+
+
+@pytest.fixture
+def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
+    """A deployed topology whose tables are not folded by themselves."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=3600.0) as made:
+        made.deploy(1)
+        yield made
+
+
+def live(stream: Lab, *, slices: int = 3) -> int:
+    """A first epoch that read everything, the last slices of it one by one."""
+    stream.produce(ROWS)
+    epoch = stream.start()
+    stream.await_live(epoch)
+    stream.settle(epoch)
+    for number in range(slices):
+        more(stream, number)
+    return epoch
+
+
+def more(stream: Lab, number: int) -> None:
+    """One more slice of the live epoch."""
+    stream.produce([("a", 10), (f"new-{number}", number)], start_ms=LATER + 60_000 * number)
+    stream.settle(stream.record().live)
+
+
+def after(slices: int) -> dict[str, int]:
+    return {"a": 4 + 10 * slices, "b": 2, "c": 4, **{f"new-{number}": number for number in range(slices)}}
+
+
+def in_table(stream: Lab, epoch: int) -> dict[str, int]:
+    """What somebody finds who knows only the path."""
+    return {row["id"]: row["total"] for row in tables.query(stream.paths(epoch).table("balances"), None).to_pylist()}
+
+
+def test_readers_of_commits_find_their_rows_and_those_of_the_path_find_them_when_the_epoch_stands(slow: Lab) -> None:
+    epoch = live(slow)
+    commits = slow.ledger(epoch).state().commits
+    assert FOLDED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was folded"
+    assert slow.balances() == after(3)
+    for commit in commits[-4:]:
+        then = serving.snapshot(slow.config, slow.name, seq=commit.seq)
+        totals = {row["id"]: row["total"] for row in then.rows("balances").to_pylist()}
+        assert totals["a"] + 10 * (commits[-1].seq - commit.seq) == after(3)["a"], "each slice added ten"
+    now = serving.snapshot(slow.config, slow.name)
+    assert now.rows("balances", "total = 4 AND id = 'a'").num_rows == 0, "an older row of a key is no row"
+    assert now.rows("balances", "id LIKE 'new%'", order_by="total DESC", limit=1).to_pylist()[0]["total"] == 2
+    assert now.folded("balances") == 0 < now.seq
+    assert slow.stop(epoch) == []
+    assert in_table(slow, epoch) == after(3)
+    assert slow.balances() == after(3)
+
+
+def test_a_driver_that_starts_again_between_two_folds_goes_on_from_the_changes(slow: Lab) -> None:
+    epoch = live(slow)
+    driver, thread, _ = slow.running[epoch]
+    driver.fold = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it folds nothing at its end
+    assert slow.stop(epoch) == [] and not thread.is_alive()
+    assert in_table(slow, epoch) == {}
+    slow.run(epoch)
+    more(slow, 3)
+    assert slow.balances() == after(4)
+    slow.hold(totals=after(4), moves=None, sent=_moves(4))
+    assert slow.ledger(epoch).state().commits[-1].detail[FOLDED]["balances"]["seq"] == 0
+
+
+def _moves(slices: int) -> list[tuple[str, int, int]]:
+    found = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("c", 4, 4)]
+    for number in range(slices):
+        found += [("a", 10, 14 + 10 * number), (f"new-{number}", number, number)]
+    return found
+
+
+def test_changes_that_waited_are_folded_while_the_stream_idles_and_while_it_does_not(
+    tmp_path: Path, kafka: Any, spark: Any, topic: Any
+) -> None:
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.5) as stream:
+        stream.deploy(1)
+        epoch = live(stream)
+        stream.wait(lambda: in_table(stream, epoch) == after(3), "an idle stream is folded")
+        rows = len(stream.ledger(epoch).rows())
+        more(stream, 3)
+        stream.wait(lambda: in_table(stream, epoch) == after(4), "and again")
+        assert stream.balances() == after(4)
+        assert [row.kind for row in stream.ledger(epoch).rows()[rows:]] == ["plan", "effects", "commit"]
+
+
+def test_an_epoch_that_folds_never_and_one_that_folds_every_slice_are_the_same(slow: Lab) -> None:
+    first = live(slow)
+    keeper, slow.config = slow.config, replace(slow.config, fold_seconds=0.0)
+    second = slow.plan_replay(slice_records=3)
+    slow.run(second)
+    slow.await_stage(second, Stage.VERIFIED)
+    slow.config = keeper
+    report = control.diff(slow.config, slow.name, second)
+    assert report.verdict == "same"
+    assert (report.tables[0].rows_live, report.tables[0].rows_candidate) == (6, 6)
+    theirs = slow.ledger(second).state().commits
+    assert all(FOLDED not in row.detail for row in theirs), "it folded every slice"
+    assert in_table(slow, first) == {} and in_table(slow, second) == after(3)
+    control.cut_over(slow.config, slow.name, second, actor="test", reason="test")
+    slow.await_live(second)
+    more(slow, 3)
+    assert slow.balances() == after(4)
+    control.rollback(slow.config, slow.name, actor="test", reason="test")
+    if first not in slow.running:
+        slow.run(first)
+    slow.wait(lambda: control.progress(slow.config, slow.name, first).is_caught_up, "the old epoch is back")
+    control.cut_over(slow.config, slow.name, first, actor="test", reason="test")
+    slow.await_live(first)
+    assert slow.balances() == after(4)
+    assert control.certify(slow.config, slow.name).complete
+
+
+def test_an_epoch_is_seeded_from_a_savepoint_between_two_folds(slow: Lab) -> None:
+    epoch = live(slow, slices=2)
+    seq = slow.ledger(epoch).state().commits[-1].seq
+    more(slow, 2)
+    assert FOLDED in slow.ledger(epoch).state().commits[-2].detail
+    second = slow.plan_replay(FromSavepoint(epoch=epoch, seq=seq))
+    slow.run(second)
+    slow.await_stage(second, Stage.VERIFIED)
+    seed = slow.ledger(second).state().commits[0]
+    assert FOLDED not in seed.detail and seed.detail["of_seq"] == seq
+    found = serving.snapshot(slow.config, slow.name, epoch=second, seq=0).rows("balances").to_pylist()
+    assert {row["id"]: row["total"] for row in found} == after(2)
+    assert control.diff(slow.config, slow.name, second).verdict == "same"
+
+
+def test_code_that_knows_no_folds_gets_no_epoch_whose_changes_wait(slow: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = live(slow, slices=1)
+    monkeypatch.setattr(switching, "READS_FOLDS", "include/kappa/not/yet.py")
+
+    def ask() -> None:
+        slow.deploy(2)
+        found = upgrading.propose(slow.config, slow.name, slices=0)
+        upgrading.upgrade(slow.config, found, history_stands=True, actor="test", reason="test")
+
+    ask()
+    slow.wait(lambda: "upgrade_withdrawn" in [e.event for e in slow.record().events], "it is withdrawn")
+    (told,) = [e for e in slow.record().events if e.event == "upgrade_withdrawn"]
+    assert "KAPPA_FOLD_SECONDS=0" in told.reason
+    assert slow.stop(epoch) == []
+    slow.config = replace(slow.config, fold_seconds=0.0)
+    slow.run(epoch)
+    more(slow, 1)
+    ask()
+    slow.wait(lambda: "upgraded" in [e.event for e in slow.record().events], "it goes over")
+
+
+def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(
+    tmp_path: Path, kafka: Any, spark: Any, topic: Any
+) -> None:
+    with lab(
+        tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.2, maintain_minutes=0.0, savepoint_hours=0.0
+    ) as stream:
+        stream.deploy(1)
+        epoch = live(stream, slices=0)
+        torn: list[str] = []
+        ended = threading.Event()
+
+        def read() -> None:
+            known = []
+            while not ended.is_set():
+                known = [*known[-5:], serving.snapshot(stream.config, stream.name)]
+                for snapshot in known:  # also those of some slices ago, whose folds may have gone
+                    total = snapshot.rows("balances", select="SUM(total) AS total").to_pylist()[0]["total"]
+                    counted = snapshot.rows("moves", select="SUM(counted) AS total").to_pylist()[0]["total"]
+                    if total != counted:
+                        torn.append(f"slice {snapshot.seq}: balances {total}, moves {counted}")
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            for number in range(12):
+                more(stream, number)
+        finally:
+            ended.set()
+            reader.join()
+        assert torn == []
+        state = stream.ledger(epoch).state()
+        assert state.maintained is not None and stream.balances() == after(12)
+
+
+def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    chance = random.Random(7)
+    epoch = Epoch(tmp_path, fold_seconds=3600.0)
+    epoch.run.session = spark
+    held = TableState(spark, TABLE)
+    now: dict[Any, int] = {}
+    before = epoch.run.ledger.state().commits[-1]
+    for number in range(8):
+        changes = {(id, 0): chance.choice([None, number]) for id in chance.sample(["a", "b", "c'", 'd"'], 2)}
+        epoch.run.fold_seconds = chance.choice([0.0, 3600.0])
+        epoch.run.arrow_rows = chance.choice([0, 500_000])  # 0: Spark folds, and overwrites
+        row, now = epoch.slice(changes), merged(now, changes)
+        read = contents.frame(spark, epoch.at(row)).toArrow()
+        assert as_rows(read) == epoch.table(row) == now
+        if number == 5:
+            maintain(epoch.run, _config(tmp_path), row.at)
+        held.frame(epoch.at(before))
+        held.advance(_changes(epoch, row.seq), epoch.at(before), epoch.at(row))
+        assert as_rows(held.frame(epoch.at(row)).toArrow()) == now, "kept in memory"
+        assert as_rows(TableState(spark, TABLE).frame(epoch.at(row)).toArrow()) == now, "read anew"
+        before = row
+
+
+def _config(base: Path) -> Any:
+    from kappa.config import Config
+
+    return Config(lake=str(base), bootstrap_servers="", topologies=base, home=base, cache=base)
+
+
+def _changes(epoch: Epoch, seq: int) -> Any:
+    run: EpochRun = epoch.run
+    return tables.rows_of(run.paths.changes("sums"), tables.version(run.paths.changes("sums")), seq)
