@@ -225,3 +225,36 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     ends = [e for e in events(config) if e.event == "withdrawn"]
     assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
     assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]
+
+
+def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, int, int]) -> None:
+    """Slices of ``b`` after its seed: (end in its upstream's topic, where it stands in the root topic, records read)."""
+    found, before, at = ledger(config, "b", epoch), 0, events(config)[-1].at
+    for seq, (end, place, rows) in enumerate([(0, 0, 0), *slices]):
+        ranges = (OffsetRange(topic=own(epoch), partition=0, start=before, end=end),)
+        kept: Any = {"sends": sends if seq else "held", "rows_read": rows, "rows_parsed": rows}
+        found.append(
+            LedgerRow(
+                kind="commit", seq=seq, writer="w", at=at, ranges=ranges, detail={"roots": root(place).as_dict()}, **kept
+            )
+        )  # fmt: skip
+        before = end
+
+
+def test_the_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_as_well(config: Config) -> None:
+    from kappa.proof import certificate_of
+
+    chained = Epochs(config.lake).record("b")
+    # Twenty records of the other topology were made of nine of the root topic; one slice read nothing.
+    chained_commits(config, 1, "live", (20, 9, 20), (20, 12, 0), (25, 15, 5))
+    found = certificate_of(config.lake, chained)
+    assert [problem for problem in found.problems if "sent while" not in problem] == [
+        "pos[0] 0..9: sent, but the live epoch has not committed it."
+    ]  # this record has it go live at 9
+    assert found.at == root(15) and [proof.topic for proof in found.partitions] == ["pos"]
+    rows = ledger(config, "b", 1)
+    ranges = (OffsetRange(topic=own(1), partition=0, start=26, end=30),)
+    detail = {"roots": root(18).as_dict()}
+    rows.append(LedgerRow(kind="commit", seq=4, writer="w", at=events(config)[-1].at, ranges=ranges, detail=detail))
+    broken = certificate_of(config.lake, chained).problems
+    assert any(f"{own(1)}[0] 26..30 does not start at 25" in problem for problem in broken)
