@@ -71,8 +71,9 @@ def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
         expected[row.seq] = now = merged(now, changes)
         if chance.random() < 0.1:
             fold_between(epoch.run, is_asked=True)
-        if chance.random() < 0.15 and number < earlier:
-            maintain_as_earlier_code(epoch, config, watch.at)
+        if number < earlier:
+            if chance.random() < 0.15:
+                maintain_as_earlier_code(epoch, config, watch.at)
         elif chance.random() < 0.15 or is_piled_up(epoch.run.ledger.state()):
             named = {seq for seq in (30, 31) if seq <= row.seq}
             keep = chance.choice([5.0, 20.0, 60.0])  # the settings change now and then

@@ -24,6 +24,8 @@ from kappa.topology import Table
 
 #: Folds of a table since the last look after which there is another one: each may be a copy of the table.
 FOLDS = 2
+#: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for a while.
+CHANGES_BYTES = 1 << 20
 
 
 def maintain(
@@ -80,7 +82,7 @@ def maintain(
         tables.forget_before(run.paths.changes(name), seq + 1)
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
-        tables.compact(path)
+        tables.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
         needed = resolved
         if place.startswith("changes/"):  # of an older commit whose table is folded nobody reads them again
             name = place.removeprefix("changes/")
@@ -106,9 +108,9 @@ def is_piled_up(state: LedgerState) -> bool:
     """Whether so many folds were written since the last look that old ones had better go now."""
     found: set[tuple[str, int]] = set()
     for commit in reversed(state.commits):
-        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
         if state.maintained is None or commit.n < state.maintained.n:
             break
+        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
     counts = Counter(place for place, _ in found)
     return any(count > FOLDS for count in counts.values())
 

@@ -68,20 +68,38 @@ def exists(path: str) -> bool:
     return bool(DeltaTable.is_deltatable(path))
 
 
-def compact(path: str) -> None:
-    """Merge small files, when there are many. Changes no row; a crash leaves it done or not."""
+def compact(path: str, target_bytes: int | None = None) -> None:
+    """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
+
+    Args:
+        path: the table.
+        target_bytes: size from which on a file is not small: it is never written again. None leaves that to ``deltalake``.
+    """
     from deltalake import CommitProperties, DeltaTable
 
     table = DeltaTable(path)
-    if len(table.file_uris()) > COMPACT_AFTER:
-        table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+    sizes = _files(table)["size_bytes"].to_pylist()
+    if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
+        table.optimize.compact(target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0))
 
 
 def forget_before(path: str, seq: int) -> None:
-    """Remove the rows of earlier slices. Idempotent; readers of older Delta versions keep them."""
+    """Remove the rows of earlier slices, but for those in one file with later ones: no file is written anew for it.
+
+    Idempotent; readers of older Delta versions keep them.
+    """
     from deltalake import CommitProperties, DeltaTable
 
-    DeltaTable(path).delete(f"_seq < {seq}", commit_properties=CommitProperties(max_commit_retries=0))
+    table = DeltaTable(path)
+    found = _files(table)
+    if not found.num_rows:
+        return
+    spans = sorted(zip(found["min._seq"].to_pylist(), found["max._seq"].to_pylist(), strict=True), reverse=True)
+    for first, last in spans:  # from the latest on: what has to stay may hold on to an earlier file
+        if first < seq <= last:
+            seq = first
+    if any(last < seq for _, last in spans):
+        table.delete(f"_seq < {seq}", commit_properties=CommitProperties(max_commit_retries=0))
 
 
 def vacuum(path: str, keep_versions: Collection[int]) -> int:
@@ -120,21 +138,19 @@ def folded(path: str) -> tuple[int, int | None]:
 
 def count(path: str, delta_version: int) -> int:
     """Rows of a table as of a version, from the statistics in its log."""
-    import pyarrow as pa
     from deltalake import DeltaTable
 
-    files = pa.table(DeltaTable(path, version=delta_version).get_add_actions(flatten=True))
+    files = _files(DeltaTable(path, version=delta_version))
     return sum(files["num_records"].to_pylist()) if files.num_rows else 0
 
 
 def size_bytes(path: str, delta_version: int) -> int:
     """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
-    import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        files = pa.table(DeltaTable(path, version=delta_version).get_add_actions(flatten=True))
+        files = _files(DeltaTable(path, version=delta_version))
     except TableNotFoundError:
         return 0
     return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
@@ -400,6 +416,13 @@ def _write_nothing(table: DeltaTable, seq: int) -> None:
     from deltalake import write_deltalake
 
     write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq))
+
+
+def _files(table: DeltaTable) -> pa.Table:
+    """What a table's log says of its files."""
+    import pyarrow as pa
+
+    return pa.table(table.get_add_actions(flatten=True))
 
 
 def _is_written(table: DeltaTable, seq: int) -> bool:
