@@ -54,9 +54,9 @@ class Reaper:
 class MortalDriver(Driver):
     """A driver that tidies nothing up when it is killed."""
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if not isinstance(sys.exception(), Killed):
-            super()._close()
+            super().close()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -191,7 +191,7 @@ class Companions:
             return f"epoch {epoch} of {name!r} has no driver"
         new = self._ledger(name, epoch).state()
         is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
-        if not is_there or old.position.beside(new.position) != new.position.beside(old.position):
+        if not is_there or not old.position.is_level_with(new.position):
             return f"epoch {epoch} of {name!r} is not where epoch {record.live} yielded"
         if self._extras(record) is None:
             return f"epoch {epoch} of {name!r} has not compared its tables yet"

@@ -6,69 +6,53 @@ comes next. Whatever kills it, the next one looks at the same two places and goe
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import time
 import traceback
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from kappa import changelog, clock, measures, reconciliation, registry, switching, versioned
-from kappa.companions import Companions, moved, together_of
+from kappa import changelog, clock, measures, reconciliation, switching, versioned
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
-    DriverAlreadyRunningError,
     KappaError,
     LedgerError,
-    MoveRefusedError,
-    RefusedError,
     StaleWriterError,
     Transient,
     first_line,
 )
+from kappa.handover import Handover
 from kappa.inspection import inspected
-from kappa.lake import EpochPaths
 from kappa.maintenance import maintain
-from kappa.proof import certificate_of
-from kappa.recomputation import SECOND_RUN, SecondRun, discard
-from kappa.replay.archives import common, without
-from kappa.replay.cuts import TimeIndex, next_cut
+from kappa.recomputation import SECOND_RUN, discard
+from kappa.replay.archives import common
+from kappa.replay.cuts import next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.shapes import tables_only
 from kappa.replay.stages import Stage
 from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
-from kappa.runtime.sender import Sender
 from kappa.seeding import SeedSource, seed
-from kappa.slices import EpochRun, abandon_slice, check_topics, finish_slice, run_slice
+from kappa.slices import abandon_slice, finish_slice, run_slice
 from kappa.streaming import LiveQuery
+from kappa.workbench import IDLE_SECONDS, Workbench
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Pause between two looks at the record while there is nothing to do.
-IDLE_SECONDS = 0.2
 #: Lag in offsets up to which a candidate counts as caught up, as a share of a slice.
 CAUGHT_UP_SHARE = 0.1
 #: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
 STREAM_BELOW = 50_000
 #: What a slice that failed twice is divided by: the next attempt tells a slice that is too large from a record that is bad.
 SHRINK = 100
-
-log = structlog.get_logger("kappa.driver")
 
 
 def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = None) -> str:
@@ -95,7 +79,7 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
     return driver.run()
 
 
-class Driver:
+class Driver(Workbench):
     """An epoch's life; see :func:`run_epoch`.
 
     Args:
@@ -109,24 +93,14 @@ class Driver:
     def __init__(
         self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
     ) -> None:
-        self.config = config
-        self.topology = registry.load(config.topologies, topology)
-        self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.epochs = Epochs(config.lake)
-        self.companions = Companions(config=config, epochs=self.epochs, extras=self._extras)
-        self.ledger = Ledger(self.paths.ledger)
-        self.plan = ReplayPlan.from_json(self._record().epoch(epoch).planned.detail["plan"])
-        self.code = code or self._record().epoch(epoch).code
-        self._given_session = session
+        super().__init__(config, topology, epoch, code=code, session=session)
+        self.handover = Handover(self, self._read_on)
         self._stop_reason: str | None = None
         self._slice_records = self.plan.request.slice_records
         self._failures = 0
         self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
         self._is_overtaken = False
-        self._asked_for_live = 0.0
-        self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
     def on_signal(self, number: int, _: object) -> None:
         """Stop at the next slice boundary."""
@@ -138,11 +112,11 @@ class Driver:
 
     def run(self) -> str:
         """Claim the epoch, then do what comes next until nothing does."""
-        self._claim()
+        self.claim()
         first = heartbeat.this_process(self.writer, self.code)
-        self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self._has_claim)
+        self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self.has_claim)
         self.log.info("claimed", code=self.code)
-        if self._record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
+        if self.record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
             discard(self.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
         reason = "failed"
         try:
@@ -152,10 +126,10 @@ class Driver:
             raise
         finally:
             self.beat.close(message=reason)
-            self._close()
+            self.close()
             self.log.info("ended", reason=reason)
         if self._is_overtaken:
-            self._start_successor()
+            self.start_successor()
         return reason
 
     # What comes next
@@ -173,7 +147,7 @@ class Driver:
 
     def _next(self) -> str | None:
         """One act; the reason to end, or None to look again."""
-        record = self._record()
+        record = self.record()
         mine = record.epoch(self.paths.epoch)
         ended = self._stop_reason or self._unwanted(mine) or self._overtaken(mine)
         if ended is not None:
@@ -230,18 +204,18 @@ class Driver:
 
     def _rewind(self) -> None:
         """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
-        self._say("rewinding")
+        self.say("rewinding")
         if not versioned.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
             return
         self.broker.set_group_offsets(self.paths.name, self.plan.start)
         crash_point("rewind.group")
-        changelog.create_topics(self.broker, self.topology, self.paths, self._partitions())
-        versioned.create_topics(self.broker, self.topology, self.paths, self._partitions())
+        changelog.create_topics(self.broker, self.topology, self.paths, self.partitions())
+        versioned.create_topics(self.broker, self.topology, self.paths, self.partitions())
         crash_point("rewind.topics")
-        self._event("rewound", group=self.paths.name)
+        self.event("rewound", group=self.paths.name)
 
     def _seed(self) -> None:
-        self._say(f"seeding {self.plan.seed}")
+        self.say(f"seeding {self.plan.seed}")
         source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
         begun, is_done = time.monotonic(), bool(self.ledger.state().commits)
         seed(self.slice_run, source, self.plan.start)
@@ -251,19 +225,19 @@ class Driver:
         findings = inspected(self.session, self.topology)
         for finding in findings:
             self.log.warning("finding", code=finding.code, message=finding.message)
-        self._event("seeded", findings=[finding.as_dict() for finding in findings], **folded)
+        self.event("seeded", findings=[finding.as_dict() for finding in findings], **folded)
 
     def _replay(self, record: TopologyRecord) -> None:
         """Bounded slices from the start to the frozen end; the first epoch of a topology goes live instead."""
         state = self.ledger.state()
         if state.seq == 0:
-            self._check_group()
+            self.check_group()
         if self.topology.versioned_topics and state.baseline_seq is None:
             # Now, not before the cutover: what a slice sends is one transaction with its changelog and marker.
             self._baseline()
             return
         if record.live is None:
-            self._move(record, None, state)
+            self.handover.move(record, None, state)
             return
         if state.position == self.plan.end:
             self._replayed(record, state)
@@ -275,16 +249,16 @@ class Driver:
         """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
         detail: dict[str, Any] = {"seq": state.seq, "throttled_seconds": round(self._throttled, 3)}
         if self.plan.request.determinism:
-            self._say("computing the range again")
+            self.say("computing the range again")
             self._throttle(record)
-            found = self.second_run.advance(self._time_index(), most=self._slice_records, check=self._check_low)
+            found = self.second_run.advance(self.time_index(), most=self._slice_records, check=self.check_low)
             self._failures = 0
             self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
             if found is None:
                 return
             detail["determinism"] = found.as_dict()
             self.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
-        self._event("replayed", **detail, **measures.replayed(self.paths, self.plan, state))
+        self.event("replayed", **detail, **measures.replayed(self.paths, self.plan, state))
         if self.plan.request.determinism:
             crash_point("recomputed.record")
             self.second_run.close()
@@ -294,20 +268,20 @@ class Driver:
 
         A live epoch whose driver does not run gets nothing from it.
         """
-        live = self._live_paths(record)
+        live = self.live_paths(record)
         deadline = time.monotonic() + 2 * self._slice_seconds
         begun = time.monotonic()
         while time.monotonic() < deadline and not self._stop_reason:
             beat = heartbeat.read(live.heartbeat)
-            position = self._live_ledger(record).state().position
-            lag = position.count_to(self._stable(position))
+            position = self.live_ledger(record).state().position
+            lag = position.count_to(self.stable(position))
             if (
                 lag <= self.config.throttle_lag
                 or beat is None
                 or not beat.is_fresh(clock.now(), self.config.stale_seconds)
             ):
                 break
-            self._say(f"pausing: the live stream is {lag:,} offsets behind")
+            self.say(f"pausing: the live stream is {lag:,} offsets behind")
             time.sleep(min(1.0, 2 * self._slice_seconds))
         self._throttled += time.monotonic() - begun
 
@@ -317,16 +291,16 @@ class Driver:
     def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Slices that end on commits of the live epoch, held, until the lag is small."""
         if not self._follow_once(record, "catching up"):
-            self._event("caught_up", seq=self.ledger.state().seq)
+            self.event("caught_up", seq=self.ledger.state().seq)
             return
-        lag = self._lag_to_live(record)
+        lag = self.lag_to_live(record)
         if lag <= self.plan.request.slice_records * CAUGHT_UP_SHARE:
-            self._event("caught_up", seq=self.ledger.state().seq, lag=lag)
+            self.event("caught_up", seq=self.ledger.state().seq, lag=lag)
 
     def _keep_up(self, record: TopologyRecord) -> None:
         """Retired and kept running: follow the live epoch, held, so that a rollback finds it where it has to be."""
         if not self._follow_once(record, "following, retired"):
-            self._say("following, retired")
+            self.say("following, retired")
             time.sleep(IDLE_SECONDS)
 
     def _verify(self, record: TopologyRecord, epoch: EpochRecord) -> None:
@@ -334,23 +308,25 @@ class Driver:
 
         state = self.ledger.state()
         assert state.committed is not None
-        live = self._live_paths(record)
+        live = self.live_paths(record)
         commits = [
-            row for row in self._live_ledger(record).state().commits if _is_at(ranges_end(row.ranges), state.position)
+            row
+            for row in self.live_ledger(record).state().commits
+            if ranges_end(row.ranges).is_level_with(state.position)
         ]
         if not commits:
             raise LedgerError(
                 f"No commit of live epoch {record.live} ends at {state.position.to_json()}: nothing to compare with."
             )
-        self._say("verifying")
+        self.say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
-        shapes = tables_only(self._live_ledger(record).state().shapes)
+        shapes = tables_only(self.live_ledger(record).state().shapes)
         keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
         found = verify(self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys)
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
-        self._event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
+        self.event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 
     def _wait_for_handover(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Follow the live epoch, held, with the changelog kept up, until it hands over."""
@@ -362,14 +338,14 @@ class Driver:
             return
         handover = record.handover
         if handover is not None and handover.epoch == self.paths.epoch:
-            self._take_over(record, handover)
+            self.handover.take_over(record, handover)
             return
-        self._say("following, held")
+        self.say("following, held")
         time.sleep(IDLE_SECONDS)
 
     def _baseline(self) -> None:
-        self._say("writing the baseline")
-        self._open_sender()
+        self.say("writing the baseline")
+        self.open_sender()
         changelog.write_baseline(self.slice_run)
 
     @property
@@ -377,209 +353,27 @@ class Driver:
         """What a slice sends while another epoch is live: nothing, or what goes to this epoch's own topics."""
         return "versioned" if self.topology.versioned_topics else "held"
 
-    def _take_over(self, record: TopologyRecord, handover: Event) -> None:
-        """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
-        assert record.live is not None
-        live_state = self._live_ledger(record).state()
-        if live_state.yielded_for != handover.n:
-            self._say("waiting for the live epoch to yield")
-            self._ensure_live_driver(record.live)
-            time.sleep(IDLE_SECONDS / 4)
-            return
-        state = self.ledger.state()
-        if not _is_at(live_state.position, state.position):
-            return
-        if together_of(handover):
-            self._move_together(record, handover)
-        else:
-            self._move(record, handover, state)
-
-    def _move_together(self, record: TopologyRecord, handover: Event) -> None:
-        """Move the pointers of all that go live together, once all are in place."""
-        self._compare(record, handover.n)
-        try:
-            is_moved = self.companions.move(handover)
-        except MoveRefusedError as error:
-            self.log.warning("not moved", error=str(error))
-            return
-        if is_moved:
-            self.log.info("moved", together=together_of(handover))
-            crash_point("moved")
-        else:
-            self._say(f"waiting: {self.companions.missing(handover)}")
-            time.sleep(IDLE_SECONDS / 4)
-
-    def _move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
-        """Compare-and-set of the live pointer."""
-        certificate = certificate_of(self.config.lake, record, candidate=self.paths.epoch)
-        if not certificate.complete:
-            raise RefusedError(
-                f"The certificate of epoch {self.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
-                findings=(),
-            )
-        expected, wanted = record.live, handover.n if handover else None
-        # The first epoch goes live by itself.
-        asked = handover or Event(
-            topology=self.topology.name,
-            epoch=self.paths.epoch,
-            event="handover",
-            at=clock.now(),
-            actor="driver",
-            reason=self.plan.request.reason,
-        )
-        reconciled = self._compare(record, wanted or 0)
-        extras = self._said_of_topics(versioned.boundaries(self.broker, record, self.paths.epoch), reconciled)
-
-        def decide(_: list[Event]) -> Sequence[Event]:
-            now = self._record()
-            pending = now.handover.n if now.handover else None
-            if now.live != expected or pending != wanted:
-                raise MoveRefusedError(
-                    f"The pointer of {self.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
-                )
-            return [moved(now, asked, state, certificate, extras, at=clock.now())]
-
-        self.epochs.append(decide)
-        self.log.info("moved", from_epoch=expected, at=state.position.to_json())
-        crash_point("moved")
-
-    def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
-        """What the row of a companion's move says of its topics; None while its driver has not compared its tables."""
-        paths = EpochPaths(lake=self.paths.lake, topology=record.topology, epoch=handover.epoch)
-        reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
-        if reconciled is None:
-            return None
-        return self._said_of_topics(versioned.boundaries(self.broker, record, handover.epoch), reconciled)
-
-    @staticmethod
-    def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
-        return {name: found for name, found in (("topics", topics), ("reconciled", reconciled)) if found}
-
-    def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
-        """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
-        found = reconciliation.written(self.paths, (t.name for t in self.topology.reconciled_topics), handover)
-        if found is not None:
-            return found
-        self._say("comparing tables for the topics that reconcile")
-        live = self._live_ledger(record).state() if record.live is not None else LedgerState()
-        before = reconciliation.predecessor(self.paths.lake, record, live)
-        return reconciliation.write_differences(self.slice_run, before, handover)
-
     # The live epoch
 
     def _live(self, record: TopologyRecord, state: LedgerState) -> None:
         handover, upgrade = record.handover, record.epoch(self.paths.epoch).upgrade
         if upgrade is not None:
-            self._say(f"going over to code {upgrade.detail['code'][:12]}")
+            self.say(f"going over to code {upgrade.detail['code'][:12]}")
             switching.switch(self.config, self.epochs, self.paths, self.ledger, self.writer, upgrade)
-        elif handover is not None and self._may_yield(record, handover, state):
-            self._yield(handover, state)
+        elif handover is not None and self.handover.may_yield(
+            record, handover, state, is_stuck=self._stuck is not None
+        ):
+            self.handover.yield_to(handover, state, is_stuck=self._stuck is not None)
         elif state.is_yielded:
             crash_point("going_live")
-            self._resume(record, state)
+            self.handover.resume(record, state)
         else:
             self._serve(state)
 
-    def _may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState) -> bool:
-        """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.
-
-        One that cannot send it is stuck and may: the next epoch sees that it never resumed. What has yielded stays so.
-        """
-        is_due = reconciliation.is_due(self.topology, record, state)
-        return not is_due or self._stuck is not None or state.yielded_for == handover.n
-
-    def _yield(self, handover: Event, state: LedgerState) -> None:
-        """Stop sending at the last commit, or where its companions do; then wait for the successor, not for ever."""
-        if state.yielded_for != handover.n:
-            self.ledger.check_claim(self.writer)
-            end = self.companions.meet(handover, state.position, is_stuck=self._stuck is not None)
-            if end is None:
-                self._await_successor(handover, "standing until its companions do")
-                return
-            if end != state.position:
-                self._reach(end, state)
-                return
-            self.ledger.append(
-                LedgerRow(
-                    kind="yield",
-                    seq=state.seq,
-                    writer=self.writer,
-                    at=clock.now(),
-                    code=self.code,
-                    detail={"handover": handover.n, "at": state.position.as_dict()},
-                )
-            )
-            self.log.info("yielded", at=state.position.to_json(), to_epoch=handover.epoch)
-            crash_point("yield")
-            return
-        self._await_successor(handover, f"yielded to epoch {handover.epoch}")
-
-    def _reach(self, end: Offsets, state: LedgerState) -> None:
-        """The last slices up to where all that hand over together yield."""
-        if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
-            self._resume(self._record(), state)
-            return
-        self._open_sender()
-        self._bounded(state, end, sends="live", what="going on to where its companions stand")
-
-    def _await_successor(self, handover: Event, what: str) -> None:
-        self._say(what)
-        if self._waits_for != (handover.n, what):
-            self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
-        # Not since the request: the last slice before the yield may have taken longer than a handover may.
-        if time.monotonic() - self._waits_since > self.config.handover_seconds:
-            self._withdraw(handover)
-        time.sleep(IDLE_SECONDS)
-
-    _waits_for = (0, "")
-    _waits_since = 0.0
-
-    def _withdraw(self, handover: Event) -> None:
-        patience, who = f"{self.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
-        if together_of(handover):
-            reason = f"after {patience} {self.companions.missing(handover) or who}"
-        else:
-            reason = f"{who} within {patience}"
-        self.companions.withdraw(handover, reason)
-
-    def _resume(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first."""
-        self._say("going live")
-        self._open_sender()
-        for topic in self.topology.topics:
-            if not topic.is_versioned and topic.name not in self.broker.topics(topic.name):
-                settings = {"cleanup.policy": "compact"} if topic.on_replay == "reconcile" else {}
-                self.broker.create_topic(topic.name, partitions=self._partitions(), config=settings)
-        if state.baseline_seq is None:
-            changelog.write_baseline(self.slice_run)
-        detail: dict[str, Any] = {"at": state.position.as_dict(), "handover": record.last_handover}
-        if reconciliation.is_due(self.topology, record, state):
-            detail["reconciled"] = self._reconcile(record)
-        self.ledger.append(
-            LedgerRow(
-                kind="resume", seq=state.seq, writer=self.writer, at=clock.now(), code=self.code, detail=detail
-            )
-        )  # fmt: skip
-        self.log.info("resumed", at=state.position.to_json(), reconciled=detail.get("reconciled"))
-        crash_point("resume")
-        if self.topology.reconciled_topics:
-            reconciliation.forget(self.paths)
-
-    def _reconcile(self, record: TopologyRecord) -> dict[str, Any]:
-        """Send what differs; how many records of each topic."""
-        found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
-        if any(count for counts in found.values() for count in counts.values()):
-            self._say("reconciling topics")
-            self._spend_sender()
-            self._open_sender(reconciliation.TRANSACTION_TIMEOUT)
-            reconciliation.send(self.slice_run, record.last_handover)
-            self._spend_sender()  # slices get their shorter time again
-        return found
-
     def _serve(self, state: LedgerState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
-        self._open_sender()
-        end = self._stable(state.position)
+        self.open_sender()
+        end = self.stable(state.position)
         is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
         if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
             if not self._has_served and self.topology.reconciled_topics:
@@ -588,7 +382,7 @@ class Driver:
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
             return
-        self._say("live")
+        self.say("live")
         query = LiveQuery(
             self.session, self.config.bootstrap_servers, state.position.naming(end),
             checkpoint=self.paths.query_checkpoint(uuid.uuid4().hex[:8]), trigger_seconds=self.config.trigger_seconds,
@@ -605,7 +399,7 @@ class Driver:
     def _may_go_on(self) -> bool:
         if self._stop_reason or self.beat.is_lost:
             return False
-        record = self._record()
+        record = self.record()
         mine = record.epoch(self.paths.epoch)
         is_asked = record.handover is not None or mine.upgrade is not None
         return record.live == self.paths.epoch and not is_asked and mine.is_wanted
@@ -615,11 +409,15 @@ class Driver:
 
     # Slices
 
+    def _read_on(self, state: LedgerState, end: Offsets) -> None:
+        """One live slice towards ``end``, where all that hand over together yield."""
+        self._bounded(state, end, sends="live", what="going on to where its companions stand")
+
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
         """One slice towards ``end``, cut by time."""
         reached = state.committed.reached_ms if state.committed else {}
         cut = next_cut(
-            self._time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
+            self.time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
         )  # fmt: skip
         self._slice(state.position.span_to(cut), sends=sends, what=what)
 
@@ -629,7 +427,7 @@ class Driver:
             return False
         position = self.ledger.state().position
         ahead: list[Offsets] = []
-        for row in reversed(self._live_ledger(record).state().commits):
+        for row in reversed(self.live_ledger(record).state().commits):
             end = ranges_end(row.ranges).beside(position)
             here = position.beside(end)
             if end == here or not end.dominates(here):
@@ -639,16 +437,16 @@ class Driver:
             return False
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         own = set(position.topics) - set(ahead[0].topics)
-        rest = position.merge(self._stable(position).only(own)) if own else position
+        rest = position.merge(self.stable(position).only(own)) if own else position
         fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
         self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
         return True
 
     def _slice(self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None) -> None:
-        self._check_low(ranges)
+        self.check_low(ranges)
         logged = self.ledger.state().baseline_seq is not None
         if logged:
-            self._open_sender()
+            self.open_sender()
         started = time.monotonic()
         row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw)
         self._slice_seconds = time.monotonic() - started
@@ -658,9 +456,9 @@ class Driver:
         """Redo a slice that was planned and not committed, with its own ranges."""
         plan = state.open_plan
         assert plan is not None
-        self._say(f"finishing slice {plan.seq}")
+        self.say(f"finishing slice {plan.seq}")
         if plan.logged or plan.sends == "live":
-            self._open_sender()
+            self.open_sender()
         if self._failures and self._slice_records < sum(r.count for r in plan.ranges) and state.open_effects is None:
             abandon_slice(self.slice_run, plan)
             return
@@ -696,7 +494,7 @@ class Driver:
         # A clock that was set back must not put it off until it has caught up with itself.
         if abs((clock.now() - last.at).total_seconds()) < 60 * self.config.maintain_minutes:
             return
-        record = self._record()
+        record = self.record()
         candidate = record.candidate
         named = record.named_seqs(self.paths.epoch)
         is_compared = False
@@ -706,7 +504,7 @@ class Driver:
                 named.add(plan.seed_seq)
             # It compares itself with the commit at which it stands, however old that is by then.
             is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
-        self._say("looking after files")
+        self.say("looking after files")
         try:
             row = maintain(self.slice_run, self.config, clock.now(), named, keeps_all=is_compared)
         except StaleWriterError:
@@ -724,14 +522,14 @@ class Driver:
             self.ledger.check_claim(self.writer)  # raises unless only the producer was fenced
         if isinstance(error, LedgerError) and not self.ledger.exists():
             raise error
-        if self._is_spark_dead():
+        if self.is_spark_dead():
             raise error  # a new process gets a new JVM; whoever watches the epoch starts it
-        self._spend_sender()
+        self.spend_sender()
         if isinstance(error, ConflictError):
             return
-        if isinstance(error, Transient) or not self._is_kafka_there():
+        if isinstance(error, Transient) or not self.is_kafka_there():
             self.log.warning("waiting", error=str(error))
-            self._say(f"waiting: {error}")
+            self.say(f"waiting: {error}")
             self._pause(min(30.0, 1.0 + self._failures))
             self._failures += isinstance(error, KappaError)
             return
@@ -765,7 +563,7 @@ class Driver:
         upgrade = record.epoch(self.paths.epoch).upgrade
         if record.live == self.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
-                self._open_sender()
+                self.open_sender()
                 if self.slice_run.marker_seq >= state.open_plan.seq:
                     finish_slice(self.slice_run, state.open_plan)
                 else:
@@ -775,219 +573,10 @@ class Driver:
             return
         time.sleep(IDLE_SECONDS)
 
-    def _spend_sender(self) -> None:
-        run = self.__dict__.get("slice_run")
-        if run is not None and run.sender is not None:
-            run.sender.close()
-            run.sender = None
-
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._stop_reason:
             time.sleep(IDLE_SECONDS)
-
-    def _is_spark_dead(self) -> bool:
-        from kappa.runtime.session import is_alive
-
-        return "session" in self.__dict__ and not is_alive(self.session)
-
-    def _is_kafka_there(self) -> bool:
-        try:
-            self.broker.topic_ids(self.topology.source_topics)
-        except Transient:
-            return False
-        except KappaError:
-            return True
-        return True
-
-    # What the driver holds
-
-    def _record(self) -> TopologyRecord:
-        return self.epochs.record(self.paths.topology)
-
-    @cached_property
-    def session(self) -> Any:
-        """Spark, started when it is first needed."""
-        if self._given_session is not None:
-            return self._given_session
-        from kappa.runtime.session import build_session
-
-        self._say("starting Spark")
-        return build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
-
-    @cached_property
-    def broker(self) -> Broker:
-        """Kafka's administration."""
-        return Broker(self.config.bootstrap_servers)
-
-    @cached_property
-    def slice_run(self) -> EpochRun:
-        """The epoch as the slice protocol needs it."""
-        return EpochRun(
-            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
-            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
-        )  # fmt: skip
-
-    @cached_property
-    def second_run(self) -> SecondRun:
-        """The range of the plan, computed again."""
-        return SecondRun(self.slice_run, self.plan)
-
-    def _open_sender(self, timeout: timedelta | None = None) -> None:
-        """Fence whoever sent for this epoch before, then read what was sent: in this order."""
-        run = self.slice_run
-        if run.sender is not None:
-            return
-        self.ledger.check_claim(self.writer)
-        limit = {} if timeout is None else {"transaction_timeout": timeout}
-        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
-        sender.init()
-        marker = changelog.read_marker(self.broker, self.paths)
-        run.marker_seq = marker.seq if marker else -1
-        run.marker_handover = marker.reconciled if marker else None
-        run.sender = sender
-
-    def _close(self) -> None:
-        self._spend_sender()
-        if "session" in self.__dict__ and self._given_session is None and not self._is_spark_dead():
-            self.session.stop()
-        if "broker" in self.__dict__:
-            self.broker.close()
-
-    def _claim(self) -> None:
-        self.ledger.create()
-        state = self.ledger.state()
-        other = heartbeat.read(self.paths.heartbeat)
-        if other is not None and other.is_fresh(clock.now(), self.config.stale_seconds):
-            raise DriverAlreadyRunningError(
-                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {other.writer}, last heard of at {other.at:%H:%M:%S}.",
-                writer=other.writer,
-            )
-        try:
-            self.ledger.claim(self.writer, self.code, state)
-        except ConflictError as error:
-            raise DriverAlreadyRunningError(
-                f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
-            ) from error
-        crash_point("claim")
-
-    def _has_claim(self) -> bool:
-        return Ledger(self.paths.ledger).has_claim(self.writer)
-
-    def _live_paths(self, record: TopologyRecord) -> EpochPaths:
-        assert record.live is not None
-        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
-
-    def _live_ledger(self, record: TopologyRecord) -> Ledger:
-        path = self._live_paths(record).ledger
-        if self._followed is None or self._followed.path != path:
-            self._followed = Ledger(path)
-        return self._followed
-
-    _followed: Ledger | None = None
-
-    def _lag_to_live(self, record: TopologyRecord) -> int:
-        if record.live is None:
-            return 0
-        position, live = self.ledger.state().position, self._live_ledger(record).state().position
-        return position.beside(live).count_to(live.beside(position))
-
-    def _start_successor(self) -> None:
-        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
-        from kappa import control
-
-        try:
-            control.ensure_driver(self.config, self.topology.name, self.paths.epoch)
-        except KappaError as error:
-            self.log.error("successor not started", error=str(error))
-
-    def _ensure_live_driver(self, epoch: int) -> None:
-        """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
-        if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
-            return
-        self._asked_for_live = time.monotonic()
-        from kappa import control
-
-        control.ensure_driver(self.config, self.topology.name, epoch)
-
-    def _check_group(self) -> None:
-        """The rewound group and the plan must agree before the first slice."""
-        found = self.broker.group_position(self.paths.name, self.plan.start)
-        if found != self.plan.start:
-            raise RefusedError(
-                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
-                "Abort this replay and plan again.",
-                findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
-            )  # fmt: skip
-
-    def _check_low(self, ranges: Sequence[OffsetRange]) -> None:
-        check_topics(self.broker, self.plan.topic_ids)
-        low = self.broker.low_watermarks(sorted(self.plan.topic_ids))
-        for item in without(ranges, common(ranges, self.plan.archived)):
-            first = low.get(item.topic, item.partition) or 0
-            if item.start < first and not item.is_empty:
-                from kappa.errors import DataLossError
-
-                raise DataLossError(
-                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
-                    topic=item.topic, partition=item.partition, low=first, start=item.start,
-                )  # fmt: skip
-
-    def _stable(self, position: Offsets) -> Offsets:
-        found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
-        return position.merge(found)
-
-    def _time_index(self) -> TimeIndex:
-        topics = sorted(self.plan.topic_ids)
-        archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
-
-        def first_records(timestamp_ms: int) -> Offsets:
-            found = self.broker.offsets_for_time(topics, timestamp_ms)
-            # An archive knows records that are gone from the log, and agrees with it on all others.
-            return Offsets.of(
-                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms).items())]
-            )
-
-        return first_records
-
-    def _partitions(self) -> int:
-        return max(self.broker.partitions(topic) for topic in self.topology.source_topics)
-
-    def _event(self, event: str, **detail: Any) -> None:
-        """Record a stage, once."""
-
-        def decide(_: list[Event]) -> Sequence[Event]:
-            mine = self._record().epoch(self.paths.epoch)
-            if mine.stage in (Stage.ABORTED, Stage.DROPPED):
-                return []
-            return [
-                Event(
-                    topology=self.topology.name,
-                    epoch=self.paths.epoch,
-                    event=event,
-                    at=clock.now(),
-                    actor="driver",
-                    detail=detail,
-                )
-            ]
-
-        self.ledger.check_claim(self.writer)
-        self.epochs.append(decide)
-        self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
-        crash_point(event)
-
-    def _say(self, message: str) -> None:
-        if message != self._said:
-            self._said = message
-            self.beat.say(message=message)
-            self.log.info("now", doing=message)
-
-    _said = ""
-
-
-def _is_at(live: Offsets, position: Offsets) -> bool:
-    """Whether both epochs have read the same of the topics that both read."""
-    return live.beside(position) == position.beside(live)
 
 
 def _said(error: BaseException) -> str:

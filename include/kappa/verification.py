@@ -7,6 +7,7 @@ import hmac
 import math
 import re
 import secrets
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ _SAMPLES = 5
 #: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
 ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
+#: Names of temporary views are the session's, which drivers in one process share.
+_views = threading.Lock()
 
 
 def verify(
@@ -226,10 +229,13 @@ def checked(session: SparkSession, topology: Topology, tables: Mapping[str, Data
     """The topology's checks on its tables and append outputs by name. One that raises does not hold."""
     if not topology.checks:
         return []
-    for name, frame in tables.items():
-        frame.createOrReplaceTempView(name)
     is_masked = any(member.masked for member in (*topology.tables, *topology.appends))
-    return [_checked(check, partial(_contradicting, session, check, tables), is_masked) for check in topology.checks]
+    with _views:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        return [
+            _checked(check, partial(_contradicting, session, check, tables), is_masked) for check in topology.checks
+        ]
 
 
 def _checked(check: Check, run: Callable[[], int | bool], is_masked: bool) -> CheckResult:

@@ -32,7 +32,7 @@ ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 def claimed(stream: Lab, epoch: int) -> Driver:
     """A driver that has the epoch, to be led by hand."""
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
-    driver._claim()
+    driver.claim()
     driver.beat = type("Quiet", (), {"is_lost": False, "say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
     return driver
 
@@ -100,7 +100,7 @@ class TestLaw3ExactlyOnceInDelta:
         stream.produce([("a", 10)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        driver._open_sender()
+        driver.open_sender()
         state = run.ledger.state()
         plan = slices.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
         first = slices.write_effects(run, plan, run.ledger.state(), None)
@@ -130,7 +130,7 @@ class TestLaw3ExactlyOnceInDelta:
 
         later = claimed(stream, epoch)
         later.slice_run.topology = replace(later.topology, step=raises)
-        later._open_sender()
+        later.open_sender()
         slices.finish_slice(later.slice_run, plan)
         assert stream.balances()["z"] == 1
 
@@ -142,7 +142,7 @@ class TestLaw3ExactlyOnceInDelta:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        driver._open_sender()
+        driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         slices.write_effects(run, plan, run.ledger.state(), None)
         honest = driver.topology.step
@@ -169,7 +169,7 @@ class TestLaw4ExactlyOnceInKafka:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        driver._open_sender()
+        driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         slices.send_effects(run, plan, slices.write_effects(run, plan, run.ledger.state(), None))
         stream.run(epoch)
@@ -183,7 +183,7 @@ class TestLaw4ExactlyOnceInKafka:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        driver._open_sender()
+        driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = slices.write_effects(run, plan, run.ledger.state(), None)
         assert run.sender is not None
@@ -202,7 +202,7 @@ class TestLaw5OneWriter:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stale = claimed(stream, epoch)
-        stale._open_sender()
+        stale.open_sender()
         plan = slices.plan_slice(
             stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
         )
@@ -270,7 +270,7 @@ class TestLaw7OnePointer:
         driver = claimed(stream, second)
         stale_record = replace(stream.record(), live=99)
         with pytest.raises(MoveRefusedError):
-            driver._move(replace(stale_record), None, driver.ledger.state())
+            driver.handover.move(replace(stale_record), None, driver.ledger.state())
         assert serving.resolve(stream.config, stream.name) == epoch
 
     def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
@@ -335,7 +335,7 @@ class TestLaw8AConsistentCut:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        driver._open_sender()
+        driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = slices.write_effects(run, plan, run.ledger.state(), None)
         slices.apply_changes(run, plan, effects)
@@ -594,7 +594,7 @@ class TestTheChangelog:
         if driver.ledger.state().baseline_seq is None:
             changelog.create_topics(stream.kafka, driver.topology, driver.paths, 2)
             stream.kafka.delete_topics([driver.paths.changelog("balances")])
-            driver._open_sender()
+            driver.open_sender()
             changelog.write_baseline(driver.slice_run)
         assert len(list(read_all(stream.config.bootstrap_servers, driver.paths.changelog("balances")))) == 3
 

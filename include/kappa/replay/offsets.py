@@ -161,6 +161,10 @@ class Offsets:
         topics = [topic for topic in self.topics if topic in other.topics]
         return self.only(topics).naming(other.only(topics))
 
+    def is_level_with(self, other: Offsets) -> bool:
+        """Whether both have read the same of the topics and partitions that both know."""
+        return self.beside(other) == other.beside(self)
+
     def dominates(self, other: Offsets) -> bool:
         """Whether no partition is behind ``other``; a partition that is not named stands at 0."""
         return all(self._offsets.get(at, 0) >= offset for at, offset in other.items())

@@ -1,0 +1,293 @@
+"""What an epoch's driver works with: the record, the ledger, Kafka, Spark, and what all its parts do with them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kappa import changelog, clock, registry
+from kappa.config import Config
+from kappa.errors import ConflictError, DriverAlreadyRunningError, KappaError, RefusedError, Transient
+from kappa.lake import EpochPaths
+from kappa.recomputation import SecondRun
+from kappa.replay.archives import common, without
+from kappa.replay.cuts import TimeIndex
+from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.stages import Stage
+from kappa.runtime import heartbeat
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, Event, TopologyRecord
+from kappa.runtime.faults import crash_point
+from kappa.runtime.ledger import Ledger
+from kappa.runtime.sender import Sender
+from kappa.slices import EpochRun, check_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Pause between two looks at the record while there is nothing to do.
+IDLE_SECONDS = 0.2
+
+log = structlog.get_logger("kappa.driver")
+
+
+class Workbench:
+    """An epoch, as its driver has it at hand. It keeps no state of the epoch: that is the record's and the ledger's.
+
+    Args:
+        config: where everything is.
+        topology: name of the topology.
+        epoch: number of the epoch.
+        code: content hash of the code that runs; None for that of the epoch's plan.
+        session: Spark; None starts one when it is needed, and stops it at the end.
+    """
+
+    #: What is done at the moment, for people.
+    doing = ""
+    _followed: Ledger | None = None
+    _asked_for_live = 0.0
+
+    def __init__(
+        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+    ) -> None:
+        self.config = config
+        self.topology = registry.load(config.topologies, topology)
+        self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.epochs = Epochs(config.lake)
+        self.ledger = Ledger(self.paths.ledger)
+        self.plan = ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+        self.code = code or self.record().epoch(epoch).code
+        self.beat: heartbeat.Beating
+        self._given_session = session
+        self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
+
+    def record(self) -> TopologyRecord:
+        """The topology's record, read now."""
+        return self.epochs.record(self.paths.topology)
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark, started when it is first needed."""
+        if self._given_session is not None:
+            return self._given_session
+        from kappa.runtime.session import build_session
+
+        self.say("starting Spark")
+        return build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+
+    @cached_property
+    def broker(self) -> Broker:
+        """Kafka's administration."""
+        return Broker(self.config.bootstrap_servers)
+
+    @cached_property
+    def slice_run(self) -> EpochRun:
+        """The epoch as the slice protocol needs it."""
+        return EpochRun(
+            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
+            broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+        )  # fmt: skip
+
+    @cached_property
+    def second_run(self) -> SecondRun:
+        """The range of the plan, computed again."""
+        return SecondRun(self.slice_run, self.plan)
+
+    def open_sender(self, timeout: timedelta | None = None) -> None:
+        """Fence whoever sent for this epoch before, then read what was sent: in this order."""
+        run = self.slice_run
+        if run.sender is not None:
+            return
+        self.ledger.check_claim(self.writer)
+        limit = {} if timeout is None else {"transaction_timeout": timeout}
+        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
+        sender.init()
+        marker = changelog.read_marker(self.broker, self.paths)
+        run.marker_seq = marker.seq if marker else -1
+        run.marker_handover = marker.reconciled if marker else None
+        run.sender = sender
+
+    def spend_sender(self) -> None:
+        """Close the sender; the next one fences it. Does nothing when there is none."""
+        run = self.__dict__.get("slice_run")
+        if run is not None and run.sender is not None:
+            run.sender.close()
+            run.sender = None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.spend_sender()
+        if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
+            self.session.stop()
+        if "broker" in self.__dict__:
+            self.broker.close()
+
+    def claim(self) -> None:
+        """Claim the epoch in its ledger.
+
+        Raises:
+            DriverAlreadyRunningError: another driver has it.
+        """
+        self.ledger.create()
+        state = self.ledger.state()
+        other = heartbeat.read(self.paths.heartbeat)
+        if other is not None and other.is_fresh(clock.now(), self.config.stale_seconds):
+            raise DriverAlreadyRunningError(
+                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {other.writer}, last heard of at {other.at:%H:%M:%S}.",
+                writer=other.writer,
+            )
+        try:
+            self.ledger.claim(self.writer, self.code, state)
+        except ConflictError as error:
+            raise DriverAlreadyRunningError(
+                f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
+            ) from error
+        crash_point("claim")
+
+    def has_claim(self) -> bool:
+        """Whether no other driver claimed the epoch since."""
+        return Ledger(self.paths.ledger).has_claim(self.writer)
+
+    def is_spark_dead(self) -> bool:
+        """Whether there was a session and its JVM is gone."""
+        from kappa.runtime.session import is_alive
+
+        return "session" in self.__dict__ and not is_alive(self.session)
+
+    def is_kafka_there(self) -> bool:
+        """Whether a broker answers."""
+        try:
+            self.broker.topic_ids(self.topology.source_topics)
+        except Transient:
+            return False
+        except KappaError:
+            return True
+        return True
+
+    def live_paths(self, record: TopologyRecord) -> EpochPaths:
+        """Where the live epoch is."""
+        assert record.live is not None
+        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+
+    def live_ledger(self, record: TopologyRecord) -> Ledger:
+        """The ledger of the live epoch."""
+        path = self.live_paths(record).ledger
+        if self._followed is None or self._followed.path != path:
+            self._followed = Ledger(path)
+        return self._followed
+
+    def lag_to_live(self, record: TopologyRecord) -> int:
+        """Offsets that the live epoch has read and this one has not."""
+        if record.live is None:
+            return 0
+        position, live = self.ledger.state().position, self.live_ledger(record).state().position
+        return position.beside(live).count_to(live.beside(position))
+
+    def start_successor(self) -> None:
+        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        from kappa import control
+
+        try:
+            control.ensure_driver(self.config, self.topology.name, self.paths.epoch)
+        except KappaError as error:
+            self.log.error("successor not started", error=str(error))
+
+    def ensure_live_driver(self, epoch: int) -> None:
+        """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
+        if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
+            return
+        self._asked_for_live = time.monotonic()
+        from kappa import control
+
+        control.ensure_driver(self.config, self.topology.name, epoch)
+
+    def check_group(self) -> None:
+        """The rewound group and the plan must agree before the first slice."""
+        found = self.broker.group_position(self.paths.name, self.plan.start)
+        if found != self.plan.start:
+            raise RefusedError(
+                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
+                "Abort this replay and plan again.",
+                findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
+            )  # fmt: skip
+
+    def check_low(self, ranges: Sequence[OffsetRange]) -> None:
+        """Raise when records that a slice is to read are gone, or their topic is.
+
+        Raises:
+            DataLossError: retention removed some, or the topic was recreated.
+        """
+        check_topics(self.broker, self.plan.topic_ids)
+        low = self.broker.low_watermarks(sorted(self.plan.topic_ids))
+        for item in without(ranges, common(ranges, self.plan.archived)):
+            first = low.get(item.topic, item.partition) or 0
+            if item.start < first and not item.is_empty:
+                from kappa.errors import DataLossError
+
+                raise DataLossError(
+                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
+                    topic=item.topic, partition=item.partition, low=first, start=item.start,
+                )  # fmt: skip
+
+    def stable(self, position: Offsets) -> Offsets:
+        """Where each partition of the sources ends now, for readers of committed records."""
+        found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
+        return position.merge(found)
+
+    def time_index(self) -> TimeIndex:
+        """Answers where the records of a time begin, in the log and in the archives of the plan."""
+        topics = sorted(self.plan.topic_ids)
+        archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
+
+        def first_records(timestamp_ms: int) -> Offsets:
+            found = self.broker.offsets_for_time(topics, timestamp_ms)
+            # An archive knows records that are gone from the log, and agrees with it on all others.
+            return Offsets.of(
+                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms).items())]
+            )
+
+        return first_records
+
+    def partitions(self) -> int:
+        """Partitions of the widest source."""
+        return max(self.broker.partitions(topic) for topic in self.topology.source_topics)
+
+    def event(self, event: str, **detail: Any) -> None:
+        """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
+
+        def decide(_: list[Event]) -> Sequence[Event]:
+            mine = self.record().epoch(self.paths.epoch)
+            if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+                return []
+            return [
+                Event(
+                    topology=self.topology.name,
+                    epoch=self.paths.epoch,
+                    event=event,
+                    at=clock.now(),
+                    actor="driver",
+                    detail=detail,
+                )
+            ]
+
+        self.ledger.check_claim(self.writer)
+        self.epochs.append(decide)
+        self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
+        crash_point(event)
+
+    def say(self, message: str) -> None:
+        """Tell people what is done at the moment."""
+        if message != self.doing:
+            self.doing = message
+            self.beat.say(message=message)
+            self.log.info("now", doing=message)
