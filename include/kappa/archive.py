@@ -23,10 +23,10 @@ from kappa.replay.archives import ArchiveFacts, Chunk, archive_facts, carried, c
 from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition
 from kappa.runtime import tables
 from kappa.runtime.ledger import Ledger, LedgerRow
-from kappa.runtime.session import frame_of
 from kappa.topology import Source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Below the time of any record: what a chunk without records has.
@@ -118,23 +118,19 @@ class Archive:
             before: partition -> running maximum of the timestamp before its range, epoch milliseconds.
             begun: where the reader's history begins: ``before`` is the maximum from there on.
         """
-        import pyarrow as pa
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         chunks = self.overlapping(ranges)
         # A chunk that began before the reader did knows of times that the reader does not: there the maximum is made anew.
         odd = {c.range.partition for c in chunks if c.range.start < (begun.get(*c.range.at) or 0)}
-        rows = session.read.format("delta").load(self.paths.records).where(_is_in(ranges))
+        spans = F.broadcast(_spans(session, chunks, ranges, carried(chunks, ranges, before)))
+        is_in = (_place(F.col("seq"), F.col("partition")) == F.col("_place")) & F.col("offset").between(
+            F.col("_first"), F.col("_last")
+        )
+        rows = self._read(session, ranges).join(spans, on=is_in, how="inner").drop("_place", "_first", "_last")
         known = rows.where(~F.col("partition").isin(*odd)) if odd else rows
-        largest = F.col("running_max_ms")
-        maxima = carried(chunks, ranges, before)
-        if maxima:
-            names = {"partition": pa.int32(), "seq": pa.int64(), "_before": pa.int64()}
-            given = [dict(zip(names, (*place, ms), strict=True)) for place, ms in maxima.items()]
-            table = frame_of(session, pa.Table.from_pylist(given, schema=pa.schema(names)))
-            known = known.join(F.broadcast(table), on=["partition", "seq"], how="left")
-            largest = F.greatest(largest, F.col("_before"))
+        largest = F.greatest(F.col("running_max_ms"), F.col("_before"))
         found = known.withColumn("order_timestamp", F.timestamp_millis(largest)).drop("_before")
         if not odd:
             return found
@@ -145,7 +141,15 @@ class Archive:
                 times
             )
         anew = rows.where(F.col("partition").isin(*odd)).withColumn("order_timestamp", F.timestamp_millis(times))
-        return found.unionByName(anew)
+        return found.unionByName(anew.drop("_before"))
+
+    def _read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Rows among which are those of these ranges: whole files, as far as the files alone are the table."""
+        files = tables.files(self.paths.records)
+        if files is None:
+            return session.read.format("delta").load(self.paths.records).where(_is_in(ranges))
+        names = files.filter(_may_hold(files, ranges))["path"].to_pylist()
+        return tables.read_files(session, self.paths.records, names)
 
     def rows(
         self,
@@ -242,6 +246,47 @@ def chunks_of(row: LedgerRow) -> list[Chunk]:
 def archived_topics(lake: str) -> tuple[str, ...]:
     """Topics that have an archive in a lake, sorted."""
     return tuple(sorted(folder.parent.name for folder in Path(lake).glob("_archive/*/ledger") if folder.is_dir()))
+
+
+def _place(seq: Column, partition: Column) -> Column:
+    """One number for a chunk: a join by it is quicker than one by two."""
+    from pyspark.sql import functions as F
+
+    return F.shiftleft(seq, 32).bitwiseOR(partition.cast("bigint"))
+
+
+def _spans(
+    session: SparkSession, chunks: Iterable[Chunk], ranges: Sequence[OffsetRange], before: Mapping[tuple[int, int], int]
+) -> DataFrame:
+    """What is wanted of each chunk, offsets ``_first`` to ``_last``, and ``_before``, the running maximum before it.
+
+    Rows, not conditions: numbers in a condition are numbers in the code that Spark generates, which would be compiled
+    anew for each slice, and run cold.
+    """
+    rows = []
+    for chunk in chunks:
+        place = chunk.seq, chunk.range.partition
+        for part in common([chunk.range], ranges):
+            time = before.get((place[1], place[0]))
+            rows.append((place[0] << 32 | place[1], part.start, part.end - 1, "NULL" if time is None else f"{time}L"))
+    values = ", ".join(f"({place}L, {first}L, {last}L, CAST({time} AS BIGINT))" for place, first, last, time in rows)
+    values = values or "(-1L, 0L, -1L, CAST(NULL AS BIGINT))"
+    return session.sql(f"SELECT * FROM VALUES {values} AS spans (_place, _first, _last, _before)")
+
+
+def _may_hold(files: pa.Table, ranges: Sequence[OffsetRange]) -> pa.ChunkedArray:
+    """Which files may have rows of the ranges; one without statistics may have any of its partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pa.chunked_array([np.zeros(files.num_rows, dtype=bool)])
+    for item in ranges:
+        is_wanted = pc.equal(files["partition.partition"], item.partition)
+        if {"min.offset", "max.offset"} <= set(files.column_names):
+            is_apart = pc.or_(pc.greater_equal(files["min.offset"], item.end), pc.less(files["max.offset"], item.start))
+            is_wanted = pc.and_not(is_wanted, pc.fill_null(is_apart, False))
+        found = pc.or_(found, is_wanted)
+    return found
 
 
 def _is_in(ranges: Sequence[OffsetRange]) -> Column:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,8 @@ class Reading:
         self._observations: list[Any] = []
         self._dead: list[pa.Table] = []
         self._rows: list[tuple[str, int, int, int, int]] = []
+        self._threads = ThreadPoolExecutor(1, "counting")
+        self._counting: list[Future[None]] = []
         self.records: dict[str, DataFrame] = {}
         self.is_small = is_small(plan.ranges) and not self._archived
 
@@ -125,6 +128,7 @@ class Reading:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
         for frame in self._held:
             frame.unpersist()
 
@@ -144,6 +148,7 @@ class Reading:
         rest = without(ranges, archived)
         if not rest:
             return frame
+        self.settle()
         before |= {row[1]: row[4] for row in self._rows if row[0] == topic}
         return frame.unionByName(self._logged(source, rest, before))
 
@@ -160,8 +165,16 @@ class Reading:
 
         archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
-        if not archive.is_parsed(source, archive.overlapping(ranges)):
+        if archive.is_parsed(source, archive.overlapping(ranges)):
+            self._aside(lambda: self._count_archived(archive, source, ranges, frame))
+        else:
             self.hold([frame])
+            self._count_archived(archive, source, ranges, frame)
+        return frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in source.row_columns))
+
+    def _count_archived(
+        self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
+    ) -> None:
         by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
         if sum(by_chunk["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").select(*_LETTER).toArrow())
@@ -170,7 +183,24 @@ class Reading:
         tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         self._rows_read.append(archive.count(ranges))
-        return frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in source.row_columns))
+
+    def _aside(self, count: Callable[[], None]) -> None:
+        """Count in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
+
+        A pass over a few columns leaves the machine idle while it is planned and while its last task runs.
+        """
+        from pyspark import inheritable_thread_target
+
+        self._counting.append(self._threads.submit(inheritable_thread_target(self._session)(count)))
+
+    def settle(self) -> None:
+        """Wait until everything is counted: what is wrong with the records is raised here.
+
+        Raises:
+            DataLossError: an archive has lost records, or has some twice.
+        """
+        while self._counting:
+            self._counting.pop(0).result()
 
     def _read(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
         """The records, counted by Spark as they are read."""
@@ -248,6 +278,7 @@ class Reading:
         """Dead letters of all sources, in the columns of the dead letter table."""
         import pyarrow as pa
 
+        self.settle()
         parts = []
         for rows in self._dead:
             letters = with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq)
@@ -267,6 +298,7 @@ class Reading:
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
+        self.settle()
         times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
         for topic, partition, _, _, millis in self._rows:
             times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's

@@ -210,9 +210,10 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         if not reading.is_small:
             reading.hold(shared(list(effects.values())))
         frames = conformed(run.topology, effects)
+        rows = rows_in_memory(run, plan, frames)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
         crash_point("effects.dead_letters", plan.seq)
-        run.written = write_frames(run, plan, frames)
+        run.written = write_frames(run, plan, frames, rows)
         counts = reading.counts()
     check_topics(run.broker, run.topic_ids)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
@@ -284,20 +285,28 @@ def call_step(
     return dict(effects)
 
 
-def write_frames(run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+def rows_in_memory(run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame]) -> Mapping[str, pa.Table] | None:
+    """The rows of every effect, computed; None where they are too large for the driver's memory."""
+    if sum(r.count for r in plan.ranges) > run.arrow_rows:
+        return None
+    try:
+        return collect(frames)
+    except Exception as error:
+        if not is_too_large(error):
+            raise
+        return None
+
+
+def write_frames(
+    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], rows: Mapping[str, pa.Table] | None
+) -> dict[str, pa.Table]:
     """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
 
     Returns:
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
-    if sum(r.count for r in plan.ranges) <= run.arrow_rows:
-        try:
-            rows = collect(frames)
-        except Exception as error:
-            if not is_too_large(error):
-                raise
-        else:
-            return _write_rows(run, plan.seq, rows)
+    if rows is not None:
+        return _write_rows(run, plan.seq, rows)
     for name, frame in frames.items():
         _write_frame(run, plan.seq, name, frame)
     return {}

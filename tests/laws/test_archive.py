@@ -175,6 +175,21 @@ class TestEquality:
         logged, archived = from_both(stream, start=start, slice_records=10)
         assert archived == logged
 
+    @pytest.mark.parametrize("form", ["merged files", "deletion vectors"])
+    def test_also_from_a_table_whose_files_somebody_rewrote(self, stream: Lab, spark: Any, form: str) -> None:
+        produce_at(stream, out_of_order(100))
+        live(stream)
+        stream.archive(slice_records=36)
+        records = Archive(stream.config.lake, stream.topic).paths.records
+        if form == "merged files":
+            DeltaTable(records).optimize.compact()
+            assert sorted(tables.files(records)["partition.partition"].to_pylist()) == [0, 1]
+        else:
+            spark.sql(f"ALTER TABLE delta.`{records}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+            assert tables.files(records) is None, "its files alone are not the table"
+        logged, archived = from_both(stream, slice_records=22)
+        assert archived == logged
+
     def test_also_what_was_archived_before_its_schema_was_known(self, stream: Lab) -> None:
         stream.produce(rows(50))
         topologies = stream.config.topologies
@@ -476,6 +491,9 @@ class TestIdentity:
         stuck = stream.wait(lambda: [e for e in stream.record().events if e.event == "stuck"], "it is stuck")
         assert "somebody changed its table" in stuck[-1].detail["error"]
         assert stream.stop(epoch) == []
+        paths = stream.paths(epoch)
+        for path in (paths.output("moves"), paths.changes("balances"), paths.dead_letters):
+            assert tables.query(path, None).num_rows == 0, "it was noticed before anything was written"
 
     def test_a_partition_that_was_added_is_archived_from_its_beginning(self, stream: Lab) -> None:
         stream.produce(rows(20))

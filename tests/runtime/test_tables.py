@@ -121,3 +121,19 @@ def test_the_size_of_a_version_is_that_of_its_own_files(paths: tuple[str, str], 
     assert (tables.size_bytes(log, 0), tables.size_bytes(log, 1), tables.size_bytes(log, 2)) == (0, one, both)
     assert 0 < one < both
     assert tables.size_bytes(str(tmp_path / "none"), 0) == 0
+
+
+def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], tmp_path: Path) -> None:
+    log, _ = paths
+    tables.append(log, changes(1, ("a", "1.00")), 1)
+    tables.append(log, changes(2, ("b", "1.00")), 2)
+    named = tables.files(log)
+    assert named is not None
+    assert all((Path(log) / name).is_file() for name in named["path"].to_pylist())
+    assert sorted(named["min._seq"].to_pylist()) == [1, 2]
+    odd = str(tmp_path / "a[b]")
+    tables.create(odd, COLUMNS)
+    assert tables.files(odd) is None, "Spark would take the path for a pattern"
+    vectors = str(tmp_path / "vectors")
+    tables.create(vectors, COLUMNS, configuration={"delta.enableDeletionVectors": "true"})
+    assert tables.files(vectors) is None, "rows of its files may be deleted"

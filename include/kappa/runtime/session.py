@@ -43,6 +43,12 @@ _SETTINGS = {
     # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
     "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",
+    # Also without its UI Spark keeps jobs, stages and the graphs of a thousand plans for it: memory that grows with the
+    # number of slices. Whoever turns the UI on wants more.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }

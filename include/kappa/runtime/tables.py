@@ -6,9 +6,12 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from kappa.errors import ConflictError, LedgerError
 from kappa.schema import Column, delta_schema
@@ -16,11 +19,12 @@ from kappa.schema import Column, delta_schema
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Number of files of a table after which they are merged.
 COMPACT_AFTER = 64
 _CONFIGURATION = {"delta.checkpointInterval": "20"}
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
 
@@ -399,6 +403,41 @@ def _quoted(name: str) -> str:
 
 def _listed(names: Sequence[str], of: str = "") -> str:
     return ", ".join(f"{of}{_quoted(name)}" for name in names)
+
+
+def files(path: str) -> pa.Table | None:
+    """The data files of a table's newest version: their ``path``, and what the log says of each.
+
+    Returns:
+        None where the files alone are not the table: deletion vectors, columns under other names, files of another table;
+        or where Spark would take the path for a pattern.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if table.protocol().min_reader_version > 1 or _PATTERN.search(path):
+        return None
+    found = pa.table(table.get_add_actions(flatten=True))
+    names = [unquote(name) for name in found["path"].to_pylist()]
+    if any(name.startswith("/") or "://" in name for name in names):
+        return None
+    return found.set_column(found.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
+
+
+def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
+    """Rows of some data files of a table, as :func:`files` names them, in the table's columns.
+
+    Delta's own reader would look for the files with jobs of Spark, at each reading anew.
+    """
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(DeltaTable(path).schema().to_json()))
+    if not names:
+        return session.createDataFrame([], schema)
+    reader = session.read.schema(schema).option("basePath", path)
+    return reader.parquet(*(f"{path}/{name}" for name in names))
 
 
 def seal(path: str, seq: int, *, column: str = "_seq") -> None:
