@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from chained import Downstream, Upstream, prove, verified
+from chained import Downstream, Upstream, expected_scores, prove, raw, verified
 from lab import lab
 from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
 from kappa import control, joint_moves
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.replay.offsets import Offsets
+from kappa.replay.starts import FromSavepoint
 from kappa.runtime import faults, heartbeat
 
 if TYPE_CHECKING:
@@ -160,21 +162,21 @@ def test_whoever_is_killed_meanwhile_the_next_driver_goes_on_and_each_root_recor
     monkeypatch.setattr(faults, "os", reaper)
     one, two = members = chain(slice_records=3)
     live(one, two)
-    amount = 100
-    # "send" of the upstream: its records are readable, and no commit says so yet.
-    for member, point in (
-        (one, "send"),
-        (one, "apply"),
-        (two, "plan"),
-        (two, "effects"),
-        (two, "send"),
-        (two, "apply"),
-    ):
-        amount += 1
-        reaper.arm(member, 1, point)
+    # The upstream's records are readable after "send", and no commit says so yet. Its first slice after a start is made by
+    # the driver's own thread, which is the one that can be killed here.
+    for amount, point in enumerate(("send", "apply"), start=101):
+        assert one.stop(1) == []
         one.produce([("a", amount), ("b", amount)], start_ms=LATER + amount)
-        await_death(member, 1)
-        member.run(1)
+        reaper.arm(one, 1, point)
+        one.run(1)
+        await_death(one, 1)
+        one.run(1)
+        two.settle(1)
+    for amount, point in enumerate(("plan", "effects", "send", "apply"), start=111):
+        reaper.arm(two, 1, point)
+        one.produce([("a", amount), ("b", amount)], start_ms=LATER + amount)
+        await_death(two, 1)
+        two.run(1)
         two.settle(1)
     prove(two, {1: 1})
 
@@ -241,3 +243,23 @@ def test_three_in_a_row_move_together_and_the_last_one_stands_at_offsets_of_the_
         prove(three, {1: 1, 2: 30})
     finally:
         three.close()
+
+
+def test_it_goes_on_from_a_savepoint_of_its_own(chain: Chain) -> None:
+    one, two = chain(slice_records=3)
+    live(one, two)
+    before = raw(two)
+    seq = two.ledger(1).state().seq
+    one.produce([("d", 6), ("a", 7)], start_ms=LATER)
+    two.settle(1)
+    second = verified(two, 2, start=FromSavepoint(seq=seq))
+    plan = two.plan(second)
+    assert plan.roots["start"] == next(r.standing for r in two.ledger(1).state().commits if r.seq == seq)
+    assert plan.roots["origin"] == two.plan(1).roots["start"]
+    control.cut_over(two.config, two.name, second, actor="ada", reason="alone")
+    two.await_live(second)
+    known = {(message.partition(), message.offset()) for message in before}
+    later = [message for message in raw(two) if (message.partition(), message.offset()) not in known]
+    scores = Counter(expected_scores(before, 1)) + Counter(expected_scores(later, 2))
+    assert two.scores() == scores
+    assert control.certify(two.config, two.name).complete
