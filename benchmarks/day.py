@@ -60,7 +60,7 @@ def measure(site: Site) -> list[Figure]:
             if is_due(epoch.run.ledger.state(), site.config, at):
                 maintain(epoch.run, site.config, at)
                 looks += 1
-            if number % 240 == 239:
+            if number % 120 == 119:
                 say(
                     f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now {epoch.ratios()['all']:.1f}"
                 )
@@ -150,4 +150,5 @@ class _Epoch:
             "changes": sum(file.stat().st_size for file in Path(changes).glob("*.parquet")),
             "logs": sum(file.stat().st_size for at in (table, changes) for file in Path(at, "_delta_log").glob("*")),
         }
-        return {name: size / self.table_bytes() for name, size in {**sizes, "all": sum(sizes.values())}.items()}
+        whole = self.table_bytes()
+        return {name: size / whole for name, size in {**sizes, "all": sum(sizes.values())}.items()}
