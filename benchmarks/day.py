@@ -98,6 +98,7 @@ class _Epoch:
         self.run = EpochRun(
             topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
             bootstrap_servers="", topic_ids={}, fold_seconds=site.config.fold_seconds,
+            savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
         )  # fmt: skip
         versions = {"tables/rewards": 1, "changes/rewards": 0, "dead_letters": 0}
         ledger.append(LedgerRow(kind="commit", seq=0, writer="benchmark", at=clock.now(), delta_versions=versions))
