@@ -131,9 +131,13 @@ class Workbench:
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        self.fold_when_due()
+        time.sleep(seconds)
+
+    def fold_when_due(self) -> None:
+        """Fold changes that wait for longer than they may. Between two slices only."""
         if self.is_fold_due():
             self.fold()
-        time.sleep(seconds)
 
     def is_fold_due(self) -> bool:
         """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
