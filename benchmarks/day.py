@@ -60,7 +60,7 @@ def measure(site: Site) -> list[Figure]:
             if is_due(epoch.run.ledger.state(), site.config, at):
                 maintain(epoch.run, site.config, at)
                 looks += 1
-            if number % 240 == 239:
+            if number % 120 == 119:
                 say(
                     f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now {epoch.ratios()['all']:.1f}"
                 )
@@ -98,6 +98,7 @@ class _Epoch:
         self.run = EpochRun(
             topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
             bootstrap_servers="", topic_ids={}, fold_seconds=site.config.fold_seconds,
+            savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
         )  # fmt: skip
         versions = {"tables/rewards": 1, "changes/rewards": 0, "dead_letters": 0}
         ledger.append(LedgerRow(kind="commit", seq=0, writer="benchmark", at=clock.now(), delta_versions=versions))
@@ -150,4 +151,5 @@ class _Epoch:
             "changes": sum(file.stat().st_size for file in Path(changes).glob("*.parquet")),
             "logs": sum(file.stat().st_size for at in (table, changes) for file in Path(at, "_delta_log").glob("*")),
         }
-        return {name: size / self.table_bytes() for name, size in {**sizes, "all": sum(sizes.values())}.items()}
+        whole = self.table_bytes()
+        return {name: size / whole for name, size in {**sizes, "all": sum(sizes.values())}.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Epoch:
         create_tables(TOPOLOGY, self.paths)
         self.run = EpochRun(
             topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
-            bootstrap_servers="", topic_ids={}, **settings,
+            bootstrap_servers="", topic_ids={}, **{"savepoint_grain": timedelta(days=365_000), **settings},
         )  # fmt: skip
         places = ("dead_letters", "changes/sums", "tables/sums")
         ledger.append(

@@ -64,7 +64,7 @@ class Config:
     fold_seconds: float = 120.0
     maintain_minutes: float = 10.0
     keep_minutes: float = 30.0
-    savepoint_minutes: float = 180.0
+    savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0
     launcher: str = "here"
 

@@ -412,8 +412,7 @@ class Driver(Workbench):
         try:
             while query.is_active() and self._may_go_on():
                 time.sleep(IDLE_SECONDS / 2)
-                if self.is_fold_due():
-                    query.between(self.fold)
+                query.between(self.fold_when_due)  # a slice is another thread's, and so is the ledger then
         finally:
             query.close()
 

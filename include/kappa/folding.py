@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa import clock
 from kappa.errors import LedgerError
+from kappa.replay.holds import is_first_after
 from kappa.runtime import contents, tables
 from kappa.runtime.contents import FOLDED, Contents
 from kappa.runtime.faults import crash_point
@@ -87,10 +88,21 @@ def unfolded_since(committed: LedgerRow) -> list[datetime]:
     return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(FOLDED, {}).values()]
 
 
-def is_due(run: EpochRun, pending: Unfolded, now: datetime) -> bool:
-    """Whether a table is to be folded: for long it was not, or so much changed that the next steps had better read it anew."""
+def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | None = None) -> bool:
+    """Whether a table is to be folded: for long it was not, or so much changed that the next steps had better read it anew.
+
+    Also with the commit that becomes a savepoint: to be read it would hold on to all changes that are there, for a day.
+
+    Args:
+        run: the epoch.
+        pending: what is not folded.
+        now: the time.
+        last: when the last commit was made, where this is for the next one.
+    """
     if not pending.rows:
         return False
+    if last is not None and is_first_after(last, now, run.savepoint_grain):
+        return True
     if abs(now - pending.since) >= timedelta(seconds=run.fold_seconds) or pending.rows > run.arrow_rows:
         return True
     at = pending.contents

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -65,6 +66,7 @@ class EpochRun:
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         arrow_rows: most rows of one effect that are written from memory.
+        savepoint_grain: the first commit in each period of this length becomes a savepoint.
         fold_seconds: most time for which a table's changes are not folded into it.
         marker_seq: slice of the last marker in Kafka.
         marker_handover: the handover whose differences were sent with that marker, if any were.
@@ -87,6 +89,7 @@ class EpochRun:
     archived: tuple[OffsetRange, ...] = ()
     arrow_rows: int = 500_000
     fold_seconds: float = 120.0
+    savepoint_grain: timedelta = timedelta(hours=4)
     sender: Sender | None = None
     marker_seq: int = -1
     marker_handover: int | None = None
@@ -388,7 +391,7 @@ def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     assert committed is not None
     for table in run.topology.tables:
         pending = unfolded(run, table, committed, effects)
-        if is_due(run, pending, clock.now()):
+        if is_due(run, pending, clock.now(), committed.at):
             fold(run, table, pending.contents)
             crash_point("fold", plan.seq)
     crash_point("apply", plan.seq)

@@ -70,10 +70,14 @@ class LiveQuery:
         return bool(self._query.isActive)
 
     def between(self, act: Callable[[], object]) -> None:
-        """Do something while no slice is being worked on: after the one at hand, and before the next."""
-        with self._busy:
+        """Do something between two slices; nothing when one is being worked on."""
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
             if not self._closing and self.error is None:
                 act()
+        finally:
+            self._busy.release()
 
     def close(self) -> None:
         """End the query after the slice that is being worked on, if any.

@@ -109,6 +109,7 @@ class Workbench:
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
             fold_seconds=self.config.fold_seconds,
+            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes),
         )  # fmt: skip
 
     @cached_property
@@ -132,9 +133,13 @@ class Workbench:
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        self.fold_when_due()
+        time.sleep(seconds)
+
+    def fold_when_due(self) -> None:
+        """Fold changes that wait for longer than they may. Between two slices only."""
         if self.is_fold_due():
             self.fold()
-        time.sleep(seconds)
 
     def is_fold_due(self) -> bool:
         """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""

@@ -35,7 +35,7 @@ LATER = 1_700_000_100_000
 @pytest.fixture
 def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
     """A deployed topology whose tables are not folded by themselves."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=3600.0) as made:
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=3600.0, savepoint_minutes=1e8) as made:
         made.deploy(1)
         yield made
 

@@ -72,6 +72,15 @@ def test_what_waited_long_enough_is_folded(tmp_path: Path, monkeypatch: pytest.M
     assert as_rows(tables.query(epoch.paths.table("sums"), None)) == {("a", 0): 1, ("b", 0): 2}
 
 
+def test_the_first_commit_of_a_savepoint_period_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = Epoch(tmp_path, fold_seconds=36_000.0, savepoint_grain=timedelta(hours=1))
+    found = []
+    for minutes in (0, 30, 59, 61, 119, 120):
+        monkeypatch.setattr(clock, "now", lambda minutes=minutes: AT + timedelta(minutes=minutes))
+        found.append(FOLDED not in epoch.slice({("a", 0): minutes}).detail)
+    assert found[1:] == [False, False, True, False, True]
+
+
 def test_many_changes_are_folded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "most_changes", lambda _: 2)
     epoch = Epoch(tmp_path, fold_seconds=3600.0)

@@ -83,10 +83,14 @@ def with_folds(
 def first_of_each(commits: Iterable[tuple[int, datetime]], grain: timedelta) -> list[int]:
     """Numbers of the commits that are the first of their period; periods lie fixed in time."""
     found: list[int] = []
-    last: int | None = None
+    last: datetime | None = None
     for seq, at in commits:
-        period = (at - _EPOCH) // grain
-        if period != last:
+        if is_first_after(last, at, grain):
             found.append(seq)
-        last = period
+        last = at
     return found
+
+
+def is_first_after(last: datetime | None, at: datetime, grain: timedelta) -> bool:
+    """Whether a commit is the first of its period, by the time of the one before it; None where there is none."""
+    return last is None or (last - _EPOCH) // grain != (at - _EPOCH) // grain
