@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.replay.offsets import OffsetRange
+from kappa.replay.offsets import OffsetRange, ranges_end
 from kappa.replay.thresholds import Threshold, limits_of
 from kappa.replay.verdict import Drift
 from kappa.topology import Append, Check, Source, Table, Topology
@@ -171,9 +171,10 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         for place, frame in frames.items():
             frame.write.format("delta").save(f"{paths.root}/{place}")
         ranges = (OffsetRange(topic="pos", partition=0, start=0, end=3),)
-        sides.append(
-            (paths, SimpleNamespace(seq=epoch, ranges=ranges, delta_versions=dict.fromkeys(frames, 0), detail={}))
+        row = SimpleNamespace(
+            seq=epoch, ranges=ranges, standing=ranges_end(ranges), delta_versions=dict.fromkeys(frames, 0), detail={}
         )
+        sides.append((paths, row))
     topology = Topology(
         name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], outputs=[ROWS], step=lambda s: {}
     )  # fmt: skip

@@ -9,7 +9,9 @@ from kappa.replay.chain_rules import (
     Link,
     move_refusals,
     removal_refusals,
+    seeded_from_another,
     start_within_chain,
+    upstream_behind,
     upstream_cycle,
     upstream_missing,
     upstream_not_live_yet,
@@ -113,6 +115,16 @@ def test_a_replay_of_a_chain_starts_where_a_slice_ended() -> None:
         assert start_within_chain(start, CHAIN.bound) == []
     assert start_within_chain(ShiftBy(by=-3), CHAIN.bound)[0].code == "upstream-start"
     assert start_within_chain(ShiftBy(by=-3), {}) == []
+
+
+def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_what_its_history_is_made_of() -> None:
+    (behind,) = upstream_behind([("a", 2)], 7)
+    assert (behind.code, behind.severity, behind.numbers["live"]) == ("upstream-behind", "refuse", 7)
+    assert "epoch 2 of 'a'" in behind.message
+    assert seeded_from_another([("a", 1)], [("a", 1)]) == []
+    (mixed,) = seeded_from_another([("a", 1)], [("a", 2)])
+    assert (mixed.code, mixed.severity) == ("upstream-mixed-history", "warn")
+    assert "epoch 1 of 'a'" in mixed.message and "epoch 2 of 'a'" in mixed.message
 
 
 def test_a_live_epoch_reads_live_epochs_only_whatever_moves() -> None:
