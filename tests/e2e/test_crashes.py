@@ -126,6 +126,7 @@ def test_a_broker_killed_in_mid_stream_and_started_again_loses_and_repeats_nothi
             assert machine.prove({epoch: 1}) > 12
 
 
+@pytest.mark.soak
 def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
     machine.produce(rows(50))
     first = machine.start()
@@ -187,6 +188,7 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
     assert {row.code for row in state.commits if row.seq > state.upgrade.seq} == {wanted.to_code}
 
 
+@pytest.mark.soak
 def test_the_command_for_an_upgrade_shows_what_both_codes_do_and_ends_when_the_new_one_runs(machine: Rig) -> None:
     def kappa(*words: str) -> str:
         command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]

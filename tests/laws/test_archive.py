@@ -175,7 +175,7 @@ class TestEquality:
         logged, archived = from_both(stream, start=start, slice_records=10)
         assert archived == logged
 
-    @pytest.mark.parametrize("form", ["merged files", "deletion vectors"])
+    @pytest.mark.parametrize("form", [pytest.param("merged files", marks=pytest.mark.soak), "deletion vectors"])
     def test_also_from_a_table_whose_files_somebody_rewrote(self, stream: Lab, spark: Any, form: str) -> None:
         produce_at(stream, out_of_order(100))
         live(stream)
