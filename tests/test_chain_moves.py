@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import on_record
 import pytest
+from on_record import FIRST, SECOND, empty_lake
 
 from kappa import companions, control, joint_moves
 from kappa.chains import check_bindings, sent_ends_of
@@ -19,8 +21,6 @@ from kappa.runtime.epochs import Epochs, Event
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
 from kappa.upstreams import Upstreams
 
-FIRST = ("planned", "rewound", "seeded", "moved")
-SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
 STORY = "story"
 
 
@@ -39,20 +39,14 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }
-    for name in names:
-        Epochs(config.lake).add(
-            topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail}
-        )  # fmt: skip
+    on_record.tell(config, topology, epoch, *names, known=known, **detail)
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """``b`` reads ``a``: a live epoch and a verified candidate of each, the candidate on the candidate's topic."""
-    monkeypatch.setenv("KAPPA_HOME", str(tmp_path))
-    monkeypatch.setenv("KAPPA_LAKE", str(tmp_path / "lake"))
-    monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
     monkeypatch.setattr(joint_moves, "_unable", lambda *_: "")
-    config = Config.from_env()
+    config = empty_lake(tmp_path, monkeypatch)
     tell(config, "a", 1, *FIRST)
     tell(config, "b", 1, *FIRST, reads=1)
     tell(config, "a", 2, *SECOND)

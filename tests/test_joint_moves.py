@@ -7,8 +7,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import on_record
 import pytest
 from deltalake import DeltaTable
+from on_record import FIRST, SECOND, empty_lake
 from typer.testing import CliRunner
 
 from kappa import companions, control, joint_moves, serving
@@ -21,8 +23,6 @@ from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
 
-FIRST = ("planned", "rewound", "seeded", "moved")
-SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
 BOTH = {"a.b": 2, "a.c": 2}
 AT = {"pos": {"0": 9}}
 
@@ -34,19 +34,13 @@ def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) 
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    for name in names:
-        Epochs(config.lake).add(
-            topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail}
-        )  # fmt: skip
+    on_record.tell(config, topology, epoch, *names, known=known, **detail)
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Two topologies, each with live epoch 1 and a verified candidate 2; code that can move together, and older code."""
-    monkeypatch.setenv("KAPPA_HOME", str(tmp_path))
-    monkeypatch.setenv("KAPPA_LAKE", str(tmp_path / "lake"))
-    monkeypatch.setenv("KAPPA_LAUNCHER", "elsewhere")
-    config = Config.from_env()
+    config = empty_lake(tmp_path, monkeypatch)
     for code, name in (("new", "include/kappa/companions.py"), ("old", "include/kappa/driver.py")):
         Path(code_file(config.lake, code)).parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(code_file(config.lake, code), "w") as archive:

@@ -26,11 +26,8 @@ from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets
 from kappa.replay.request import ReplayRequest
-from kappa.replay.stages import Stage
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.ledger import Ledger, LedgerState
-
-_ENDED = (Stage.ABORTED, Stage.DROPPED)
 
 
 def links(events: Sequence[Event]) -> list[Link]:
@@ -43,7 +40,7 @@ def links(events: Sequence[Event]) -> list[Link]:
         )
         for record in records
         for epoch in record.epochs.values()
-        if epoch.stage not in _ENDED
+        if not epoch.stage.is_ended
     ]  # fmt: skip
 
 
@@ -82,7 +79,7 @@ def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_
     for topology, epoch in topics_of(bound):
         record = record_of(topology, events)
         found = record.epochs.get(epoch)
-        if found is None or found.stage in _ENDED:
+        if found is None or found.stage.is_ended:
             raise RefusedError(
                 f"Epoch {epoch} of {topology!r}, which the plan reads, has ended. Plan again.", findings=()
             )
@@ -141,7 +138,7 @@ def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: Topolo
 
 
 def _binding(record: TopologyRecord, source: str, wanted: int | None) -> tuple[list[Finding], Binding | None]:
-    known = [epoch.epoch for epoch in record.epochs.values() if epoch.stage not in _ENDED]
+    known = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
     found = upstream_missing(record.topology, source, wanted, known, record.live)
     epoch = wanted if wanted is not None else record.live
     if found or epoch is None:

@@ -397,7 +397,7 @@ def status(config: Config, topology: str) -> TopologyStatus:
         reads={
             number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
             for number, epoch in sorted(record.epochs.items())
-            if epoch.bound and epoch.stage not in (Stage.ABORTED, Stage.DROPPED)
+            if epoch.bound and not epoch.stage.is_ended
         },
     )
 
@@ -550,7 +550,7 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first."
             )
-        if target.stage in (Stage.ABORTED, Stage.DROPPED):
+        if target.stage.is_ended:
             return []
         if target.moved is None:
             check_removal(events, topology, epoch)

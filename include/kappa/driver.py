@@ -174,7 +174,7 @@ class Driver(Workbench):
         """Why the epoch needs no driver, or None."""
         if self.beat.is_lost:
             Ledger(self.paths.ledger).check_claim(self.writer)
-        if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+        if mine.stage.is_ended:
             return f"epoch is {mine.stage.lower()}"
         if not mine.is_wanted:
             return "stopped on request" if mine.stage is not Stage.RETIRED else "retired"
@@ -397,9 +397,7 @@ class Driver(Workbench):
         end = self.stable(state.position)
         is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
         if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
-            if not self._has_served and self.topology.reconciled_topics:
-                reconciliation.forget(self.paths)  # of one that died between its resume row and this
-            self._has_served = True
+            self._begin_serving()
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
             return
@@ -418,15 +416,19 @@ class Driver(Workbench):
 
     def _serve_chained(self, state: LedgerState) -> None:
         """One slice, if the epochs that are read have committed one."""
-        if not self._has_served and self.topology.reconciled_topics:
-            reconciliation.forget(self.paths)
-        self._has_served = True
+        self._begin_serving()
         cut = self._chained.onward(state, self._slice_records)
         if cut is not None:
             self._cut_slice(state, cut, sends="live", what="live")
             return
         self.say("live")
         self.idle(IDLE_SECONDS / 2)
+
+    def _begin_serving(self) -> None:
+        """Forget, once, the differences of one that died between its resume row and this."""
+        if not self._has_served and self.topology.reconciled_topics:
+            reconciliation.forget(self.paths)
+        self._has_served = True
 
     _has_served = False
 

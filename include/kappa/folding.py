@@ -19,6 +19,7 @@ from kappa.runtime import contents, tables
 from kappa.runtime.contents import FOLDED, Contents
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow
+from kappa.schema import quoted
 from kappa.state import most_changes
 from kappa.topology import Table
 
@@ -122,7 +123,7 @@ def fold(run: EpochRun, table: Table, at: Contents) -> None:
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
-    names = [f"`{column.name}`" for column in table.columns]
+    names = quoted(column.name for column in table.columns)
     tables.overwrite_frame(at.path, contents.frame(run.session, at).select(*names), at.seq)
 
 

@@ -53,10 +53,11 @@ class Handover:
         state = self._own.ledger.state()
         if not is_at(live_state.standing, state.standing, is_bound=self._own.is_chained(record)):
             return
-        reasons = move_refusals(links(self._own.epochs.events()), {record.topology: handover.epoch})
         if together_of(handover):
             self._move_together(record, handover)
-        elif reasons:  # somebody began to read the epoch that would stop, after this was asked for
+            return
+        reasons = move_refusals(links(self._own.epochs.events()), {record.topology: handover.epoch})
+        if reasons:  # somebody began to read the epoch that would stop, after this was asked for
             self._companions.withdraw(handover, " ".join(reasons))
         else:
             self.move(record, handover, state)

@@ -31,7 +31,6 @@ GRACE = timedelta(hours=1)
 
 _EPOCH = re.compile(r"e(\d{4,})")
 _LOG = re.compile(r"(.+)\.e(\d{4,})\.log")
-_ENDED = (Stage.ABORTED, Stage.DROPPED)
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -108,7 +107,7 @@ class Judge:
         return self._unknown(record, number)
 
     def _known(self, epoch: EpochRecord, topology: str) -> Fate:
-        if epoch.stage not in _ENDED:
+        if not epoch.stage.is_ended:
             return Fate(is_over=False)
         if is_at_work(self._config, EpochPaths(lake=self._config.lake, topology=topology, epoch=epoch.epoch)):
             return Fate(is_over=False, reason=f"epoch {epoch.epoch} is {epoch.stage}, its driver has not ended yet")
@@ -259,7 +258,7 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
     for record in records:
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
-            if epoch.stage in _ENDED and not is_at_work(config, paths):
+            if epoch.stage.is_ended and not is_at_work(config, paths):
                 continue
             beat = heartbeat.read(paths.heartbeat)
             found |= {*epoch.codes, *([beat.code] if beat else [])}
@@ -313,7 +312,7 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             beat = heartbeat.read(paths.heartbeat)
-            if epoch.stage in _ENDED or is_at_work(config, paths) or (beat is not None and now - beat.at < GRACE):
+            if epoch.stage.is_ended or is_at_work(config, paths) or (beat is not None and now - beat.at < GRACE):
                 continue
             for folder in sorted(Path(paths.query_checkpoint("x")).parent.glob("*")):
                 if _is_old(folder, now):
@@ -328,7 +327,7 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
     for record in records.values():
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
-            if epoch.stage in _ENDED:
+            if epoch.stage.is_ended:
                 continue
             for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
                 is_done = epoch.stage not in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED) or not is_at_work(
@@ -348,7 +347,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
         epoch.planned.detail.get("plan_id")
         for record in records.values()
         for epoch in record.epochs.values()
-        if epoch.stage not in _ENDED
+        if not epoch.stage.is_ended
     }
     for kind, pattern, used in (
         ("plan", plan_file(config.lake, "*"), plans),

@@ -25,10 +25,10 @@ from kappa.runtime.epochs import TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.runtime.sender import Record
-from kappa.schema import Column
+from kappa.schema import Column, quoted
 from kappa.slices import EpochRun, marker
 from kappa.topology import Table, Topic, Topology
-from kappa.verification import equal, quoted
+from kappa.verification import equal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

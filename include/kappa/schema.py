@@ -115,3 +115,13 @@ def _delta(kind: Any, what: str) -> Any:
         f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.",
         type=kind.sql("spark"),
     )
+
+
+def quote(name: str) -> str:
+    """A name as Spark's SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted(names: Iterable[str]) -> list[str]:
+    """Names as Spark's SQL takes them, whatever is in them."""
+    return [quote(name) for name in names]

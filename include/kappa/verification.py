@@ -18,6 +18,7 @@ from kappa.replay.thresholds import Limit, judged
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff
 from kappa.runtime.contents import frame_at
 from kappa.runtime.ledger import LedgerRow
+from kappa.schema import quote, quoted
 from kappa.topology import Append, Check, Table, Topology
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
 
     both = side(live, "l").join(side(mine, "c"), on=key, how="full_outer")
     in_both = F.col("l").isNotNull() & F.col("c").isNotNull()
-    sides = {name: (F.col(f"l.row.{_quote(name)}"), F.col(f"c.row.{_quote(name)}")) for name in compared}
+    sides = {name: (F.col(f"l.row.{quote(name)}"), F.col(f"c.row.{quote(name)}")) for name in compared}
     changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
     any_changed = reduce(lambda left, right: left | right, changed.values(), F.lit(False))
     drifting = [name for name in compared if all(map(_is_number, types[name])) and name not in masked]
@@ -190,7 +191,7 @@ def output_diff(
     def side(frame: DataFrame, sign: int) -> DataFrame:
         parts: list[Column] = []
         for name in compared:
-            column = F.col(_quote(name))
+            column = F.col(quote(name))
             if types[name][0] == types[name][1] and isinstance(types[name][0], MapType):
                 column = F.array_sort(F.map_entries(column))
             elif not _is_comparable(*types[name]):
@@ -225,11 +226,11 @@ def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
 
     parts = []
     for name in names:
-        column, kind = F.col(_quote(name)), frame.schema[name].dataType
+        column, kind = F.col(quote(name)), frame.schema[name].dataType
         if isinstance(kind, MapType):
             column = F.array_sort(F.map_entries(column))
         parts.append(F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column)
-    nulls = F.concat(*(F.when(F.col(_quote(name)).isNull(), "1").otherwise("0") for name in names))
+    nulls = F.concat(*(F.when(F.col(quote(name)).isNull(), "1").otherwise("0") for name in names))
     return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
 
 
@@ -367,12 +368,3 @@ def _text(column: Column, kind: DataType) -> Column:
     if isinstance(kind, MapType):
         column = F.array_sort(F.map_entries(column))
     return F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column.cast("string")
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quoted(names: Sequence[str]) -> list[str]:
-    """Names as SQL takes them, whatever is in them."""
-    return [_quote(name) for name in names]

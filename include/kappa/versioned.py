@@ -13,7 +13,6 @@ from kappa.encoding import topic_records
 from kappa.errors import RefusedError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
-from kappa.replay.stages import Stage
 from kappa.replay.topic_rules import colliding
 from kappa.runtime import tables
 from kappa.runtime.contents import chunks, contents_of, read_table
@@ -47,7 +46,7 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
 
     def decide(_: list[Event]) -> Sequence[Event]:
         mine = epochs.record(topology.name).epoch(paths.epoch)
-        if mine.topics or mine.stage in (Stage.ABORTED, Stage.DROPPED):
+        if mine.topics or mine.stage.is_ended:
             return []
         owned = [name for other in epochs.topologies() for name in needed_topics([epochs.record(other)])]
         taken = colliding(wanted.values(), [*owned, *broker.topics()])
@@ -70,7 +69,7 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
 
     if epochs.append(decide):
         crash_point("rewind.names")
-    return epochs.record(topology.name).epoch(paths.epoch).stage not in (Stage.ABORTED, Stage.DROPPED)
+    return not epochs.record(topology.name).epoch(paths.epoch).stage.is_ended
 
 
 def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
@@ -79,7 +78,7 @@ def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
         name
         for record in records
         for epoch in record.epochs.values()
-        if epoch.stage not in (Stage.ABORTED, Stage.DROPPED)
+        if not epoch.stage.is_ended
         for name in epoch.topics.values()
     }
 

@@ -31,7 +31,6 @@ from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.stages import Stage
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
@@ -161,7 +160,7 @@ class Workbench:
         state = self.ledger.state() if "slice_run" in self.__dict__ else None
         if state is None or not state.commits or self.is_spark_dead():
             return
-        if self.record().epoch(self.paths.epoch).stage in (Stage.ABORTED, Stage.DROPPED):
+        if self.record().epoch(self.paths.epoch).stage.is_ended:
             return
         self._fold_looked = (state.commits[-1].seq, time.monotonic())
         try:
@@ -327,7 +326,7 @@ class Workbench:
 
         def decide(_: list[Event]) -> Sequence[Event]:
             mine = self.record().epoch(self.paths.epoch)
-            if mine.stage in (Stage.ABORTED, Stage.DROPPED):
+            if mine.stage.is_ended:
                 return []
             return [
                 Event(

@@ -14,8 +14,6 @@ from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest, start_kind
 
-_ENDED = (Stage.ABORTED, Stage.DROPPED)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
@@ -265,7 +263,7 @@ def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[s
         f"{link.name} ({link.stage}) reads the own topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
         f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"
         for link in links
-        if (topology, epoch) in link.upstreams and link.stage not in _ENDED
+        if (topology, epoch) in link.upstreams and not link.stage.is_ended
     ]
 
 

@@ -30,6 +30,11 @@ class Stage(StrEnum):
     DROPPED = "DROPPED"
     ABORTED = "ABORTED"
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing comes after it, and the epoch's tables and topics are gone or about to go."""
+        return self in (Stage.DROPPED, Stage.ABORTED)
+
 
 #: The order in which a replay passes its stages. ``APPROVED`` may be left out.
 STAGES = tuple(Stage)[:8]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.lake import EpochPaths
 from kappa.runtime import tables
 from kappa.runtime.ledger import LedgerRow
+from kappa.schema import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +86,7 @@ def frame(session: SparkSession, contents: Contents) -> DataFrame:
     base = read_table(session, contents.path, contents.version)
     if contents.is_folded:
         return base
-    key, names = [_ticked(name) for name in contents.key], [_ticked(name) for name in base.columns]
+    key, names = quoted(contents.key), quoted(base.columns)
     rows = read_table(session, contents.changes, contents.changes_version).where(_since(contents))
     newest = (
         rows.groupBy(*key)
@@ -145,7 +146,3 @@ def _over(contents: Contents) -> tables.Changes | None:
 
 def _since(contents: Contents) -> str:
     return f"_seq > {contents.folded} AND _seq <= {contents.seq}"
-
-
-def _ticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

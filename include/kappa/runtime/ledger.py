@@ -211,9 +211,7 @@ class LedgerState:
         Raises:
             LedgerError: the epoch has no commit yet.
         """
-        if not self.commits:
-            raise LedgerError("The epoch has no commit yet: it was not seeded.")
-        return ranges_end(self.commits[-1].ranges)
+        return ranges_end(self._last_commit().ranges)
 
     @property
     def standing(self) -> Offsets:
@@ -222,9 +220,12 @@ class LedgerState:
         Raises:
             LedgerError: the epoch has no commit yet.
         """
+        return self._last_commit().standing
+
+    def _last_commit(self) -> LedgerRow:
         if not self.commits:
             raise LedgerError("The epoch has no commit yet: it was not seeded.")
-        return self.commits[-1].standing
+        return self.commits[-1]
 
 
 class _Fold:
