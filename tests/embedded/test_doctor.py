@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ def test_without_java_it_says_how_to_get_it_and_what_needs_it(monkeypatch, tmp_p
     monkeypatch.setattr(doctor, "find_java", none)
     monkeypatch.setattr(doctor, "_lake", lambda config: "")
     monkeypatch.setattr(doctor, "_airflow", lambda config: "")
+    monkeypatch.setattr(doctor, "_disk", lambda config: "")
     found = {proof.name: proof for proof in doctor.checks(config(tmp_path))}
     assert next(iter(found)) == "java"
     assert {name for name, proof in found.items() if not proof.ok} == {"java", "kafka", "spark"}
@@ -38,8 +40,17 @@ def test_a_lake_that_cannot_be_written_is_named_with_its_remedy(tmp_path):
     assert (proof.ok, proof.remedy) == (False, "Check KAPPA_LAKE.")
 
 
+@pytest.mark.parametrize(("free", "ok"), [(5 << 30, True), ((5 << 30) - 1, False)])
+def test_a_full_disk_is_named_with_what_is_free(monkeypatch, tmp_path, free, ok):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    proof = doctor._proof("disk", "Free some space.", lambda: doctor._disk(config(tmp_path)))
+    assert (proof.ok, f"{free >> 30} GB free at {tmp_path}" in proof.detail) == (ok, True)
+
+
 @pytest.mark.broker
-def test_every_part_is_proved_by_using_it_and_nothing_stays(tmp_path):
+def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_path):
+    # Whether the disk of this machine has room is not what is tested here.
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 30))
     found = doctor.checks(config(tmp_path / "home"))
     assert [proof for proof in found if not proof.ok] == []
     assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
