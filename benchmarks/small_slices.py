@@ -30,11 +30,13 @@ def measure(site: Site) -> list[Figure]:
     """Run it."""
     site.deploy(2)
     site.generate(1)  # the topic
-    figures = []
-    for size in SIZES:
-        # A lake each: in one, the second epoch would be a replay beside the first.
-        figures += _at(site.with_lake(f"of-{size}"), site.scale.of(size))
-    return figures
+    # A lake each: in one, the second epoch would be a replay beside the first.
+    few, many = (_at(site.with_lake(f"of-{size}"), site.scale.of(size)) for size in SIZES)
+    ratio = Figure(
+        part="e", name="slice at the larger state, over one at the smaller", value=many[0].value / few[0].value, unit="x", wanted="<= 1.5",
+        detail={"keys": [site.scale.of(size) for size in SIZES]},
+    )  # fmt: skip
+    return [ratio, *few, *many]
 
 
 def _at(site: Site, keys: int) -> list[Figure]:

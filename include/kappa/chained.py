@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kappa.cutting import cut_by_time
 from kappa.errors import LedgerError
 from kappa.replay.chains import is_at
-from kappa.replay.cuts import next_cut
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import TopologyRecord
 from kappa.runtime.ledger import LedgerState
@@ -68,10 +68,7 @@ class Chained:
         direct, committed = self._direct(), state.committed
         if not direct or committed is None:
             return Offsets()
-        reached = {at: ms for at, ms in committed.reached_ms.items() if at[0] in direct}
-        return next_cut(
-            self._own.time_index(), state.position.only(direct), end.only(direct), max_records=most, reached_ms=reached, slack=most // 10
-        )  # fmt: skip
+        return cut_by_time(self._own.time_index(), state, end.only(direct), most)
 
     def _direct_end(self, state: LedgerState) -> Offsets:
         """Where those topics end that are no own topics."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kappa import changelog, clock, measures, reconciliation, switching, versioned
 from kappa.chained import Chained
 from kappa.config import Config
+from kappa.cutting import cut_by_time
 from kappa.errors import (
     ConflictError,
     KappaError,
@@ -31,7 +32,6 @@ from kappa.maintenance import is_due, maintain
 from kappa.recomputation import SECOND_RUN, discard
 from kappa.replay.archives import common
 from kappa.replay.chains import is_at, topics_of
-from kappa.replay.cuts import next_cut
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.shapes import tables_only
@@ -458,10 +458,7 @@ class Driver(Workbench):
 
     def _bounded(self, state: LedgerState, end: Offsets, *, sends: Sends, what: str) -> None:
         """One slice towards ``end``, cut by time."""
-        reached = state.committed.reached_ms if state.committed else {}
-        cut = next_cut(
-            self.time_index(), state.position, end, max_records=self._slice_records, reached_ms=reached, slack=self._slice_records // 10
-        )  # fmt: skip
+        cut = cut_by_time(self.time_index(), state, end, self._slice_records)
         self._slice(state.position.span_to(cut), sends=sends, what=what)
 
     def _follow_once(self, record: TopologyRecord, what: str) -> bool:

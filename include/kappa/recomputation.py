@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kappa.cutting import cut_by_time
 from kappa.fingerprints import twice
 from kappa.lake import EpochPaths
-from kappa.replay.cuts import TimeIndex, next_cut
+from kappa.replay.cuts import TimeIndex
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
@@ -110,8 +111,7 @@ class SecondRun:
         if state.position == self._plan.end:
             return self._compared(state)
         assert state.committed is not None
-        reached = state.committed.reached_ms
-        cut = next_cut(index, state.position, self._plan.end, max_records=size, reached_ms=reached, slack=size // 10)
+        cut = cut_by_time(index, state, self._plan.end, size)
         ranges = state.position.span_to(cut)
         check(ranges)
         compute(again, ranges)

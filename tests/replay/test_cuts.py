@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kappa.errors import DataLossError
-from kappa.replay.cuts import next_cut
+from kappa.replay.cuts import likely_ms, next_cut
 from kappa.replay.offsets import Offsets, TopicPartition
 
 YEAR_2099_MS = 4_070_908_800_000
@@ -186,3 +186,27 @@ def test_a_cut_takes_few_look_ups(slack: int, near_ms: int | None, most: int) ->
     cut = next_cut(log.index, Offsets(), log.end, max_records=5_000, near_ms=near_ms, slack=slack)
     assert 5_000 - slack <= Offsets().count_to(cut) <= 5_000
     assert log.lookups <= most
+
+
+def test_slices_after_the_second_take_two_look_ups_where_records_are_spread_evenly() -> None:
+    log = Log({("pos", p): [(offset, 1_700_000_000_000 + 40 * offset) for offset in range(20_000)] for p in range(2)})
+    positions = [Offsets()]
+    looked = []
+    while positions[-1] != log.end:
+        before, last = log.lookups, positions[-2:]
+        near = likely_ms([log.reached(at) for at in last], last[0].count_to(last[-1]), 5_000)
+        cut = next_cut(
+            log.index, last[-1], log.end, max_records=5_000, reached_ms=log.reached(last[-1]), slack=500, near_ms=near
+        )
+        positions.append(cut)
+        looked.append(log.lookups - before)
+    assert len(looked) == 9, "eight of about 4,750 records and the rest"
+    assert max(looked[2:]) <= 2
+
+
+def test_a_guess_needs_a_slice_that_has_a_time_before_and_after() -> None:
+    assert likely_ms([], 0, 100) is None
+    assert likely_ms([{("pos", 0): 5}], 10, 100) is None
+    assert likely_ms([{}, {("pos", 0): 5}], 10, 100) is None
+    assert likely_ms([{("pos", 0): 1_000}, {("pos", 0): 3_000}], 0, 100) is None
+    assert likely_ms([{("pos", 0): 1_000}, {("pos", 0): 3_000}], 50, 100) == 6_800

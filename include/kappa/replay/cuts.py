@@ -7,7 +7,7 @@ at one T therefore gives a prefix of that order, for any timestamps. So slices o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from kappa.replay.offsets import Offsets, TopicPartition
@@ -18,6 +18,8 @@ TimeIndex = Callable[[int], Offsets]
 
 _FIRST_STEP_MS = 60_000
 _END_OF_TIME_MS = 2**63
+#: What a guess aims at, as a share of a whole slice: callers with a slack of a tenth are content with it at once.
+_NEARLY = 0.95
 _SOME_TIME_MS = 2**40  # November 2004: a first guess costs a few look-ups when it is wrong
 
 
@@ -68,9 +70,12 @@ def next_cut(
         return end
     if not fits(0):  # records older than 1970 or without a timestamp
         return _inside(position, cut(0), max_records)
-    low, high = _bracket(fits, _first_guess(near_ms, reached))
-    halve = False
     shortfall = min(slack, max_records - 1)  # never content with an empty slice
+    guess = _first_guess(near_ms, reached)
+    if 0 <= max_records - position.count_to(cut(guess)) <= shortfall:
+        return cut(guess)
+    low, high = _bracket(fits, guess)
+    halve = False
     while high - low > 1 and max_records - position.count_to(cut(low)) > shortfall:
         time_ms = (low + high) // 2 if halve else _interpolated(low, high, position, cut, max_records)
         width = high - low
@@ -80,6 +85,23 @@ def next_cut(
     if position.count_to(cut(low)) == 0:
         return _inside(position, cut(high), max_records)
     return cut(low)
+
+
+def likely_ms(reached: Sequence[Mapping[TopicPartition, int]], span: int, max_records: int) -> int | None:
+    """A little before the time at which the next slice will end, if records go on as densely as in the last one.
+
+    Args:
+        reached: running maxima of the timestamp before and after the last slice; fewer while there is none.
+        span: offsets that it spanned.
+        max_records: most offsets that the next one may span.
+
+    Returns:
+        Epoch milliseconds; None where there is nothing to judge by.
+    """
+    if len(reached) < 2 or span <= 0:
+        return None
+    before, now = map(_median_ms, reached)
+    return None if before is None or now is None else now + round((now - before) * _NEARLY * max_records / span)
 
 
 def _cut_at(
@@ -113,9 +135,14 @@ def _inside(position: Offsets, upper: Offsets, max_records: int) -> Offsets:
 def _first_guess(near_ms: int | None, reached: Mapping[TopicPartition, int]) -> int:
     if near_ms is not None:
         return max(near_ms, 1)
-    # The median: one partition with a timestamp of the year 2099 must not mislead the search.
+    median = _median_ms(reached)
+    return _SOME_TIME_MS if median is None else median + 1
+
+
+def _median_ms(reached: Mapping[TopicPartition, int]) -> int | None:
+    """The median: one partition with a timestamp of the year 2099 must not mislead the search."""
     times = sorted(time_ms for time_ms in reached.values() if time_ms > 0)
-    return times[len(times) // 2] + 1 if times else _SOME_TIME_MS
+    return times[len(times) // 2] if times else None
 
 
 def _bracket(fits: Callable[[int], bool], guess: int) -> tuple[int, int]:

@@ -40,6 +40,8 @@ _SETTINGS = {
     # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.memory": "3g",
+    # Each sort and each join of each task takes a page first, 64 MB by itself with this memory, however few its rows are.
+    "spark.buffer.pageSize": "4m",
     # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
     "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",
@@ -52,6 +54,11 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+
+#: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1, which
+#: it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
+FEW_CORES = 4
 
 
 def build_session(config: Config, app_name: str) -> SparkSession:
@@ -132,6 +139,8 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         chosen["spark.driver.extraClassPath"] = os.pathsep.join(paths)
         chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        if cores <= FEW_CORES:
+            chosen["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
     return {**chosen, **config.spark_conf}
 
 
