@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,7 +19,7 @@ import typer.testing
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from kappa import changelog, clock, control, registry
+from kappa import changelog, clock, control, registry, versioned
 from kappa.archive import Archive
 from kappa.cli import app
 from kappa.config import Config
@@ -70,6 +70,7 @@ class Site:
         kafka: the broker.
         topic: the source's topic; tests make and fill it.
         name: the topology.
+        bound: source -> the own topic of another topology's epoch that is read as it.
         stack: what is closed after the test.
     """
 
@@ -77,6 +78,7 @@ class Site:
     kafka: Broker
     topic: str
     name: str
+    bound: dict[str, str] = field(default_factory=dict)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     # What a user does
@@ -84,7 +86,9 @@ class Site:
     def deploy(self, **parts: str) -> None:
         """Write the topology's file, with other parts."""
         texts = {name: text.format(topic=self.topic) for name, text in {**PARTS, **parts}.items()}
-        (self.config.topologies / "balances.py").write_text(TOPOLOGY.format(name=self.name, **texts))
+        (self.config.topologies / f"{self.name.replace('.', '_')}.py").write_text(
+            TOPOLOGY.format(name=self.name, **texts)
+        )
 
     def run(self, command: str) -> tuple[int, str]:
         """A command line, in which ``NAME`` and ``TOPIC`` stand for those of the site: exit code and output."""
@@ -182,14 +186,29 @@ class Site:
 
     # What drivers leave
 
-    def live(self, *, sends: Sends = "live", position: Offsets | None = None) -> int:
+    def live(self, *, sends: Sends = "live", position: Offsets | None = None, **detail: Any) -> int:
         """An epoch that went live, has read all that is in the log (or up to a position), and whose driver ended."""
-        epoch = control.start(self.config, self.name, actor="test") if self._live is None else self._candidate()
-        for event in ("rewound", "seeded", *(() if self._live is None else ("replayed", "caught_up", "verified"))):
-            self.epochs.add(self.name, epoch, event, actor="driver", verdict="same")
+        is_first = self._live is None
+        epoch = control.start(self.config, self.name, actor="test") if is_first else self.verified(position, **detail)
+        if is_first:
+            self._tell(epoch, "rewound", "seeded")
+            self._ledger(epoch, position or self.end, sends, detail)
         self.epochs.add(self.name, epoch, "moved", actor="test")
-        self._ledger(epoch, position or self.end, sends)
         return epoch
+
+    def verified(self, position: Offsets | None = None, **detail: Any) -> int:
+        """A candidate that is ready to go live; ``detail`` is what its last commit says besides."""
+        epoch = self._candidate()
+        self._tell(epoch, "rewound", "seeded", "replayed", "caught_up", "verified")
+        self._ledger(epoch, position or self.end, "live", detail)
+        return epoch
+
+    def _tell(self, epoch: int, *events: str) -> None:
+        topology = registry.load(self.config.topologies, self.name)
+        versioned.put_names_on_record(self.epochs, self.kafka, topology, self.paths(epoch))
+        versioned.create_topics(self.kafka, topology, self.paths(epoch), 2)
+        for event in events:
+            self.epochs.add(self.name, epoch, event, actor="driver", verdict="same")
 
     def measured(self, found: Measured) -> None:
         """A replay of this topology was measured, and given up."""
@@ -239,7 +258,8 @@ class Site:
     @property
     def ids(self) -> dict[str, str]:
         """Kafka's ids of the sources' topics."""
-        return self.kafka.topic_ids(registry.load(self.config.topologies, self.name).source_topics)
+        topics = registry.load(self.config.topologies, self.name).source_topics
+        return self.kafka.topic_ids([self.bound.get(topic, topic) for topic in topics])
 
     @property
     def epochs(self) -> Epochs:
@@ -262,7 +282,7 @@ class Site:
         asked = {"start": ToEarliest(), "reason": "test", "actor": "test", "allow": ALLOWABLE, **changes}
         return ReplayRequest(topology=self.name, **asked)
 
-    def _ledger(self, epoch: int, end: Offsets, sends: Sends) -> None:
+    def _ledger(self, epoch: int, end: Offsets, sends: Sends, detail: Mapping[str, Any]) -> None:
         topology, paths = registry.load(self.config.topologies, self.name), self.paths(epoch)
         create_tables(topology, paths)
         ledger = Ledger(paths.ledger)
@@ -270,15 +290,18 @@ class Site:
         ledger.claim("driver", "c", ledger.state())
         begin = Offsets.of((at, 0) for at in end)
         places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
+        roots = {topic: dict.fromkeys(parts, 0) for topic, parts in detail.get("roots", {}).items()}
         row = LedgerRow(
             kind="commit", seq=0, writer="driver", at=clock.now(), code="c", ranges=begin.span_to(begin), delta_versions=dict.fromkeys(places, 0),
-            detail={"topic_ids": self.ids, "shapes": shapes_as_dict(shapes_of(topology))},
+            detail={"topic_ids": self.ids, "shapes": shapes_as_dict(shapes_of(topology)), **({"roots": roots} if roots else {})},
         )  # fmt: skip
         ledger.append(row)
         read = begin.span_to(end)
         count = sum(item.count for item in read)
         ledger.append(
-            replace(row, seq=1, ranges=read, sends=sends, logged=True, rows_read=count, rows_parsed=count, detail={})
+            replace(
+                row, seq=1, ranges=read, sends=sends, logged=True, rows_read=count, rows_parsed=count, detail=detail
+            )
         )
         self.kafka.set_group_offsets(paths.name, end)
 

@@ -1,4 +1,4 @@
-"""Each finding but those of chains, provoked for real on a real broker: exit code, code, numbers, way out, and that nothing was changed.
+"""Each finding, provoked for real on a real broker: exit code, code, numbers, way out, and that nothing was changed.
 
 A rule without a case fails; so does a case without a rule. Law 9.
 """
@@ -8,38 +8,29 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+import chain_cases
 import pytest
 from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
+from provoking import CASES, DECLARED, ROOT, Provoked, prove, provokes
 
 from kappa import control, savepoints
-from kappa.errors import RefusedError
 from kappa.replay.estimates import Measured
 from kappa.replay.findings import ALLOWABLE
 from kappa.replay.offsets import Offsets
 from kappa.replay.starts import FromMarker
 from kappa.runtime.broker import Broker
 
-__all__ = ["eager_broker"]
+#: The fixture, and the module whose import registers its cases.
+__all__ = ["chain_cases", "eager_broker"]
 
 pytestmark = pytest.mark.broker
 
-ROOT = Path(__file__).resolve().parents[1]
-DECLARED = {
-    code: kind
-    for file in sorted((ROOT / "include" / "kappa" / "replay").glob("*_rules.py"))
-    for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())
-}
-
-_RULES = "replay/test_chain_rules.py"
-#: Findings that are brought about elsewhere: those that only Spark gives, there; those of chains on plain values, without a broker.
+#: Findings that only Spark gives, and where they are brought about.
 ELSEWHERE = {
     "reads-clock": ("test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
     "draws-random": ("test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
@@ -47,61 +38,11 @@ ELSEWHERE = {
     "nondeterministic-function": ("test_inspection.py", "test_a_python_function_is_found_when_it_is_marked"),
     "order-undefined": ("test_inspection.py", "test_a_limit_is_found_unless_the_rows_are_sorted"),
     "step-not-inspected": ("test_inspection.py", "test_a_step_that_needs_rows_is_told_and_does_not_raise"),
-    "upstream-not-live": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-unknown": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-not-versioned": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-silent": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-cycle": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-not-read": (_RULES, "test_what_a_source_may_be_bound_to"),
-    "upstream-diamond": (_RULES, "test_one_root_topic_is_reached_in_one_way_only"),
-    "upstream-start": (_RULES, "test_a_replay_of_a_chain_starts_where_a_slice_ended"),
-    "upstream-behind": (
-        _RULES,
-        "test_a_candidate_is_told_what_it_cannot_be_compared_with_and_what_its_history_is_made_of",
-    ),
-    "upstream-mixed-history": (
-        _RULES,
-        "test_a_candidate_is_told_what_it_cannot_be_compared_with_and_what_its_history_is_made_of",
-    ),
     "upgrade-fails": (
         "test_upgrade.py",
         "test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_it_leaves_nothing",
     ),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provoked:
-    """What a case asks, after it has brought the finding about.
-
-    Attributes:
-        command: the command line that meets the finding; empty where only a program can ask.
-        request: changes of a request that no command line can make.
-        numbers: values that the finding must have.
-        says: what its message must hold.
-        remedy: what its way out must hold.
-    """
-
-    command: str = ""
-    request: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    says: str = ""
-    remedy: str = ""
-
-
-Case = Callable[[Site], Provoked]
-CASES: dict[str, Case] = {}
-
-
-def provokes(code: str) -> Callable[[Case], Case]:
-    """Register a case."""
-
-    def register(case: Case) -> Case:
-        assert code not in CASES, code
-        CASES[code] = case
-        return case
-
-    return register
 
 
 _numbers = itertools.count(1)
@@ -135,44 +76,7 @@ def test_what_is_provoked_elsewhere_is_provoked_there(code: str) -> None:
 
 @pytest.mark.parametrize("code", sorted(DECLARED.keys() - ELSEWHERE.keys()))
 def test_it_is_found_with_its_numbers_and_nothing_is_changed(code: str, here: Site) -> None:
-    wanted = CASES[code](here)
-    before = here.listing()
-    found, is_refused = asked(here, code, wanted)
-    assert here.listing() == before
-    assert found["severity"] == DECLARED[code]
-    assert is_refused is (found["severity"] == "refuse")
-    numbers = found["numbers"]
-    assert {name: numbers.get(name) for name in wanted.numbers} == dict(wanted.numbers)
-    assert wanted.says in found["message"], found["message"]
-    assert wanted.remedy and wanted.remedy in found["remedy"], found["remedy"]
-
-
-def asked(here: Site, code: str, wanted: Provoked) -> tuple[dict[str, Any], bool]:
-    """The finding as JSON, and whether the command refused; as text it says the same."""
-    if not wanted.command:
-        plan = control.plan(here.config, here.request(**wanted.request))
-        (found,) = [finding for finding in plan.findings if finding.code == code][:1]
-        try:
-            plan.check()
-        except RefusedError as error:
-            assert str(found) in str(error)
-            return json.loads(json.dumps(found.as_dict())), True
-        return json.loads(json.dumps(found.as_dict())), False
-    status, said = here.run(f"{wanted.command} --json")
-    chosen = [finding for finding in json.loads(said)["findings"] if finding["code"] == code]
-    assert chosen, said
-    again, text = here.run(wanted.command)
-    assert again == status
-    (line,) = [line for line in text.splitlines() if line.endswith(f"[{code}]")][:1]
-    assert line.strip().startswith("REFUSED" if chosen[0]["severity"] == "refuse" else "warning")
-    # Estimates and times go on between two plans.
-    assert without_numbers(f"{chosen[0]['message']} {chosen[0]['remedy']}") in without_numbers(line)
-    assert status in (0, 1)
-    return chosen[0], status == 1
-
-
-def without_numbers(text: str) -> str:
-    return re.sub(r"[\d,.:+T-]+", "#", text)
+    prove(code, here)
 
 
 def ready(here: Site, count: int = 10) -> int:

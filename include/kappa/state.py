@@ -1,7 +1,7 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
 What the step sees equals what the ledger's last row names: a fold of the table and the changes since. It is made of a base,
-kept in Spark's memory, and the changes of the slices since, which the driver wrote itself and still has.
+kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote itself and still has.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class TableState:
         self._at: Contents | None = None
         self._base: DataFrame | None = None
         self._base_rows = 0
+        self._is_kept = False
         self._overlay: pa.Table | None = None
 
     def frame(self, at: Contents) -> DataFrame:
@@ -49,6 +50,10 @@ class TableState:
 
         if self._base is None or self._at != at:
             self._load(at)
+        elif not self._is_kept:
+            # Only once it serves a second slice: large slices change so much that each begins with another base.
+            self._base.persist()
+            self._is_kept = True
         assert self._base is not None
         if self._overlay is None:
             return self._base
@@ -77,9 +82,9 @@ class TableState:
 
     def forget(self) -> None:
         """Let go of what is held; the next :meth:`frame` reads the table."""
-        if self._base is not None:
+        if self._base is not None and self._is_kept:
             self._base.unpersist()
-        self._base, self._overlay, self._at = None, None, None
+        self._base, self._overlay, self._at, self._is_kept = None, None, None, False
 
     def _load(self, at: Contents) -> None:
         self.forget()
@@ -90,7 +95,7 @@ class TableState:
         else:
             frame = read_table(self._session, at.path, at.version)
         overlay = changed(at)
-        self._base = frame.persist()
+        self._base = frame
         self._overlay = self._of_table(overlay) if overlay is not None and overlay.num_rows else None
         self._at = at
 

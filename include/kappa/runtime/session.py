@@ -140,7 +140,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         if cores <= FEW_CORES:
-            chosen["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+            chosen["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -Xmn512m"
     return {**chosen, **config.spark_conf}
 
 
@@ -163,8 +163,16 @@ _TUNED = {
 }
 
 
+#: Where a session keeps for which slices it was tuned last.
+_TUNED_FOR = "kappa.tuned"
+
+
 def tune(session: SparkSession, *, is_small: bool) -> None:
-    """Make the session quick for small slices, or strong for large ones; cheap, and the same when repeated."""
+    """Make the session quick for small slices, or strong for large ones; cheap when it is that already."""
+    wanted = "small" if is_small else "large"
+    if session.conf.get(_TUNED_FOR, None) == wanted:
+        return
     built = session.sparkContext.getConf()
     for key, (small, large) in _TUNED.items():
         session.conf.set(key, small if is_small else built.get(key, large) or large)
+    session.conf.set(_TUNED_FOR, wanted)
