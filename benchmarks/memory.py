@@ -3,7 +3,8 @@
 Version 1 goes live and reads the topic; then its driver is stopped. Two replays to version 2 follow, each in a driver process of
 its own, one up to a tenth of each partition and one over all of it. Memory is what the driver's Python, its JVM and its
 Python workers hold together (proportional set size, so that shared pages count once), looked at every half second until
-stage ``REPLAYED``. The slices are a tenth of the shorter replay, so that both have had many.
+stage ``REPLAYED``. The slices are a tenth of the shorter replay, so that both have had many. Both have the same customers:
+what grows with the state is another matter than what grows with history.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from kappa.runtime.broker import Broker
 TIMES = 10
 #: Slices of the shorter replay.
 SLICES = 10
+#: Customers, at full size: nearly all of them have bought something within the shorter replay.
+CUSTOMERS = 50_000
 
 
 def measure(site: Site) -> list[Figure]:
     """Run it."""
     records = site.scale.records * 5 // 3
-    site.generate(records)
+    customers = site.scale.of(CUSTOMERS)
+    site.generate(records, customers)
     site.deploy(1)
     first = site.start()
     site.settle(first)
@@ -44,6 +48,7 @@ def measure(site: Site) -> list[Figure]:
     detail = {
         "records": [records // TIMES, records],
         "slice_records": site.config.slice_records,
+        "customers": customers,
         "bytes": [short, long],
     }
     return [

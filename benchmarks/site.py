@@ -79,9 +79,9 @@ class Site:
         """Change the file in the topologies folder, as a user does."""
         shutil.copy(VERSIONS[version], self.config.topologies / "retail_loyalty.py")
 
-    def generate(self, records: int) -> None:
-        """Produce history."""
-        made = generator.produce(self.config, "retail", records=records)
+    def generate(self, records: int, customers: int | None = None) -> None:
+        """Produce history; customers grow with the records where their number is not given."""
+        made = generator.produce(self.config, "retail", records=records, customers=customers)
         say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
 
     def start(self) -> int:
