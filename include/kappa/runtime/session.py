@@ -140,8 +140,20 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         if cores <= FEW_CORES:
-            chosen["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -Xmn512m"
+            memory = config.spark_conf.get("spark.driver.memory", chosen["spark.driver.memory"])
+            chosen["spark.driver.extraJavaOptions"] = serial_collector(memory)
     return {**chosen, **config.spark_conf}
+
+
+def serial_collector(memory: str) -> str:
+    """Options of a JVM with so much memory, ``3g`` for example, whose heap follows what is alive in it.
+
+    A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice needs
+    for a moment is then collected with what is old, while everything stands still.
+    """
+    found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
+    young = f" -Xmn{int(found[1]) * (1024 if found[2] == 'g' else 1) // 6}m" if found else ""
+    return f"-XX:+UseSerialGC{young}"
 
 
 def local_cores(master: str) -> int | None:

@@ -1,0 +1,35 @@
+"""Settings of a driver's Spark session, without starting one."""
+
+from __future__ import annotations
+
+import pytest
+
+from kappa.config import Config
+from kappa.runtime.session import FEW_CORES, serial_collector, settings
+
+JAVA = "spark.driver.extraJavaOptions"
+
+
+def made(**given: str) -> dict[str, str]:
+    return settings(Config.from_env(given), [])
+
+
+@pytest.mark.parametrize(
+    ("memory", "options"),
+    [("3g", " -Xmn512m"), ("768m", " -Xmn128m"), ("6GB", " -Xmn1024m"), ("1073741824", "")],
+)
+def test_new_objects_get_a_sixth_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
+    assert serial_collector(memory) == f"-XX:+UseSerialGC{options}"
+
+
+def test_few_cores_collect_in_one_thread_and_many_as_the_jvm_likes() -> None:
+    assert made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA] == "-XX:+UseSerialGC -Xmn512m"
+    for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
+        assert JAVA not in made(KAPPA_SPARK_MASTER=master)
+
+
+def test_what_the_user_sets_counts() -> None:
+    few = {"KAPPA_SPARK_MASTER": "local[2]"}
+    assert made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA].endswith("-Xmn1024m")
+    assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
+    assert made(**few)["spark.buffer.pageSize"] == "4m"
