@@ -10,6 +10,7 @@ what grows with the state is another matter than what grows with history.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,12 +45,13 @@ def measure(site: Site) -> list[Figure]:
     with Broker(site.config.bootstrap_servers) as broker:
         whole = broker.stable_offsets([SOURCE])
     part = Offsets.of((at, offset // TIMES) for at, offset in whole.items())
-    short, long = _peak(site, part), _peak(site, whole)
+    first, second = _peak(site, part), _peak(site, whole)
+    short, long = first.total(), second.total()
     detail = {
         "records": [records // TIMES, records],
         "slice_records": site.config.slice_records,
         "customers": customers,
-        "bytes": [short, long],
+        "bytes": [dict(first), dict(second)],
     }
     return [
         Figure(
@@ -60,20 +62,23 @@ def measure(site: Site) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _peak(site: Site, end: Offsets) -> int:
-    """Most bytes that a replay's driver held at once; its epoch is aborted."""
+def _peak(site: Site, end: Offsets) -> Counter[str]:
+    """What a replay's driver held when it held most, in bytes by program; its epoch is aborted."""
     epoch = site.replay(end=end)
     with _watched(site, epoch) as seen:
         site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=0.5)
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
-    say(f"peak of a replay of {sum(offset for _, offset in end.items()):,} offsets: {max(seen) / 1e6:,.0f} MB")
-    return max(seen)
+    peak = max(seen, key=Counter.total)
+    parts = ", ".join(f"{name} {held / 1e6:,.0f}" for name, held in peak.most_common())
+    offsets = sum(offset for _, offset in end.items())
+    say(f"peak of a replay of {offsets:,} offsets: {peak.total() / 1e6:,.0f} MB ({parts})")
+    return peak
 
 
 @contextmanager
-def _watched(site: Site, epoch: int) -> Iterator[list[int]]:
-    """Bytes held by an epoch's driver and its children, looked at again and again."""
-    seen: list[int] = []
+def _watched(site: Site, epoch: int) -> Iterator[list[Counter[str]]]:
+    """Bytes held by an epoch's driver and its children, by program, looked at again and again."""
+    seen: list[Counter[str]] = []
     done = threading.Event()
 
     def watch() -> None:
@@ -91,12 +96,13 @@ def _watched(site: Site, epoch: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def _held(pid: int) -> int:
-    held = 0
+def _held(pid: int) -> Counter[str]:
+    held: Counter[str] = Counter()
     try:
-        found = psutil.Process(pid)
-        for process in [found, *found.children(recursive=True)]:
-            held += process.memory_full_info().pss
+        driver = psutil.Process(pid)
+        found = [("driver", driver), *((child.name(), child) for child in driver.children(recursive=True))]
+        for name, process in found:
+            held[name] += process.memory_full_info().pss
     except psutil.NoSuchProcess:  # a worker that ended while it was looked at
         return held
     return held
