@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from joint_deaths import cut_over_through_deaths
 from rig import Rig, rows
 from several import output_topic, write
 
-from kappa import joint_moves, serving
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
 
 #: In CI the same points are died at within the test's process: tests/test_companions.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
@@ -28,11 +27,6 @@ class Pair(Rig):
     def sent_values(self) -> Iterator[bytes]:
         """Values of its own output topic."""
         return self.values_of(output_topic(self))
-
-    def is_dead(self, epoch: int) -> bool:
-        """Whether the driver that an epoch had is gone."""
-        beat = heartbeat.read(self.paths(epoch).heartbeat)
-        return beat is None or not heartbeat.is_process(beat.pid, beat.started)
 
 
 @pytest.fixture
@@ -52,23 +46,6 @@ def pair(machine: Rig) -> Iterator[tuple[Pair, Pair]]:
 
 def test_drivers_of_both_topologies_killed_at_each_step_of_their_cutover(pair: tuple[Pair, Pair]) -> None:
     one, two = pair
-    names = [one.name, two.name]
-
-    def live() -> set[int]:
-        return {found.epoch for found in serving.snapshots(one.config, names).values()}
-
-    def next_death(point: str) -> list[Pair]:
-        """Those whose new driver is dead, once the other can do nothing without it."""
-
-        def found() -> list[Pair]:
-            dead = [member for member in pair if member.is_dead(2)]
-            rest = [member for member in pair if member not in dead]
-            if point == "moved":
-                return dead if all(not member.ledger(2).state().is_yielded for member in rest) else []
-            return dead if all("has no driver" in member.beat(2).message for member in rest) else []
-
-        return list(one.wait(found, f"a driver dies at {point}"))
-
     one.produce(rows(50))
     assert (one.start("standing"), two.start("yield")) == (1, 1)
     for member in pair:
@@ -80,26 +57,8 @@ def test_drivers_of_both_topologies_killed_at_each_step_of_their_cutover(pair: t
         member.await_stage(2, Stage.VERIFIED)
         member.wait(lambda m=member: m.ledger(2).state().baseline_seq is not None, "it waits for the cutover")
     one.produce(rows(12, first=100), start_ms=1_700_000_060_000)
-    wanted = dict.fromkeys(names, 2)
-    joint_moves.cut_over(one.config, wanted, actor="ada", reason="together")
-    two.await_death(1)  # the first one's old driver dies too, and is started again by its successor
-    dead = next_death("move.ready")
-    assert live() == {1}
-    for member in pair:  # one that lives on would still die before the move
-        if member not in dead:
-            member.kill(2)
-    for member in pair:
-        member.run(2, "moved")
-    dead = next_death("moved")
-    assert live() == {2}
+    cut_over_through_deaths(pair)
     assert one.record().moves[-1].n + 1 == two.record().moves[-1].n
-    mover = dead[0]
-    for point in ("going_live", "resume"):
-        mover.run(2, point)
-        mover.await_death(2)
-        assert live() == {2}
-    for member in dead:
-        member.run(2)
     one.produce(rows(12, first=500), start_ms=1_700_000_900_000)
     for member in pair:
         member.settle(2)
