@@ -110,15 +110,16 @@ def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | Non
     return pending.rows > most_changes(0) and pending.rows > most_changes(tables.count(at.path, at.version))
 
 
-def fold(run: EpochRun, table: Table, at: Contents) -> None:
-    """Bring the changes into a table. Idempotent; a crash leaves all of them in it or none.
+def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
+    """Bring what is not folded into a table. Idempotent; a crash leaves all of it in the table or nothing.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
         ConflictError: somebody else wrote to the table at the same time.
     """
     run.ledger.check_claim(run.writer)
-    if contents.changed_rows(at) <= run.arrow_rows:
+    at = pending.contents
+    if pending.rows <= run.arrow_rows:
         changed = contents.changed(at)
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
@@ -144,7 +145,7 @@ def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     for table in run.topology.tables:
         pending = unfolded(run, table, committed)
         if pending.rows and (is_asked or is_due(run, pending, clock.now())):
-            fold(run, table, pending.contents)
+            fold(run, table, pending)
             done = True
             crash_point("fold.between", committed.seq)
     return done

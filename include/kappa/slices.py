@@ -392,7 +392,7 @@ def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     for table in run.topology.tables:
         pending = unfolded(run, table, committed, effects)
         if is_due(run, pending, clock.now(), committed.at):
-            fold(run, table, pending.contents)
+            fold(run, table, pending)
             crash_point("fold", plan.seq)
     crash_point("apply", plan.seq)
 

@@ -146,7 +146,7 @@ def test_a_fold_that_changes_no_row_is_a_fold(tmp_path: Path) -> None:
 
 def test_folding_again_changes_nothing(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
-    at = unfolded(epoch.run, TABLE, epoch.slice({("a", 0): 1})).contents
+    pending = unfolded(epoch.run, TABLE, epoch.slice({("a", 0): 1}))
     for _ in range(2):
-        fold(epoch.run, TABLE, at)
-    assert tables.folded(at.path) == (1, 1)
+        fold(epoch.run, TABLE, pending)
+    assert tables.folded(pending.contents.path) == (1, 1)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 #: Number of files of a table after which they are merged.
 COMPACT_AFTER = 64
-_CONFIGURATION = {"delta.checkpointInterval": "20"}
+#: A checkpoint names every file that was removed in the last week: of a small table that is written every minute they are
+#: soon larger than it. Opening a table that is fifty commits past its last one takes a few milliseconds more.
+_CONFIGURATION = {"delta.checkpointInterval": "50"}
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
