@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -45,13 +45,13 @@ def measure(site: Site) -> list[Figure]:
     with Broker(site.config.bootstrap_servers) as broker:
         whole = broker.stable_offsets([SOURCE])
     part = Offsets.of((at, offset // TIMES) for at, offset in whole.items())
-    first, second = _peak(site, part), _peak(site, whole)
-    short, long = first.total(), second.total()
+    peaks = [_peak(site, end) for end in (part, whole)]
+    short, long = (peak.total() for peak in peaks)
     detail = {
         "records": [records // TIMES, records],
         "slice_records": site.config.slice_records,
         "customers": customers,
-        "bytes": [dict(first), dict(second)],
+        "bytes": [dict(peak) for peak in peaks],
     }
     return [
         Figure(
@@ -98,11 +98,9 @@ def _watched(site: Site, epoch: int) -> Iterator[list[Counter[str]]]:
 
 def _held(pid: int) -> Counter[str]:
     held: Counter[str] = Counter()
-    try:
+    with suppress(psutil.NoSuchProcess):  # a worker that ended while it was looked at
         driver = psutil.Process(pid)
         found = [("driver", driver), *((child.name(), child) for child in driver.children(recursive=True))]
         for name, process in found:
             held[name] += process.memory_full_info().pss
-    except psutil.NoSuchProcess:  # a worker that ended while it was looked at
-        return held
     return held

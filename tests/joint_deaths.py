@@ -7,13 +7,6 @@ from collections.abc import Sequence
 from rig import Rig
 
 from kappa import joint_moves, serving
-from kappa.runtime import heartbeat
-
-
-def is_dead(member: Rig, epoch: int) -> bool:
-    """Whether the driver that an epoch had is gone."""
-    beat = heartbeat.read(member.paths(epoch).heartbeat)
-    return beat is None or not heartbeat.is_process(beat.pid, beat.started)
 
 
 def live(members: Sequence[Rig]) -> set[int]:
@@ -25,13 +18,19 @@ def next_death(members: Sequence[Rig], point: str) -> list[Rig]:
     """Those whose new driver is dead, once the others can do nothing without it."""
 
     def found() -> list[Rig]:
-        dead = [member for member in members if is_dead(member, 2)]
+        dead = [member for member in members if member.is_dead(2)]
         rest = [member for member in members if member not in dead]
         if point == "moved":
             return dead if all(not member.ledger(2).state().is_yielded for member in rest) else []
         return dead if all("has no driver" in member.beat(2).message for member in rest) else []
 
     return list(members[0].wait(found, f"a driver dies at {point}"))
+
+
+def await_ready(members: Sequence[Rig]) -> None:
+    """Wait until the candidates of all of them wait for the cutover."""
+    for member in members:
+        member.wait(lambda m=member: m.ledger(2).state().baseline_seq is not None, "it waits for the cutover")
 
 
 def cut_over_through_deaths(members: Sequence[Rig]) -> None:

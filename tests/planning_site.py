@@ -188,19 +188,20 @@ class Site:
 
     def live(self, *, sends: Sends = "live", position: Offsets | None = None, **detail: Any) -> int:
         """An epoch that went live, has read all that is in the log (or up to a position), and whose driver ended."""
-        is_first = self._live is None
-        epoch = control.start(self.config, self.name, actor="test") if is_first else self.verified(position, **detail)
-        if is_first:
+        if self._live is None:
+            epoch = control.start(self.config, self.name, actor="test")
             self._tell(epoch, "rewound", "seeded")
             self._ledger(epoch, position or self.end, sends, detail)
+        else:
+            epoch = self.verified(sends=sends, position=position, **detail)
         self.epochs.add(self.name, epoch, "moved", actor="test")
         return epoch
 
-    def verified(self, position: Offsets | None = None, **detail: Any) -> int:
+    def verified(self, *, sends: Sends = "live", position: Offsets | None = None, **detail: Any) -> int:
         """A candidate that is ready to go live; ``detail`` is what its last commit says besides."""
         epoch = self._candidate()
         self._tell(epoch, "rewound", "seeded", "replayed", "caught_up", "verified")
-        self._ledger(epoch, position or self.end, "live", detail)
+        self._ledger(epoch, position or self.end, sends, detail)
         return epoch
 
     def _tell(self, epoch: int, *events: str) -> None:

@@ -79,6 +79,11 @@ class Rig(Lab):
             return
         self.wait(lambda: not heartbeat.is_process(beat.pid, beat.started), f"the driver of epoch {epoch} dies")
 
+    def is_dead(self, epoch: int) -> bool:
+        """Whether the driver that an epoch had last is gone, or there was none."""
+        beat = heartbeat.read(self.paths(epoch).heartbeat)
+        return beat is None or not heartbeat.is_process(beat.pid, beat.started)
+
     def status(self, epoch: int) -> control.DriverStatus:
         """What is known of an epoch's driver."""
         return control.driver_status(self.config, self.name, epoch)
@@ -97,9 +102,8 @@ class Rig(Lab):
     def close(self) -> None:
         """End all drivers."""
         for epoch in self.started:
-            beat = heartbeat.read(self.paths(epoch).heartbeat)
-            if beat is not None and heartbeat.is_process(beat.pid, beat.started):
-                os.kill(beat.pid, signal.SIGKILL)
+            if not self.is_dead(epoch):
+                os.kill(self.beat(epoch).pid, signal.SIGKILL)
 
     def driver_log(self, epoch: int) -> str:
         """What an epoch's drivers logged."""

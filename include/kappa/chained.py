@@ -65,8 +65,8 @@ class Chained:
 
     def _direct_cut(self, state: LedgerState, end: Offsets, most: int) -> Offsets:
         """Where a slice towards ``end`` ends in those topics that are no own topics, cut by time."""
-        direct, committed = self._direct(), state.committed
-        if not direct or committed is None:
+        direct = self._direct()
+        if not direct or state.committed is None:
             return Offsets()
         return cut_by_time(self._own.time_index(), state, end.only(direct), most)
 

@@ -56,6 +56,8 @@ from kappa.versioned import needed_topics
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
+#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child ends.
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +242,7 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
                 topology=topology,
                 epoch=epoch,
             )
-        time.sleep(0.1)
+        time.sleep(POLL_SECONDS)
     return driver_status(config, topology, epoch)
 
 
@@ -295,7 +297,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     epochs = Epochs(config.lake)
     known = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
     if known:
-        if known[-1].stage not in (Stage.ABORTED, Stage.DROPPED, Stage.RETIRED):
+        if not known[-1].stage.is_ended and known[-1].stage is not Stage.RETIRED:
             ensure_driver(config, plan.topology, known[-1].epoch)
         return known[-1].epoch
     plan.check()
@@ -765,7 +767,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     pid=beat.pid,
                 )
             os.kill(beat.pid, signal.SIGKILL)
-        time.sleep(0.1)
+        time.sleep(POLL_SECONDS)
 
 
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:

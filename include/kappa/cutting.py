@@ -17,12 +17,16 @@ def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records:
         state: the epoch's ledger.
         end: where its bounded work ends.
         max_records: most offsets that the slice may span.
+
+    Raises:
+        LedgerError: the epoch has no commit yet.
     """
     topics = set(end.topics)
+    position = state.position.only(topics)
     last = state.commits[-2:]
     reached = [{at: ms for at, ms in commit.reached_ms.items() if at[0] in topics} for commit in last]
-    span = sum(item.count for commit in last[-1:] for item in commit.ranges if item.topic in topics)
+    span = sum(item.count for item in last[-1].ranges if item.topic in topics)
     return next_cut(
-        index, state.position.only(topics), end, max_records=max_records, reached_ms=reached[-1] if reached else {},
+        index, position, end, max_records=max_records, reached_ms=reached[-1],
         near_ms=likely_ms(reached, span, max_records), slack=max_records // 10,
     )  # fmt: skip

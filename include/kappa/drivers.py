@@ -76,7 +76,7 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     deadline = time.monotonic() + timeout_seconds
     left = list(found)
     while left and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(control.POLL_SECONDS)
         left = [beat for beat in left if heartbeat.is_process(beat.pid, beat.started)]
     for beat in left:
         os.kill(beat.pid, signal.SIGKILL)

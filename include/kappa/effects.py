@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.runtime import tables
 from kappa.runtime.session import is_part
+from kappa.schema import quote
 from kappa.topology import Append, Table, Topology
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
                 f"declared is {column.type}. Cast it in the step."
             )
-        chosen.append(F.col(f"`{column.name}`"))
+        chosen.append(F.col(quote(column.name)))
     if isinstance(member, Table):
         chosen.append(
             F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted")

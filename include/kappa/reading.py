@@ -17,6 +17,7 @@ from kappa.parsing.small import parse_rows
 from kappa.replay.archives import without
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_from_json
 from kappa.runtime.session import frame_of
+from kappa.schema import quoted
 from kappa.topology import Source
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Reading:
         else:
             self.hold([frame])
             self._count_archived(archive, source, ranges, frame)
-        return frame.where(F.col("_dead").isNull()).select(*(f"`{name}`" for name in source.row_columns))
+        return frame.where(F.col("_dead").isNull()).select(*quoted(source.row_columns))
 
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
@@ -243,7 +244,7 @@ class Reading:
             self._observations.pop()
             return self._by_spark(source, ranges, before)
         names = source.row_columns
-        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*(f"`{name}`" for name in names))
+        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*quoted(names))
         if not left:
             self._count(source, tally)
             if dead:

@@ -18,7 +18,7 @@ from kappa.runtime import tables
 from kappa.runtime.contents import frame_at
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
-from kappa.schema import Column
+from kappa.schema import Column, quote
 from kappa.slices import EpochRun, create_tables, roots_detail
 
 if TYPE_CHECKING:
@@ -156,5 +156,5 @@ def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
             columns=lacking,
         )
     return frame.select(
-        *(F.col(f"`{c.name}`") if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)
+        *(F.col(quote(c.name)) if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)
     )

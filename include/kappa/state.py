@@ -41,7 +41,6 @@ class TableState:
         self._at: Contents | None = None
         self._base: DataFrame | None = None
         self._base_rows = 0
-        self._is_kept = False
         self._overlay: pa.Table | None = None
 
     def frame(self, at: Contents) -> DataFrame:
@@ -50,10 +49,9 @@ class TableState:
 
         if self._base is None or self._at != at:
             self._load(at)
-        elif not self._is_kept:
+        elif not self._base.is_cached:
             # Only once it serves a second slice: large slices change so much that each begins with another base.
             self._base.persist()
-            self._is_kept = True
         assert self._base is not None
         if self._overlay is None:
             return self._base
@@ -82,20 +80,21 @@ class TableState:
 
     def forget(self) -> None:
         """Let go of what is held; the next :meth:`frame` reads the table."""
-        if self._base is not None and self._is_kept:
+        if self._base is not None and self._base.is_cached:
             self._base.unpersist()
-        self._base, self._overlay, self._at, self._is_kept = None, None, None, False
+        self._base, self._overlay, self._at = None, None, None
 
     def _load(self, at: Contents) -> None:
         self.forget()
         self._base_rows = tables.count(at.path, at.version)
         if self._base_rows <= ARROW_ROWS:
             rows = tables.query(at.path, at.version)
-            frame = frame_of(self._session, rows.select([column.name for column in self._table.columns]), self._ddl)
+            self._base = frame_of(
+                self._session, rows.select([column.name for column in self._table.columns]), self._ddl
+            )
         else:
-            frame = read_table(self._session, at.path, at.version)
+            self._base = read_table(self._session, at.path, at.version)
         overlay = changed(at)
-        self._base = frame
         self._overlay = self._of_table(overlay) if overlay is not None and overlay.num_rows else None
         self._at = at
 

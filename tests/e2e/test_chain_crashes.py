@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from chained import Downstream, Upstream, prove
-from joint_deaths import cut_over_through_deaths
+from joint_deaths import await_ready, cut_over_through_deaths
 from rig import SLICE_POINTS, Rig, rows
 
 from kappa.replay.stages import Stage
@@ -87,8 +87,7 @@ def test_both_go_live_at_one_root_offset_whoever_is_killed_in_the_cutover(chain:
         member.deploy(2)
         assert member.plan_replay("move.ready", upstream=upstream) == 2
         member.await_stage(2, Stage.VERIFIED)
-    for member in chain:
-        member.wait(lambda m=member: m.ledger(2).state().baseline_seq is not None, "it waits for the cutover")
+    await_ready(chain)
     produce(one, 1)
     cut_over_through_deaths(chain)
     assert one.record().moves[-1].detail["at"] == two.record().moves[-1].detail["at"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from joint_deaths import cut_over_through_deaths
+from joint_deaths import await_ready, cut_over_through_deaths
 from rig import Rig, rows
 from several import output_topic, write
 
@@ -55,7 +55,7 @@ def test_drivers_of_both_topologies_killed_at_each_step_of_their_cutover(pair: t
         assert member.plan_replay("move.ready") == 2
     for member in pair:
         member.await_stage(2, Stage.VERIFIED)
-        member.wait(lambda m=member: m.ledger(2).state().baseline_seq is not None, "it waits for the cutover")
+    await_ready(pair)
     one.produce(rows(12, first=100), start_ms=1_700_000_060_000)
     cut_over_through_deaths(pair)
     assert one.record().moves[-1].n + 1 == two.record().moves[-1].n

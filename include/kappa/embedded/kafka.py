@@ -66,6 +66,10 @@ _LOGGING = """\
 """
 
 
+#: How often a starting broker is asked for its metadata: it does not say when it is ready.
+POLL_SECONDS = 0.1
+
+
 def free_port() -> int:
     """A TCP port of loopback that nobody listens on at the moment.
 
@@ -243,7 +247,7 @@ class KafkaProcess:
                     port=self.port,
                     returncode=code,
                 )
-            time.sleep(0.1)
+            time.sleep(POLL_SECONDS)
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
         """End it in order, by force when it takes too long. Safe twice."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kappa.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, ordered, parsed
 from kappa.parsing.decimals import is_endless
 from kappa.parsing.json_lines import is_exact
-from kappa.schema import Column, ddl_of
+from kappa.schema import Column, ddl_of, quote, quoted
 from kappa.topology import Source
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def typed_rows(session: SparkSession, left: pa.Table, source: Source) -> pa.Tabl
 
 def quoted_names(source: Source) -> list[str]:
     """The columns that :func:`parse` gives, as SQL takes their names."""
-    return [*(f"`{column.name}`" for column in source.columns), *source.record_columns, "_value", "_dead"]
+    return [*quoted(column.name for column in source.columns), *source.record_columns, "_value", "_dead"]
 
 
 def columns_to_read(source: Source) -> list[SparkColumn]:
@@ -140,7 +140,7 @@ def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
     by_spark = {column.name: F.col("_json").getField(column.name) for column in source.columns}
     rows = read.select(
         *(
-            F.when(is_left, json).otherwise(F.col(f"`{name}`") if is_parsed else None).alias(name)
+            F.when(is_left, json).otherwise(F.col(quote(name)) if is_parsed else None).alias(name)
             for name, json in by_spark.items()
         ),
         *(name for name in records.columns if name not in by_spark),
@@ -170,7 +170,7 @@ def _reason(is_left: SparkColumn, text: SparkColumn) -> SparkColumn:
 def _absent(name: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
-    return F.when(F.col(f"`{name}`").isNull(), ABSENT.format(name))
+    return F.when(F.col(quote(name)).isNull(), ABSENT.format(name))
 
 
 def state_of_value() -> SparkColumn:

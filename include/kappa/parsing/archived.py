@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.parsing import in_order, plain, quoted_names, state_of_value, typed
-from kappa.schema import Column
+from kappa.schema import Column, quoted
 from kappa.topology import Source
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     for name, source in sources.items():
         begun = rows.withColumn("_value", F.col("_raw_value")).withColumn("_state", state_of_value())
         read = typed(begun, source, is_parsed=False)
-        parsed = F.struct(*(F.col(f"`{column.name}`") for column in source.columns))
+        parsed = F.struct(*quoted(column.name for column in source.columns))
         rows = read.select(
             *kept,
             F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),

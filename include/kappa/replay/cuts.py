@@ -71,12 +71,16 @@ def next_cut(
     if not fits(0):  # records older than 1970 or without a timestamp
         return _inside(position, cut(0), max_records)
     shortfall = min(slack, max_records - 1)  # never content with an empty slice
+
+    def is_enough(time_ms: int) -> bool:
+        return 0 <= max_records - position.count_to(cut(time_ms)) <= shortfall
+
     guess = _first_guess(near_ms, reached)
-    if 0 <= max_records - position.count_to(cut(guess)) <= shortfall:
+    if is_enough(guess):
         return cut(guess)
     low, high = _bracket(fits, guess)
     halve = False
-    while high - low > 1 and max_records - position.count_to(cut(low)) > shortfall:
+    while high - low > 1 and not is_enough(low):
         time_ms = (low + high) // 2 if halve else _interpolated(low, high, position, cut, max_records)
         width = high - low
         low, high = (time_ms, high) if fits(time_ms) else (low, time_ms)
