@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ from lab import Lab
 
 from kappa import control
 from kappa.errors import IllegalTransitionError
+from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
+from kappa.streaming import LiveQuery
 
 pytestmark = pytest.mark.spark
 
@@ -39,3 +42,43 @@ def test_a_stuck_candidate_tries_again_when_it_is_started_and_an_epoch_that_ende
     with pytest.raises(IllegalTransitionError, match=r"Epoch 2 .* is ABORTED: it needs no driver"):
         control.start(stream.config, stream.name, epoch=second, actor="test")
     assert stream.balances() == {"a": 4, "b": 2}
+
+
+def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_nothing(stream: Lab) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start()
+    stream.await_live(live)
+    stream.settle(live)
+    driver, _, _ = stream.running[live]
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).message == "live", "micro-batches come")
+
+    def ended(_: object) -> Any:
+        sys.exit(3)
+
+    driver.slice_run.topology = replace(driver.topology, step=ended)
+    stream.produce([("a", 4)])
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "stuck")
+    assert (
+        "called for the end of the process (exit code 3)"
+        in control.driver_status(stream.config, stream.name, live).message
+    )
+    driver.slice_run.topology = driver.topology
+    control.start(stream.config, stream.name, actor="ada", reason="mended")
+    stream.settle(live)
+    assert stream.balances() == {"a": 5, "b": 2}
+
+
+def test_whatever_ends_a_micro_batch_is_raised_when_the_query_is_closed(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    query = LiveQuery(
+        stream.session, stream.config.bootstrap_servers, Offsets({stream.topic: {0: 0, 1: 0}}),
+        checkpoint=str(stream.config.home / "query" / "checkpoint"), trigger_seconds=0.1, max_records=10, headers=False,
+        position=lambda: Offsets({stream.topic: {0: 0, 1: 0}}), on_batch=interrupted,
+    )  # fmt: skip
+    stream.wait(lambda: not query.is_active(), "the micro-batch ends")
+    with pytest.raises(KeyboardInterrupt):
+        query.close()

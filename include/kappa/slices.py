@@ -276,9 +276,15 @@ def call_step(
     """The effects of a slice as the step returns them, one for each table and append output.
 
     Raises:
-        TopologyError: an effect is missing or undeclared.
+        TopologyError: an effect is missing or undeclared, or the step would end the process.
     """
-    effects = topology.step(Slice(seq=seq, records=records, tables=before))
+    try:
+        effects = topology.step(Slice(seq=seq, records=records, tables=before))
+    except SystemExit as error:  # else the driver would end, and be started again for ever
+        raise TopologyError(
+            f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only return or raise an error.",
+            code=str(error.code),
+        ) from error
     declared = {member.name for member in (*topology.appends, *topology.tables)}
     if set(effects) != declared:
         raise TopologyError(

@@ -67,7 +67,7 @@ class LiveQuery:
 
     def is_active(self) -> bool:
         """Whether micro-batches still come."""
-        return bool(self._query.isActive)
+        return self.error is None and bool(self._query.isActive)
 
     def between(self, act: Callable[[], object]) -> None:
         """Do something between two slices; nothing when one is being worked on."""
@@ -111,9 +111,10 @@ class LiveQuery:
                 if any(not range_.is_empty for range_ in ranges):
                     self._on_batch(ranges, records)
                 self._reached = end
-            except BaseException as error:
+            except (
+                BaseException
+            ) as error:  # raised by close(): Spark would wait for ever for a callback that ends otherwise
                 self.error = error
-                raise
 
     def _end_of(self, batch_id: int) -> Offsets:
         """End offsets of a micro-batch: last line of its offset file, which Spark writes before the batch runs."""
