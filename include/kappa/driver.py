@@ -40,6 +40,7 @@ from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
 from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
 from kappa.runtime.faults import crash_point
+from kappa.runtime.heap import OldObjects
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
 from kappa.seeding import SeedSource, seed
 from kappa.slices import abandon_slice, finish_slice, run_slice
@@ -105,6 +106,7 @@ class Driver(Workbench):
         self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
         self._is_overtaken = False
+        self._old_objects: OldObjects | None = None
 
     def on_signal(self, number: int, _: object) -> None:
         """Stop at the next slice boundary."""
@@ -502,6 +504,9 @@ class Driver(Workbench):
         row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots)
         self._slice_seconds = time.monotonic() - started
         self._committed(row, what, self._slice_seconds)
+        if sends != "live":  # nobody waits for the next slice of a replay
+            self._old_objects = self._old_objects or OldObjects(self.session)
+            self._old_objects.collect_if_grown()
 
     def _finish_open(self, state: LedgerState) -> None:
         """Redo a slice that was planned and not committed, with its own ranges."""

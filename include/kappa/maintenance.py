@@ -22,8 +22,8 @@ from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.slices import EpochRun, effect_paths
 from kappa.topology import Table
 
-#: Folds of a table since the last look after which there is another one: each may be a copy of the table.
-FOLDS = 2
+#: So many folds of a table may be in use since the last look, the one that it found included: each may be a copy of the table.
+FOLDS = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for a while.
 CHANGES_BYTES = 1 << 20
 

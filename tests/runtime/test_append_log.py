@@ -84,3 +84,20 @@ def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
     assert [row["word"] for row in seen] == [str(number) for number in range(300)]
     assert [row["n"] for row in log.newest_first()] == list(range(300, 0, -1))
     assert len(list(Path(log.path).glob("*.parquet"))) < 60
+
+
+def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = {"delta.checkpointInterval": "3", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    monkeypatch.setattr("kappa.runtime.append_log._CONFIGURATION", forgetful)
+    monkeypatch.setattr("kappa.runtime.append_log._COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.runtime.append_log._VACUUM_AFTER", 2)
+    again = AppendLog(f"{log.path}-again", SCHEMA)
+    again.create()
+    again.refresh()
+    for number in range(60):
+        if number == 45:  # an hour later
+            monkeypatch.setattr("kappa.runtime.append_log._KEEP_HOURS", 0)
+        again.append([{"word": str(number)}])
+        again.refresh()
+    assert [row["word"] for row in AppendLog(again.path, SCHEMA).refresh()] == [str(number) for number in range(60)]
+    assert len(list(Path(again.path).glob("*.parquet"))) < 20

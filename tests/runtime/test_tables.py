@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from kappa.errors import ConflictError, LedgerError
 from kappa.runtime import tables
@@ -137,3 +139,40 @@ def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], 
     vectors = str(tmp_path / "vectors")
     tables.create(vectors, COLUMNS, configuration={"delta.enableDeletionVectors": "true"})
     assert tables.files(vectors) is None, "rows of its files may be deleted"
+
+
+def test_files_that_no_commit_names_go_when_they_are_a_day_old(paths: tuple[str, str]) -> None:
+    _, table = paths
+    for seq in (1, 2, 3):
+        tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
+    written = set(Path(table).glob("*.parquet"))
+    yesterday = time.time() - 25 * 3600
+    abandoned, recent = Path(table, "abandoned.parquet"), Path(table, "recent.parquet")
+    for file in (abandoned, recent):
+        file.touch()
+    for file in (abandoned, *written):  # those that are held or served are as old
+        os.utime(file, (yesterday, yesterday))
+    assert tables.vacuum(table, {2}) == 2
+    held = {Path(table, name) for at in (2, 3) for name in DeltaTable(table, version=at).file_uris()}
+    assert set(Path(table).glob("*.parquet")) == {*held, recent}
+    assert tables.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
+    assert (tables.vacuum(table, {2}), tables.version(table)) == (0, 3)  # it costs no commit
+
+
+def test_a_file_that_was_held_goes_though_the_log_has_forgotten_it(
+    paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    forgetful = {"delta.checkpointInterval": "4", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    monkeypatch.setattr(tables, "CONFIGURATION", forgetful)
+    table = str(tmp_path / "forgetful")
+    tables.create(table, COLUMNS)
+    for seq in range(1, 6):
+        tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
+    tables.vacuum(table, set())
+    assert len(list(Path(table).glob("*.parquet"))) > 1  # the checkpoint names none that were removed
+    yesterday = time.time() - 25 * 3600
+    for file in Path(table).glob("*.parquet"):
+        os.utime(file, (yesterday, yesterday))
+    assert tables.vacuum(table, set()) > 0
+    assert len(list(Path(table).glob("*.parquet"))) == 1
+    assert rows(table) == [{"id": "a", "total": Decimal("5.00")}]

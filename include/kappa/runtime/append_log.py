@@ -21,7 +21,12 @@ _COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
 #: Merged files are removed after this time, so that whoever is reading them can finish; log entries are kept for a day.
 _KEEP_HOURS = 1
-_CONFIGURATION = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 days"}
+#: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
+_CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": f"interval {_KEEP_HOURS} hours",
+}
 #: Files are removed after every so many merges.
 _VACUUM_AFTER = 8
 
@@ -155,7 +160,8 @@ class AppendLog:
             )
             self._merges += 1
             if self._merges % _VACUUM_AFTER == 0:
-                self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+                # Also what the log no longer names. A file that waits for its commit for so long would not get it any more.
+                self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         except CommitFailedError:
             return  # an append came in between; the next one compacts
 

@@ -42,6 +42,12 @@ _SETTINGS = {
     "spark.driver.memory": "3g",
     # Each sort and each join of each task takes a page first, 64 MB by itself with this memory, however few its rows are.
     "spark.buffer.pageSize": "4m",
+    # Spark reads every slice by a consumer group of its own: no consumer, and nothing that one fetched ahead, is of use to
+    # the next slice. It would keep 64 of them for five minutes, with a megabyte or two each.
+    "spark.kafka.consumer.cache.timeout": "5s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
     # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
     "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",

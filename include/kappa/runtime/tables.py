@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 #: Number of files of a table after which they are merged.
 COMPACT_AFTER = 64
-#: A checkpoint names every file that was removed in the last week: of a small table that is written every minute they are
-#: soon larger than it. Opening a table that is fifty commits past its last one takes a few milliseconds more.
-_CONFIGURATION = {"delta.checkpointInterval": "50"}
+#: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
+#: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
+#: milliseconds more.
+CONFIGURATION = {"delta.checkpointInterval": "50", "delta.deletedFileRetentionDuration": "interval 2 hours"}
+#: A file of this age that no commit names belongs to no write that is still under way.
+_ABANDONED_HOURS = 24
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
@@ -63,7 +66,7 @@ def create(
 
     DeltaTable.create(
         path, Schema.from_json(delta_schema(columns)), mode="ignore", partition_by=list(partition_by) or None,
-        configuration={**_CONFIGURATION, **(configuration or {})},
+        configuration={**CONFIGURATION, **(configuration or {})},
     )  # fmt: skip
 
 
@@ -109,22 +112,38 @@ def forget_before(path: str, seq: int) -> None:
 
 
 def vacuum(path: str, keep_versions: Collection[int]) -> int:
-    """Remove the files that neither the newest version nor these need; the log stays.
+    """Remove the files that neither the newest version nor these need; the log stays, and gets no commit.
 
-    Versions that are not kept can no longer be read. A crash leaves some files; the next call removes them.
+    Versions that are not kept can no longer be read. Files of which the log says nothing (any more) go when they are a day old:
+    somebody died before the commit that was to name them, or they were kept for longer than the log remembers. A crash leaves
+    some files; the next call removes them.
+
+    Args:
+        path: a table without partitions.
+        keep_versions: versions that stay readable.
 
     Returns:
         Number of files that were removed.
     """
     from deltalake import DeltaTable
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow import fs
 
     table = DeltaTable(path)
     wanted = sorted({*keep_versions, table.version()})
-    # The first look costs no commit: most of the time there is nothing to remove.
-    if not table.vacuum(0, dry_run=True, enforce_retention_duration=False, keep_versions=wanted):
+    unneeded = {
+        name
+        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
+        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=wanted)
+    }
+    if not unneeded:
         return 0
-    removed = table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=wanted)
-    return len(removed)
+    # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
+    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
+    present = [found.path for found in folder.get_file_info(fs.FileSelector("")) if found.path in unneeded]
+    for name in present:
+        folder.delete_file(name)
+    return len(present)
 
 
 def version(path: str) -> int:
