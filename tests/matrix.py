@@ -32,6 +32,8 @@ BULK_POINTS = tuple(f"{point}@2" for point in SLICE_POINTS if not point.startswi
 READY_POINTS = ("replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker")
 #: Once it is live.
 LIVE_POINTS = ("claim", "resume", *SLICE_POINTS)
+#: In a slice that folds, and in the look after files that follows.
+FILE_POINTS = ("fold", "maintain", "maintain.dead_letters", "maintain.outputs", "maintain.changes", "maintain.tables")
 
 Case = Callable[[str], None]
 

@@ -47,7 +47,12 @@ FILE_RECORDS = 50_000
 IDLE_SECONDS = 0.5
 #: How a stop takes the archive away from its archiver.
 _NOBODY = "nobody"
-_CONFIGURATION = {"delta.dataSkippingStatsColumns": "seq,offset"}
+#: Nobody holds on to an older version of an archive: Delta may clean up its log as it does by itself.
+_CONFIGURATION = {
+    "delta.dataSkippingStatsColumns": "seq,offset",
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -176,3 +176,25 @@ def test_a_file_that_was_held_goes_though_the_log_has_forgotten_it(
     assert tables.vacuum(table, set()) > 0
     assert len(list(Path(table).glob("*.parquet"))) == 1
     assert rows(table) == [{"id": "a", "total": Decimal("5.00")}]
+
+
+def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(paths: tuple[str, str]) -> None:
+    _, table = paths
+    log = Path(table, "_delta_log")
+
+    def grow(first: int, last: int, days: int) -> None:
+        for seq in range(first, last):
+            tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
+        for entry in log.iterdir():
+            at = min(entry.stat().st_mtime, time.time() - days * 86_400)
+            os.utime(entry, (at, at))
+
+    grow(1, 60, days=3)
+    grow(60, 121, days=0)
+    tables.vacuum(table, {30, 118})  # somebody gave it a name, forty days ago
+    assert tables.query(table, 30).to_pylist() == [{"id": "a", "total": Decimal("30.00")}]
+    assert Path(log, f"{0:020}.json").is_file()
+    tables.vacuum(table, {118})
+    assert not Path(log, f"{30:020}.json").is_file()
+    assert tables.query(table, 118).to_pylist() == [{"id": "a", "total": Decimal("118.00")}]
+    assert rows(table) == [{"id": "a", "total": Decimal("120.00")}]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from matrix import KINDS, LIVE_POINTS, Case, walk
+from matrix import FILE_POINTS, KINDS, LIVE_POINTS, Case, walk
 from rig import Rig
 
 pytestmark = pytest.mark.soak
@@ -18,3 +18,10 @@ def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
 ) -> None:
     with machines() as machine:
         walk(machine, kind, case, live=LIVE_POINTS)
+
+
+def test_a_replay_killed_while_it_folds_and_looks_after_files_ends_as_if_nothing_had_happened(
+    machines: Callable[..., AbstractContextManager[Rig]], case: Case
+) -> None:
+    with machines(fold_seconds=0.0, maintain_minutes=0.0) as machine:
+        walk(machine, "to-earliest", case, points=FILE_POINTS, live=FILE_POINTS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,9 +27,17 @@ COMPACT_AFTER = 64
 #: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
 #: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
 #: milliseconds more.
-CONFIGURATION = {"delta.checkpointInterval": "50", "delta.deletedFileRetentionDuration": "interval 2 hours"}
+CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
+    # Log entries go when they are so old and nobody needs them (see vacuum); Delta itself would not ask for the latter.
+    "delta.logRetentionDuration": "interval 2 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
+#: Log entries stay for two days; of those that are nearly as old nothing is decided.
+_LOG_SECONDS = 47 * 3600
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
@@ -112,9 +121,10 @@ def forget_before(path: str, seq: int) -> None:
 
 
 def vacuum(path: str, keep_versions: Collection[int]) -> int:
-    """Remove the files that neither the newest version nor these need; the log stays, and gets no commit.
+    """Remove the files that neither the newest version nor these need, and old log entries; there is no commit for it.
 
-    Versions that are not kept can no longer be read. Files of which the log says nothing (any more) go when they are a day old:
+    Versions that are not kept can no longer be read. Log entries stay while a version is kept that is older than two days: it
+    could not be opened without them. Files of which the log says nothing (any more) go when they are a day old:
     somebody died before the commit that was to name them, or they were kept for longer than the log remembers. A crash leaves
     some files; the next call removes them.
 
@@ -131,6 +141,10 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
 
     table = DeltaTable(path)
     wanted = sorted({*keep_versions, table.version()})
+    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
+    oldest = folder.get_file_info(f"_delta_log/{wanted[0]:020}.json")
+    if wanted[0] == table.version() or (oldest.mtime and time.time() - oldest.mtime.timestamp() < _LOG_SECONDS):
+        table.cleanup_metadata()
     unneeded = {
         name
         for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
@@ -139,7 +153,6 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
     present = [found.path for found in folder.get_file_info(fs.FileSelector("")) if found.path in unneeded]
     for name in present:
         folder.delete_file(name)
