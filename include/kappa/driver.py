@@ -29,6 +29,7 @@ from kappa.errors import (
 from kappa.handover import Handover
 from kappa.inspection import inspected
 from kappa.maintenance import is_due, maintain
+from kappa.reading import is_small
 from kappa.recomputation import SECOND_RUN, discard
 from kappa.replay.archives import common
 from kappa.replay.chains import is_at, topics_of
@@ -504,7 +505,8 @@ class Driver(Workbench):
         row = run_slice(self.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots)
         self._slice_seconds = time.monotonic() - started
         self._committed(row, what, self._slice_seconds)
-        if sends != "live":  # nobody waits for the next slice of a replay
+        # Nobody waits for the next slice of a replay. What large slices leave behind takes them longer to collect than to outgrow.
+        if sends != "live" and is_small(ranges):
             self._old_objects = self._old_objects or OldObjects(self.session)
             self._old_objects.collect_if_grown()
 
