@@ -4,8 +4,8 @@ One slice a minute changes random keys of a table. Everything that a driver does
 does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are due; there is no
 step and no Kafka. The clock is moved on by hand. Delta's own clock cannot be: removed files are named in the logs for
 ``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is printed how long an hour
-of the day took). Measured after every act is all that is in the folders of the table and of its changes, logs included, over the size
-of the table's own newest files.
+of the day took). Measured after every act is all that is in the folders of the table and of its changes, logs included, over
+the size of the table's own newest files.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import traceback
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import changelog, clock, measures, reconciliation, switching, versioned
@@ -107,7 +108,10 @@ class Driver(Workbench):
         self._failed_at: Offsets | None = None
         self._stuck: Event | None = None
         self._is_overtaken = False
-        self._old_objects: OldObjects | None = None
+
+    @cached_property
+    def _old_objects(self) -> OldObjects:
+        return OldObjects(self.session)
 
     def on_signal(self, number: int, _: object) -> None:
         """Stop at the next slice boundary."""
@@ -507,7 +511,6 @@ class Driver(Workbench):
         self._committed(row, what, self._slice_seconds)
         # Nobody waits for the next slice of a replay. What large slices leave behind takes them longer to collect than to outgrow.
         if sends != "live" and is_small(ranges):
-            self._old_objects = self._old_objects or OldObjects(self.session)
             self._old_objects.collect_if_grown()
 
     def _finish_open(self, state: LedgerState) -> None:

@@ -111,9 +111,8 @@ class LiveQuery:
                 if any(not range_.is_empty for range_ in ranges):
                     self._on_batch(ranges, records)
                 self._reached = end
-            except (
-                BaseException
-            ) as error:  # raised by close(): Spark would wait for ever for a callback that ends otherwise
+            except BaseException as error:
+                # Raised by close(). Spark would wait for ever for a callback that ends with anything but an Exception.
                 self.error = error
 
     def _end_of(self, batch_id: int) -> Offsets:

@@ -20,24 +20,24 @@ from kappa.schema import Column, delta_schema
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
+    from pyarrow import fs
     from pyspark.sql import DataFrame, SparkSession
 
 #: Number of files of a table after which they are merged.
 COMPACT_AFTER = 64
+#: Log entries go when they are so old and nobody needs them (see vacuum); Delta itself would not ask for the latter.
+_LOG_HOURS = 48
 #: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
 #: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
 #: milliseconds more.
 CONFIGURATION = {
     "delta.checkpointInterval": "50",
     "delta.deletedFileRetentionDuration": "interval 2 hours",
-    # Log entries go when they are so old and nobody needs them (see vacuum); Delta itself would not ask for the latter.
-    "delta.logRetentionDuration": "interval 2 days",
+    "delta.logRetentionDuration": f"interval {_LOG_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",
 }
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
-#: Log entries stay for two days; of those that are nearly as old nothing is decided.
-_LOG_SECONDS = 47 * 3600
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
@@ -142,9 +142,7 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
     table = DeltaTable(path)
     wanted = sorted({*keep_versions, table.version()})
     folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
-    oldest = folder.get_file_info(f"_delta_log/{wanted[0]:020}.json")
-    if wanted[0] == table.version() or (oldest.mtime and time.time() - oldest.mtime.timestamp() < _LOG_SECONDS):
-        table.cleanup_metadata()
+    _forget_log(table, folder, wanted[0])
     unneeded = {
         name
         for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
@@ -157,6 +155,16 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
     for name in present:
         folder.delete_file(name)
     return len(present)
+
+
+def _forget_log(table: DeltaTable, folder: fs.FileSystem, oldest: int) -> None:
+    """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
+    if oldest < table.version():
+        written = folder.get_file_info(f"_delta_log/{oldest:020}.json").mtime
+        # An hour less than the log's: of entries that are nearly as old nothing is decided.
+        if written is None or time.time() - written.timestamp() >= (_LOG_HOURS - 1) * 3600:
+            return
+    table.cleanup_metadata()
 
 
 def version(path: str) -> int:
