@@ -15,7 +15,7 @@ from kappa import clock, serving
 from kappa.config import Config
 from kappa.folding import fold_between
 from kappa.maintenance import is_piled_up, maintain
-from kappa.runtime import contents, tables
+from kappa.runtime import contents, tables, upkeep
 from kappa.runtime.contents import FOLDED, contents_of
 from kappa.runtime.epochs import Epochs
 from kappa.runtime.ledger import LedgerRow
@@ -48,8 +48,8 @@ def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
     assert state.committed is not None
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
     epoch.run.ledger.append(row)
-    tables.forget_before(epoch.paths.changes("sums"), state.seq)
-    tables.vacuum(epoch.paths.changes("sums"), {state.committed.delta_versions["changes/sums"]})
+    upkeep.forget_before(epoch.paths.changes("sums"), state.seq)
+    upkeep.vacuum(epoch.paths.changes("sums"), {state.committed.delta_versions["changes/sums"]})
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,7 +15,7 @@ from kappa.config import Config
 from kappa.errors import LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.holds import Retention, held, with_folds
-from kappa.runtime import tables
+from kappa.runtime import upkeep
 from kappa.runtime.contents import contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, LedgerState
@@ -79,10 +79,10 @@ def maintain(
     row = run.ledger.append(replace(wanted, detail={**wanted.detail, "forgotten": forgotten}))
     crash_point("maintain", state.seq)
     for name, seq in forgotten.items():
-        tables.forget_before(run.paths.changes(name), seq + 1)
+        upkeep.forget_before(run.paths.changes(name), seq + 1)
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
-        tables.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
+        upkeep.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
         needed = resolved
         if place.startswith("changes/"):  # of an older commit whose table is folded nobody reads them again
             name = place.removeprefix("changes/")
@@ -92,7 +92,7 @@ def maintain(
                 if commit.seq >= recent_from or not contents_of(run.paths, commit, name).is_folded
             ]
         if not keeps_all:
-            tables.vacuum(path, {commit.delta_versions[place] for commit in needed if place in commit.delta_versions})
+            upkeep.vacuum(path, {commit.delta_versions[place] for commit in needed if place in commit.delta_versions})
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     return row
 

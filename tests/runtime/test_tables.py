@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
+from few_rows import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, LedgerError
 from kappa.runtime import tables
 from kappa.schema import columns_of
 from kappa.state import newest
-
-COLUMNS = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")
-ARROW = pa.schema({"id": pa.string(), "total": pa.decimal128(12, 2), "_deleted": pa.bool_(), "_seq": pa.int64()})
-
-
-def changes(seq: int, *rows: tuple[str, str | None]) -> pa.Table:
-    made = [{"id": i, "total": None if t is None else Decimal(t), "_deleted": t is None, "_seq": seq} for i, t in rows]
-    return pa.Table.from_pylist(made, schema=ARROW)
 
 
 @pytest.fixture
@@ -32,10 +23,6 @@ def paths(tmp_path: Path) -> tuple[str, str]:
     tables.create(str(tmp_path / "changes"), (tables.SEQ, tables.DELETED, *loose))
     tables.create(str(tmp_path / "table"), COLUMNS)
     return str(tmp_path / "changes"), str(tmp_path / "table")
-
-
-def rows(path: str) -> Any:
-    return sorted(tables.query(path, None).to_pylist(), key=lambda row: row["id"])
 
 
 def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> None:
@@ -139,63 +126,3 @@ def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], 
     vectors = str(tmp_path / "vectors")
     tables.create(vectors, COLUMNS, configuration={"delta.enableDeletionVectors": "true"})
     assert tables.files(vectors) is None, "rows of its files may be deleted"
-
-
-def test_files_that_no_commit_names_go_when_they_are_a_day_old(paths: tuple[str, str]) -> None:
-    _, table = paths
-    for seq in (1, 2, 3):
-        tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
-    written = set(Path(table).glob("*.parquet"))
-    yesterday = time.time() - 25 * 3600
-    abandoned, recent = Path(table, "abandoned.parquet"), Path(table, "recent.parquet")
-    for file in (abandoned, recent):
-        file.touch()
-    for file in (abandoned, *written):  # those that are held or served are as old
-        os.utime(file, (yesterday, yesterday))
-    assert tables.vacuum(table, {2}) == 2
-    held = {Path(table, name) for at in (2, 3) for name in DeltaTable(table, version=at).file_uris()}
-    assert set(Path(table).glob("*.parquet")) == {*held, recent}
-    assert tables.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
-    assert (tables.vacuum(table, {2}), tables.version(table)) == (0, 3)  # it costs no commit
-
-
-def test_a_file_that_was_held_goes_though_the_log_has_forgotten_it(
-    paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    forgetful = {"delta.checkpointInterval": "4", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
-    monkeypatch.setattr(tables, "CONFIGURATION", forgetful)
-    table = str(tmp_path / "forgetful")
-    tables.create(table, COLUMNS)
-    for seq in range(1, 6):
-        tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
-    tables.vacuum(table, set())
-    assert len(list(Path(table).glob("*.parquet"))) > 1  # the checkpoint names none that were removed
-    yesterday = time.time() - 25 * 3600
-    for file in Path(table).glob("*.parquet"):
-        os.utime(file, (yesterday, yesterday))
-    assert tables.vacuum(table, set()) > 0
-    assert len(list(Path(table).glob("*.parquet"))) == 1
-    assert rows(table) == [{"id": "a", "total": Decimal("5.00")}]
-
-
-def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(paths: tuple[str, str]) -> None:
-    _, table = paths
-    log = Path(table, "_delta_log")
-
-    def grow(first: int, last: int, days: int) -> None:
-        for seq in range(first, last):
-            tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)
-        for entry in log.iterdir():
-            at = min(entry.stat().st_mtime, time.time() - days * 86_400)
-            os.utime(entry, (at, at))
-
-    grow(1, 60, days=3)
-    grow(60, 121, days=0)
-    tables.vacuum(table, {30, 118})  # somebody gave it a name, forty days ago
-    assert tables.query(table, 30).to_pylist() == [{"id": "a", "total": Decimal("30.00")}]
-    assert Path(log, f"{0:020}.json").is_file()
-    tables.vacuum(table, {118})
-    assert not Path(log, f"{30:020}.json").is_file()
-    assert tables.query(table, 118).to_pylist() == [{"id": "a", "total": Decimal("118.00")}]
-    assert rows(table) == [{"id": "a", "total": Decimal("120.00")}]
-    assert tables.folded(table)[1] == 120

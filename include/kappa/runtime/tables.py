@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -20,24 +19,19 @@ from kappa.schema import Column, delta_schema
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
-    from pyarrow import fs
     from pyspark.sql import DataFrame, SparkSession
 
-#: Number of files of a table after which they are merged.
-COMPACT_AFTER = 64
-#: Log entries go when they are so old and nobody needs them (see vacuum); Delta itself would not ask for the latter.
-_LOG_HOURS = 48
+#: Log entries go when they are so old and nobody needs them (:mod:`kappa.runtime.upkeep`); Delta itself would not ask for the latter.
+LOG_HOURS = 48
 #: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
 #: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
 #: milliseconds more.
 CONFIGURATION = {
     "delta.checkpointInterval": "50",
     "delta.deletedFileRetentionDuration": "interval 2 hours",
-    "delta.logRetentionDuration": f"interval {_LOG_HOURS} hours",
+    "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",
 }
-#: A file of this age that no commit names belongs to no write that is still under way.
-_ABANDONED_HOURS = 24
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
@@ -86,87 +80,6 @@ def exists(path: str) -> bool:
     return bool(DeltaTable.is_deltatable(path))
 
 
-def compact(path: str, target_bytes: int | None = None) -> None:
-    """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
-
-    Args:
-        path: the table.
-        target_bytes: size from which on a file is not small: it is never written again. None leaves that to ``deltalake``.
-    """
-    from deltalake import CommitProperties, DeltaTable
-
-    table = DeltaTable(path)
-    sizes = _files(table)["size_bytes"].to_pylist()
-    if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
-        table.optimize.compact(target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0))
-
-
-def forget_before(path: str, seq: int) -> None:
-    """Remove the rows of earlier slices, but for those in one file with later ones: no file is written anew for it.
-
-    Idempotent; readers of older Delta versions keep them.
-    """
-    from deltalake import CommitProperties, DeltaTable
-
-    table = DeltaTable(path)
-    found = _files(table)
-    if not found.num_rows:
-        return
-    spans = sorted(zip(found["min._seq"].to_pylist(), found["max._seq"].to_pylist(), strict=True), reverse=True)
-    for first, last in spans:  # from the latest on: what has to stay may hold on to an earlier file
-        if first < seq <= last:
-            seq = first
-    if any(last < seq for _, last in spans):
-        table.delete(f"_seq < {seq}", commit_properties=CommitProperties(max_commit_retries=0))
-
-
-def vacuum(path: str, keep_versions: Collection[int]) -> int:
-    """Remove the files that neither the newest version nor these need, and old log entries; there is no commit for it.
-
-    Versions that are not kept can no longer be read. Log entries stay while a version is kept that is older than two days: it
-    could not be opened without them. Files of which the log says nothing (any more) go when they are a day old:
-    somebody died before the commit that was to name them, or they were kept for longer than the log remembers. A crash leaves
-    some files; the next call removes them.
-
-    Args:
-        path: a table without partitions.
-        keep_versions: versions that stay readable.
-
-    Returns:
-        Number of files that were removed.
-    """
-    from deltalake import DeltaTable
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow import fs
-
-    table = DeltaTable(path)
-    wanted = sorted({*keep_versions, table.version()})
-    folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
-    _forget_log(table, folder, wanted[0])
-    unneeded = {
-        name
-        for hours, is_full in ((0, False), (_ABANDONED_HOURS, True))
-        for name in table.vacuum(hours, enforce_retention_duration=False, full=is_full, keep_versions=wanted)
-    }
-    if not unneeded:
-        return 0
-    # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    present = [found.path for found in folder.get_file_info(fs.FileSelector("")) if found.path in unneeded]
-    for name in present:
-        folder.delete_file(name)
-    return len(present)
-
-
-def _forget_log(table: DeltaTable, folder: fs.FileSystem, oldest: int) -> None:
-    """Remove old log entries, unless the oldest version that is kept is as old: it could not be opened without them."""
-    if oldest < table.version():
-        written = folder.get_file_info(f"_delta_log/{oldest:020}.json").mtime
-        # An hour less than the log's: of entries that are nearly as old nothing is decided.
-        if written is None or time.time() - written.timestamp() >= (_LOG_HOURS - 1) * 3600:
-            return
-    table.cleanup_metadata()
-
-
 def version(path: str) -> int:
     """Newest Delta version of a table."""
     from deltalake import DeltaTable
@@ -186,7 +99,7 @@ def count(path: str, delta_version: int) -> int:
     """Rows of a table as of a version, from the statistics in its log."""
     from deltalake import DeltaTable
 
-    files = _files(DeltaTable(path, version=delta_version))
+    files = files_of(DeltaTable(path, version=delta_version))
     return sum(files["num_records"].to_pylist()) if files.num_rows else 0
 
 
@@ -196,7 +109,7 @@ def size_bytes(path: str, delta_version: int) -> int:
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        files = _files(DeltaTable(path, version=delta_version))
+        files = files_of(DeltaTable(path, version=delta_version))
     except TableNotFoundError:
         return 0
     return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
@@ -499,7 +412,7 @@ def _write_nothing(table: DeltaTable, seq: int) -> None:
     write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq))
 
 
-def _files(table: DeltaTable) -> pa.Table:
+def files_of(table: DeltaTable) -> pa.Table:
     """What a table's log says of its files."""
     import pyarrow as pa
 
