@@ -13,7 +13,7 @@ demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EX
 	@$(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
 test: bootstrap ## all tests: real Kafka, Spark, Delta and Airflow
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 1200 -m "not soak"
 
 lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -226,7 +226,7 @@ class World(Lab):
         version = 1 + len(self.script)
         self.deploy(version, factor)
         request |= {"slice_records": self.random.choice([20, 50, 500_000])}
-        lost = any(offset for _, offset in self.kafka.low_watermarks([self.topic]).items())
+        lost = self.is_lost_before(start, record.live)
         if isinstance(start, FromMarker):
             self.stop_live()
         try:
@@ -234,7 +234,7 @@ class World(Lab):
         except RefusedError as error:
             self.say(f"replay {start} refused: {error}")
             has_sent = any(row.sends == "live" for row in self.ledger(record.live).state().commits)
-            is_right = (isinstance(start, ToEarliest) and lost) or (isinstance(start, FromMarker) and not has_sent)
+            is_right = lost or (isinstance(start, FromMarker) and not has_sent)
             assert is_right, error
             assert self.record().candidate is None
         else:
@@ -246,6 +246,16 @@ class World(Lab):
             )
         if isinstance(start, FromMarker):
             control.start(self.config, self.name, actor="test", reason="test")
+
+    def is_lost_before(self, start: Start, live: int) -> bool:
+        """Whether records that a replay from there would read are deleted."""
+        low = self.kafka.low_watermarks([self.topic])
+        if isinstance(start, ToEarliest):
+            return any(offset for _, offset in low.items())
+        if not isinstance(start, FromSavepoint):
+            return False
+        (row,) = [row for row in self.ledger(live).state().commits if row.seq == start.seq]
+        return not row.standing.dominates(low)
 
     def stop_live(self) -> None:
         """Stop the live driver for good, as whoever folds its changelog must."""

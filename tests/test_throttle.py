@@ -25,7 +25,7 @@ def test_a_replay_pauses_while_the_live_stream_is_behind_and_ends_all_the_same(
         first, second = _beside(stream)
         driver = stream.run(second)
         stream.run(first)
-        stream.produce([("a", 1)] * 400, start_ms=1_700_000_100_000)
+        stream.produce([("a", 1)] * 200, start_ms=1_700_000_100_000)
         stream.wait(lambda: driver.doing.startswith("pausing"), "the replay pauses")
         stream.await_stage(second, Stage.REPLAYED)
         assert _throttled(stream, second) > 0
@@ -44,9 +44,9 @@ def test_a_replay_does_not_wait_for_a_live_epoch_whose_driver_does_not_run(
 
 
 def _beside(stream: Lab) -> tuple[int, int]:
-    """A live epoch that was stopped, and a replay of a hundred records that is planned."""
+    """A live epoch that was stopped, and a replay of forty records that is planned."""
     stream.deploy(1)
-    stream.produce([("a", 1), ("b", 2)] * 50)
+    stream.produce([("a", 1), ("b", 2)] * 20)
     first = stream.start()
     stream.await_live(first)
     stream.settle(first)

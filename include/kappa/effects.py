@@ -33,8 +33,6 @@ def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str,
 
 def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
     """The declared columns of an effect, types compared, and the platform's own."""
-    from pyspark.sql import functions as F
-
     found = {f.name: f.dataType for f in frame.schema.fields}
     chosen = []
     for column in member.columns:
@@ -47,18 +45,12 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
                 f"declared is {column.type}. Cast it in the step."
             )
-        chosen.append(F.col(quote(column.name)))
+        chosen.append(quote(column.name))
     if isinstance(member, Table):
-        chosen.append(
-            F.coalesce(F.col("_deleted"), F.lit(False)).alias("_deleted")
-            if "_deleted" in found
-            else F.lit(False).alias("_deleted")
-        )
+        chosen.append("COALESCE(_deleted, FALSE) AS _deleted" if "_deleted" in found else "FALSE AS _deleted")
     else:
-        chosen.extend(
-            (F.col(c.name) if c.name in found else F.lit(None)).cast(c.type).alias(c.name) for c in tables.LINEAGE
-        )
-    return frame.select(*chosen)
+        chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
+    return frame.selectExpr(*chosen)
 
 
 def plain_type(kind: Any) -> Any:
@@ -77,15 +69,26 @@ def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
     return [part for part in frames if any(is_part(part, whole) for whole in frames if whole is not part)]
 
 
-def collect(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Rows of several DataFrames, computed in one Spark job: they share what they are made of, and a job has a price."""
+def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict[str, pa.Table]:
+    """Rows of several DataFrames.
+
+    Args:
+        frames: by name.
+        in_one_job: compute them in one Spark job: they share what they are made of, and a job has a price. Rows then travel as
+            structs, which costs more than a job where there are many; those that others are made of had better be kept then.
+    """
+    if not in_one_job or len(frames) == 1:
+        return {name: frame.toArrow() for name, frame in frames.items()}
+    return _collect_tagged(frames)
+
+
+def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Rows of all frames as rows of one: a column for each frame, and one that tells whose row it is."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
-    if len(frames) == 1:
-        return {name: frame.toArrow() for name, frame in frames.items()}
     # Null where the row is another effect's: no field may be NOT NULL there.
     empty = {
         name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema]))

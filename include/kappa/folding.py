@@ -24,6 +24,8 @@ from kappa.state import most_changes
 from kappa.topology import Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kappa.slices import EpochRun
 
 
@@ -120,12 +122,17 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
     run.ledger.check_claim(run.writer)
     at = pending.contents
     if pending.rows <= run.arrow_rows:
-        changed = contents.changed(at)
+        changed = _own_changes(run, table, at) or contents.changed(at)
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
     names = quoted(column.name for column in table.columns)
     tables.overwrite_frame(at.path, contents.frame(run.session, at).select(*names), at.seq)
+
+
+def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
+    """The changes since a fold where they are the ones that the slice at hand has just written, of each key one."""
+    return run.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
 
 
 def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:

@@ -117,6 +117,7 @@ class Reading:
         self._dead: list[pa.Table] = []
         self._rows: list[tuple[str, int, int, int, int]] = []
         self._threads = ThreadPoolExecutor(1, "counting")
+        self._to_count: list[Callable[[], None]] = []
         self._counting: list[Future[None]] = []
         self.records: dict[str, DataFrame] = {}
         self.is_small = is_small(plan.ranges) and not self._archived
@@ -162,16 +163,14 @@ class Reading:
 
     def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are fetched."""
-        from pyspark.sql import functions as F
-
         archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         if archive.is_parsed(source, archive.overlapping(ranges)):
-            self._aside(lambda: self._count_archived(archive, source, ranges, frame))
+            self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
         else:
             self.hold([frame])
             self._count_archived(archive, source, ranges, frame)
-        return frame.where(F.col("_dead").isNull()).select(*quoted(source.row_columns))
+        return frame.where("_dead IS NULL").select(*quoted(source.row_columns))
 
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
@@ -185,14 +184,16 @@ class Reading:
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         self._rows_read.append(archive.count(ranges))
 
-    def _aside(self, count: Callable[[], None]) -> None:
-        """Count in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
+    def count_aside(self) -> None:
+        """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
 
-        A pass over a few columns leaves the machine idle while it is planned and while its last task runs.
+        To be called when their plans are made: two plans at once hinder each other, while a pass over a few columns fills the
+        gaps between the tasks of a job that was there before.
         """
         from pyspark import inheritable_thread_target
 
-        self._counting.append(self._threads.submit(inheritable_thread_target(self._session)(count)))
+        while self._to_count:
+            self._counting.append(self._threads.submit(inheritable_thread_target(self._session)(self._to_count.pop(0))))
 
     def settle(self) -> None:
         """Wait until everything is counted: what is wrong with the records is raised here.
@@ -200,6 +201,7 @@ class Reading:
         Raises:
             DataLossError: an archive has lost records, or has some twice.
         """
+        self.count_aside()
         while self._counting:
             self._counting.pop(0).result()
 
@@ -336,4 +338,5 @@ def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
 def _tally() -> list[Column]:
     from pyspark.sql import functions as F
 
-    return [F.count("_offset").alias("rows"), F.count("_dead").alias("dead"), F.max("_order_timestamp").alias("newest")]
+    counted = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
+    return [F.expr(text) for text in counted]

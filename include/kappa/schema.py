@@ -122,6 +122,12 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """A text as Spark's SQL takes it, whatever is in it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def quoted(names: Iterable[str]) -> list[str]:
     """Names as Spark's SQL takes them, whatever is in them."""
     return [quote(name) for name in names]

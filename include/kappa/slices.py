@@ -14,6 +14,7 @@ This module is the only caller of a topology's step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -210,10 +211,11 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         bound=run.bound,
     ) as reading:  # fmt: skip
         effects = call_step(run.topology, plan.seq, reading.records, before)
-        if not reading.is_small:
-            reading.hold(shared(list(effects.values())))
+        kept = [] if reading.is_small else shared(list(effects.values()))
+        reading.hold(kept)
         frames = conformed(run.topology, effects)
-        rows = rows_in_memory(run, plan, frames)
+        reading.count_aside()
+        rows = rows_in_memory(run, plan, frames, in_one_job=is_small(plan.ranges) or not kept)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
         crash_point("effects.dead_letters", plan.seq)
         run.written = write_frames(run, plan, frames, rows)
@@ -294,12 +296,14 @@ def call_step(
     return dict(effects)
 
 
-def rows_in_memory(run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame]) -> Mapping[str, pa.Table] | None:
+def rows_in_memory(
+    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], *, in_one_job: bool
+) -> Mapping[str, pa.Table] | None:
     """The rows of every effect, computed; None where they are too large for the driver's memory."""
     if sum(r.count for r in plan.ranges) > run.arrow_rows:
         return None
     try:
-        return collect(frames)
+        return collect(frames, in_one_job=in_one_job)
     except Exception as error:
         if not is_too_large(error):
             raise
@@ -322,16 +326,22 @@ def write_frames(
 
 
 def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    kept = {}
+    """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
+    places = {name: _place(run.topology, name) for name in effects}
     for name, rows in effects.items():
-        place = _place(run.topology, name)
-        if place.startswith("changes/"):
+        if places[name].startswith("changes/"):
             keys = rows.group_by(list(run.topology.table(name).key)).aggregate([]).num_rows
             _check_one_row_a_key(name, rows.num_rows, keys)
-        mine = with_seq(rows, seq)
-        if tables.append(f"{run.paths.root}/{place}", mine, seq):
-            kept[place] = mine  # rows that an earlier attempt wrote are read back instead: they count, not these
-        crash_point(f"effects.{place.partition('/')[0]}", seq)
+    mine = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
+    kept = {}
+    with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
+        writes = {place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq) for place in mine}
+        for place, write in writes.items():
+            if write.result():
+                kept[place] = mine[
+                    place
+                ]  # rows that an earlier attempt wrote are read back instead: they count, not these
+            crash_point(f"effects.{place.partition('/')[0]}", seq)
     return kept
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.parsing import in_order, plain, quoted_names, state_of_value, typed
-from kappa.schema import Column, quoted
+from kappa.schema import Column, literal, quote, quoted
 from kappa.topology import Source
 
 if TYPE_CHECKING:
@@ -109,25 +109,22 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         is_parsed: whether each of these rows was parsed by this source's schema when it was archived; otherwise the raw
             bytes are parsed here. The result is the same.
     """
-    from pyspark.sql import functions as F
-
     taken = [
-        F.expr("try_validate_utf8(CAST(key AS STRING)) AS _key"),
-        *([F.col("headers").alias("_headers")] if source.headers else []),
-        F.lit(source.topic).alias("_topic"),
-        F.col("partition").alias("_partition"),
-        F.col("offset").alias("_offset"),
-        F.col("timestamp").alias("_timestamp"),
-        F.col("order_timestamp").alias("_order_timestamp"),
-        F.col("seq").alias("_seq"),
+        "TRY_VALIDATE_UTF8(CAST(key AS STRING)) AS _key",
+        *(["headers AS _headers"] if source.headers else []),
+        f"{literal(source.topic)} AS _topic",
+        "partition AS _partition",
+        "offset AS _offset",
+        "timestamp AS _timestamp",
+        "order_timestamp AS _order_timestamp",
+        "seq AS _seq",
     ]
     if is_parsed:
         name = schema_name(source)
-        dead = F.col(f"{name}.dead")
-        columns = [F.col(f"{name}.row.`{column.name}`").alias(column.name) for column in source.columns]
-        value = F.col(f"{name}.value").alias("_value")
-        return records.select(*columns, *taken, value, dead.alias("_dead")).select(*quoted_names(source), "_seq")
-    begun = records.select(*taken, F.col("value").alias("_value"))
+        columns = [f"{name}.row.{quote(column.name)} AS {quote(column.name)}" for column in source.columns]
+        found = records.selectExpr(*columns, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead")
+        return found.select(*quoted_names(source), "_seq")
+    begun = records.selectExpr(*taken, "value AS _value")
     if source.format != "json":
         return plain(begun, source.format).select(*quoted_names(source), "_seq")
     rows = typed(begun.withColumn("_state", state_of_value()), source, is_parsed=False)
