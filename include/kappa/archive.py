@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 #: Below the time of any record: what a chunk without records has.
 _NO_TIME = -(2**63)
 
+#: Joins a record with what is wanted of its chunk, by one number: quicker than by two.
+_IS_WANTED = "(SHIFTLEFT(seq, 32) | CAST(partition AS BIGINT)) = _place AND offset BETWEEN _first AND _last"
+#: All that the archive has of a record.
+_ARCHIVED = "* EXCEPT (_place, _first, _last, _before)"
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -125,13 +130,9 @@ class Archive:
         # A chunk that began before the reader did knows of times that the reader does not: there the maximum is made anew.
         odd = {c.range.partition for c in chunks if c.range.start < (begun.get(*c.range.at) or 0)}
         spans = F.broadcast(_spans(session, chunks, ranges, carried(chunks, ranges, before)))
-        is_in = (_place(F.col("seq"), F.col("partition")) == F.col("_place")) & F.col("offset").between(
-            F.col("_first"), F.col("_last")
-        )
-        rows = self._read(session, ranges).join(spans, on=is_in, how="inner").drop("_place", "_first", "_last")
+        rows = self._read(session, ranges).join(spans, on=F.expr(_IS_WANTED), how="inner")
         known = rows.where(~F.col("partition").isin(*odd)) if odd else rows
-        largest = F.greatest(F.col("running_max_ms"), F.col("_before"))
-        found = known.withColumn("order_timestamp", F.timestamp_millis(largest)).drop("_before")
+        found = known.selectExpr(_ARCHIVED, "TIMESTAMP_MILLIS(GREATEST(running_max_ms, _before)) AS order_timestamp")
         if not odd:
             return found
         frame = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
@@ -141,7 +142,7 @@ class Archive:
                 times
             )
         anew = rows.where(F.col("partition").isin(*odd)).withColumn("order_timestamp", F.timestamp_millis(times))
-        return found.unionByName(anew.drop("_before"))
+        return found.unionByName(anew.selectExpr(_ARCHIVED))
 
     def _read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Rows among which are those of these ranges: whole files, as far as the files alone are the table."""
@@ -246,13 +247,6 @@ def chunks_of(row: LedgerRow) -> list[Chunk]:
 def archived_topics(lake: str) -> tuple[str, ...]:
     """Topics that have an archive in a lake, sorted."""
     return tuple(sorted(folder.parent.name for folder in Path(lake).glob("_archive/*/ledger") if folder.is_dir()))
-
-
-def _place(seq: Column, partition: Column) -> Column:
-    """One number for a chunk: a join by it is quicker than one by two."""
-    from pyspark.sql import functions as F
-
-    return F.shiftleft(seq, 32).bitwiseOR(partition.cast("bigint"))
 
 
 def _spans(

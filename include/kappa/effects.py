@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError
 from kappa.runtime import tables
 from kappa.runtime.session import is_part
-from kappa.schema import quote
+from kappa.schema import quote, quoted
 from kappa.topology import Append, Table, Topology
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
         frame.select(
             F.lit(index).alias("_effect"),
             *(
-                (F.struct(*frame.columns) if other is frame else empty[name]).alias(name)
+                (F.expr(f"STRUCT({', '.join(quoted(frame.columns))})") if other is frame else empty[name]).alias(name)
                 for name, other in frames.items()
             ),
         )

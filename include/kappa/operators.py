@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kappa.schema import quote
 from kappa.topology import ORDER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, WindowSpec
+    from pyspark.sql import DataFrame
 
 Key = str | Sequence[str]
 
@@ -32,16 +33,13 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
     """
     from pyspark.sql import functions as F
 
-    keys = _columns(key)
-    so_far = F.sum(F.coalesce(F.col(amount), F.lit(0))).over(_history(keys))
+    so_far = f"SUM(COALESCE({_sql(amount)}, 0)) OVER ({_order(key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     if before is None:
-        return df.withColumn(total, so_far)
-    carried = before.select(*keys, F.col(total).alias("_before"))
-    return (
-        df.join(carried, on=list(keys), how="left")
-        .withColumn(total, (F.coalesce(F.col("_before"), F.lit(0)) + so_far).cast(before.schema[total].dataType))
-        .drop("_before")
-    )
+        return df.withColumn(total, F.expr(so_far))
+    carried = before.selectExpr(*map(_sql, _columns(key)), f"{_sql(total)} AS _before")
+    kind = before.schema[total].dataType.simpleString()
+    joined = df.join(carried, on=list(_columns(key)), how="left")
+    return joined.withColumn(total, F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kind})")).drop("_before")
 
 
 def newest(df: DataFrame, *, key: Key) -> DataFrame:
@@ -54,7 +52,7 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     from pyspark.sql import functions as F
 
     # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
-    has_next = F.lead(F.lit(True)).over(_order(_columns(key)))
+    has_next = F.expr(f"LEAD(TRUE) OVER ({_order(key)})")
     return df.withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
 
@@ -62,13 +60,11 @@ def _columns(key: Key) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-def _order(keys: tuple[str, ...]) -> WindowSpec:
-    from pyspark.sql import Window
+def _order(key: Key) -> str:
+    """A window of the rows of a key in the total order: SQL, which is one call to Spark; its classes are one for each word."""
+    return f"PARTITION BY {', '.join(map(_sql, _columns(key)))} ORDER BY {', '.join(ORDER)}"
 
-    return Window.partitionBy(*keys).orderBy(*ORDER)
 
-
-def _history(keys: tuple[str, ...]) -> WindowSpec:
-    from pyspark.sql import Window
-
-    return _order(keys).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+def _sql(name: str) -> str:
+    """A column, or a field of one, as SQL takes the name that Spark's functions take."""
+    return name if "`" in name else ".".join(map(quote, name.split(".")))

@@ -170,7 +170,7 @@ class Reading:
         else:
             self.hold([frame])
             self._count_archived(archive, source, ranges, frame)
-        return frame.where("_dead IS NULL").select(*quoted(source.row_columns))
+        return frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
 
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
@@ -246,7 +246,7 @@ class Reading:
             self._observations.pop()
             return self._by_spark(source, ranges, before)
         names = source.row_columns
-        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").select(*quoted(names))
+        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").selectExpr(*quoted(names))
         if not left:
             self._count(source, tally)
             if dead:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kappa.runtime import tables
 from kappa.runtime.contents import Contents, changed, read_table
 from kappa.runtime.session import frame_of
-from kappa.schema import ddl_of
+from kappa.schema import ddl_of, quoted
 from kappa.topology import Table
 
 if TYPE_CHECKING:
@@ -58,7 +58,11 @@ class TableState:
         key, names = list(self._table.key), [column.name for column in self._table.columns]
         changed = frame_of(self._session, self._overlay.select(key))
         newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
-        return self._base.join(F.broadcast(changed), on=key, how="left_anti").select(*names).unionByName(newest)
+        return (
+            self._base.join(F.broadcast(changed), on=key, how="left_anti")
+            .selectExpr(*quoted(names))
+            .unionByName(newest)
+        )
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
         """Go on to the next commit. Whether its changes were folded into the table makes no difference here.

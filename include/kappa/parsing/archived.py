@@ -123,12 +123,12 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         name = schema_name(source)
         columns = [f"{name}.row.{quote(column.name)} AS {quote(column.name)}" for column in source.columns]
         found = records.selectExpr(*columns, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead")
-        return found.select(*quoted_names(source), "_seq")
+        return found.selectExpr(*quoted_names(source), "_seq")
     begun = records.selectExpr(*taken, "value AS _value")
     if source.format != "json":
-        return plain(begun, source.format).select(*quoted_names(source), "_seq")
+        return plain(begun, source.format).selectExpr(*quoted_names(source), "_seq")
     rows = typed(begun.withColumn("_state", state_of_value()), source, is_parsed=False)
-    return rows.select(*quoted_names(source), "_seq")
+    return rows.selectExpr(*quoted_names(source), "_seq")
 
 
 def _raw() -> Iterator[SparkColumn]:

@@ -114,6 +114,8 @@ def _cut_at(
     """All records whose running maximum is below ``time_ms``."""
     if time_ms >= _END_OF_TIME_MS:
         return end
+    if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
+        return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
     found = index(time_ms)
 
     def one(at: TopicPartition, last: int) -> int:
