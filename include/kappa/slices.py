@@ -337,10 +337,9 @@ def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dic
     with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
         writes = {place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq) for place in mine}
         for place, write in writes.items():
+            # Rows that an earlier attempt wrote are read back instead: they count, not these.
             if write.result():
-                kept[place] = mine[
-                    place
-                ]  # rows that an earlier attempt wrote are read back instead: they count, not these
+                kept[place] = mine[place]
             crash_point(f"effects.{place.partition('/')[0]}", seq)
     return kept
 

@@ -58,11 +58,8 @@ class TableState:
         key, names = list(self._table.key), [column.name for column in self._table.columns]
         changed = frame_of(self._session, self._overlay.select(key))
         newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
-        return (
-            self._base.join(F.broadcast(changed), on=key, how="left_anti")
-            .selectExpr(*quoted(names))
-            .unionByName(newest)
-        )
+        kept = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
+        return kept.unionByName(newest)
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
         """Go on to the next commit. Whether its changes were folded into the table makes no difference here.
