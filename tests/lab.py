@@ -100,7 +100,9 @@ class Lab:
         step_ms: int = 1,
     ) -> None:
         """Records with growing times; bytes are sent as they are."""
-        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "partitioner": "murmur2_random"})
+        # Sent by the flush, those of a partition in one batch: a stream then sees all of them or none.
+        settings = {"partitioner": "murmur2_random", "linger.ms": 60_000}
+        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, **settings})
         for index, row in enumerate(rows):
             value = row if isinstance(row, bytes) else orjson.dumps({"id": row[0], "amount": row[1]})
             key = b"bad" if isinstance(row, bytes) else row[0].encode()

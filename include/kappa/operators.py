@@ -61,7 +61,7 @@ def _columns(key: Key) -> tuple[str, ...]:
 
 
 def _order(key: Key) -> str:
-    """A window of the rows of a key in the total order: SQL, which is one call to Spark; its classes are one for each word."""
+    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each word."""
     return f"PARTITION BY {', '.join(map(_sql, _columns(key)))} ORDER BY {', '.join(ORDER)}"
 
 
