@@ -34,6 +34,7 @@ class Config:
         heartbeat_seconds: time between two heartbeats of a driver.
         stale_seconds: age at which a heartbeat no longer counts.
         handover_seconds: how long an old driver waits for a new one before it goes on by itself.
+        small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
         attempts: how often a slice is tried before the epoch is stuck.
@@ -58,6 +59,7 @@ class Config:
     heartbeat_seconds: float = 2.0
     stale_seconds: float = 15.0
     handover_seconds: float = 120.0
+    small_slice: int = 50_000
     arrow_rows: int = 500_000
     throttle_lag: int = 100_000
     attempts: int = 3

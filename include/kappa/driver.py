@@ -510,7 +510,7 @@ class Driver(Workbench):
         self._slice_seconds = time.monotonic() - started
         self._committed(row, what, self._slice_seconds)
         # Nobody waits for the next slice of a replay. What large slices leave behind takes them longer to collect than to outgrow.
-        if sends != "live" and is_small(ranges):
+        if sends != "live" and is_small(ranges, self.config.small_slice):
             self._old_objects.collect_if_grown()
 
     def _finish_open(self, state: LedgerState) -> None:

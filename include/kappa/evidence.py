@@ -62,7 +62,7 @@ def evidence(
                 epoch = EpochRun(
                     topology=topology, paths=paths, writer=f"{name}-{code}", code=code, ledger=Ledger(paths.ledger), session=session,
                     broker=broker, bootstrap_servers=config.bootstrap_servers, topic_ids=state.commits[0].detail["topic_ids"],
-                    arrow_rows=config.arrow_rows, bound=state.commits[0].detail.get("bound", {}),
+                    arrow_rows=config.arrow_rows, small_slice=config.small_slice, bound=state.commits[0].detail.get("bound", {}),
                 )  # fmt: skip
                 source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
                 made = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kappa.archive import Archive
 from kappa.effects import with_seq
-from kappa.parsing import parse, parse_in_arrow, typed_rows
+from kappa.parsing import parse_counted, parse_in_arrow, typed_rows
 from kappa.parsing.batches import LEFT
 from kappa.parsing.small import parse_rows
 from kappa.replay.archives import without
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from kappa.runtime.ledger import LedgerRow
-
-#: Largest span of a slice whose parsed records are taken into the driver's memory; beyond it Spark keeps them.
-SMALL_SLICE = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +46,9 @@ class Counts:
     bytes_read: int | None
 
 
-def is_small(ranges: Sequence[OffsetRange]) -> bool:
-    """Whether the records of a slice are taken into the driver's memory."""
-    return sum(r.count for r in ranges) <= SMALL_SLICE
+def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
+    """Whether the records of a slice are taken into the driver's memory: its span is at most so many offsets."""
+    return sum(r.count for r in ranges) <= small_slice
 
 
 def read_log(
@@ -90,6 +87,7 @@ class Reading:
         archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
         begun: where the epoch's own reading begins.
         bound: source -> the own topic of another topology's epoch that is read as it; the step sees the source's name.
+        small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:
         records: topic -> parsed records.
@@ -99,7 +97,7 @@ class Reading:
     def __init__(
         self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
         raw: DataFrame | None = None, *, archives: Mapping[str, Archive] | None = None, begun: Offsets | None = None,
-        bound: Mapping[str, str] | None = None,
+        bound: Mapping[str, str] | None = None, small_slice: int = 50_000,
     ) -> None:  # fmt: skip
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -111,16 +109,17 @@ class Reading:
         self._archived = archived_ranges(plan)
         self._begun = begun or Offsets()
         self._bound = bound or {}
-        self._rows_read: list[int] = []
+        self._read: list[int] = []
+        self._bytes: list[int | None] = []
         self._held: list[DataFrame] = []
-        self._observations: list[Any] = []
         self._dead: list[pa.Table] = []
         self._rows: list[tuple[str, int, int, int, int]] = []
         self._threads = ThreadPoolExecutor(1, "counting")
         self._to_count: list[Callable[[], None]] = []
         self._counting: list[Future[None]] = []
         self.records: dict[str, DataFrame] = {}
-        self.is_small = is_small(plan.ranges) and not self._archived
+        self._small_slice = small_slice
+        self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
     def __enter__(self) -> Reading:
         if self._raw is not None and len(self._sources) > 1:
@@ -182,7 +181,7 @@ class Reading:
         archive.check_rows(counts, ranges)
         tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
-        self._rows_read.append(archive.count(ranges))
+        self._note_read(archive.count(ranges), None)
 
     def count_aside(self) -> None:
         """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
@@ -205,25 +204,25 @@ class Reading:
         while self._counting:
             self._counting.pop(0).result()
 
-    def _read(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The records, counted by Spark as they are read."""
-        from pyspark.sql import Observation
+    def _records(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The records as Kafka has them."""
         from pyspark.sql import functions as F
 
         if self._raw is None:
             topic = self._topic(source)
-            raw = read_log(self._session, self._bootstrap_servers, topic, ranges, headers=source.headers)
-        else:
-            raw = self._raw.where(F.col("topic") == source.topic)
-        observation = Observation()
-        self._observations.append(observation)
-        size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
-        return raw.observe(observation, F.count(F.lit(1)).alias("rows_read"), F.sum(size).alias("bytes_read"))
+            return read_log(self._session, self._bootstrap_servers, topic, ranges, headers=source.headers)
+        return self._raw.where(F.col("topic") == source.topic)
+
+    def _note_read(self, rows: int, size: int | None) -> None:
+        self._read.append(rows)
+        self._bytes.append(size)
 
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
-        rows = parse_rows(self._read(source, ranges), source, before)
+        parsed = parse_rows(self._records(source, ranges), source, before)
+        self._note_read(parsed.read, parsed.bytes)
+        rows = parsed.rows
         tally = rows.group_by("_partition").aggregate(_SUMS)
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         is_good = pc.is_null(rows["_dead"])
@@ -235,45 +234,54 @@ class Reading:
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
 
-        frame = parse_in_arrow(self._read(source, ranges), source, before)
+        frame = parse_in_arrow(self._records(source, ranges), source, before)
         if frame is None:
             return self._by_spark(source, ranges, before)
         self.hold([frame])
-        tally = frame.groupBy("_partition").agg(*_tally(), F.count_if(F.col("_state") == LEFT).alias("left")).toArrow()
+        is_left = F.count_if(F.col("_state") == LEFT).alias("left")
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
-        if left > SMALL_SLICE:  # not worth the detour: read again, and let Spark parse all of it
+        if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()
-            self._observations.pop()
             return self._by_spark(source, ranges, before)
         names = source.row_columns
-        good = frame.where(f"_dead IS NULL AND _state <> {LEFT}").selectExpr(*quoted(names))
+        good = frame.where(f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}").selectExpr(*quoted(names))
         if not left:
-            self._count(source, tally)
+            self._count_all(source, tally)
             if dead:
                 self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
             return good
         odd = frame.where(f"_dead IS NOT NULL OR _state = {LEFT}").toArrow()
-        is_left = pc.equal(odd["_state"], LEFT)
-        rows = typed_rows(self._session, odd.filter(is_left), source)
+        to_do = pc.equal(odd["_state"], LEFT)
+        rows = typed_rows(self._session, odd.filter(to_do), source)
         is_good = pc.is_null(rows["_dead"])
-        self._dead += [odd.filter(pc.invert(is_left)), rows.filter(pc.invert(is_good))]
-        self._count(source, tally, also_dead=rows.filter(pc.invert(is_good)))
+        self._dead += [odd.filter(pc.invert(to_do)), rows.filter(pc.invert(is_good))]
+        self._count_all(source, tally, also_dead=rows.filter(pc.invert(is_good)))
         return good.unionByName(frame_of(self._session, rows.filter(is_good).select(names)))
 
     def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """The same where Arrow reads nothing, or too little."""
-        frame = parse(self._read(source, ranges), source, before, in_arrow=False)
+        frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
         self.hold([frame])
-        tally = frame.groupBy("_partition").agg(*_tally()).toArrow()
-        self._count(source, tally)
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally()).toArrow()
+        self._count_all(source, tally)
         if sum(tally["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
-        return frame.where("_dead IS NULL").drop("_dead", "_value")
+        return frame.where("_read IS NULL AND _dead IS NULL").selectExpr(*quoted(source.row_columns))
+
+    def _count_all(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
+        """Note what was parsed and, from the rows that tasks added for it, what was read before."""
+        import pyarrow.compute as pc
+
+        self._note_read(*(pc.sum(tally[name]).as_py() or 0 for name in ("read", "bytes")))
+        self._count(source, tally.filter(pc.is_valid(tally["_partition"])), also_dead=also_dead)
 
     def _count(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
         more = Counter(also_dead["_partition"].to_pylist() if also_dead is not None else [])
-        for row in tally.to_pylist():
-            millis = round(row["newest"].timestamp() * 1000)
+        # As numbers: a record's time may lie outside the years that Python has.
+        newest = tally["newest"].cast("int64").to_pylist()
+        for row, micros in zip(tally.drop_columns("newest").to_pylist(), newest, strict=True):
+            millis = micros // 1000
             dead = row["dead"] + more[row["_partition"]]
             self._rows.append((self._topic(source), row["_partition"], row["rows"], dead, millis))
 
@@ -300,16 +308,15 @@ class Reading:
         return letters.set_column(letters.schema.get_field_index("topic"), field, pa.array(names, field.type))
 
     def counts(self) -> Counts:
-        """What was read; ``rows_read`` is counted by Spark before parsing, the others after it."""
+        """What was read; ``rows_read`` is counted before parsing, the others after it."""
         self.settle()
         times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
         for topic, partition, _, _, millis in self._rows:
             times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's
         dead = sum(row[3] for row in self._rows)
-        observed = [observation.get for observation in self._observations]
         return Counts(
-            rows_read=sum(self._rows_read) + sum(found["rows_read"] for found in observed),
-            bytes_read=None if self._rows_read else sum(found["bytes_read"] or 0 for found in observed),
+            rows_read=sum(self._read),
+            bytes_read=None if None in self._bytes else sum(size for size in self._bytes if size is not None),
             rows_parsed=sum(row[2] for row in self._rows) - dead,
             rows_dead=dead,
             max_timestamps=times,
@@ -333,6 +340,12 @@ _SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
 def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
     """The part of a slice's ranges that is read from archives, as its plan and its commit say."""
     return ranges_from_json(row.detail.get("archived", {}))
+
+
+def _read_tally() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.expr("SUM(_read) AS read"), F.expr("SUM(_bytes) AS bytes")]
 
 
 def _tally() -> list[Column]:

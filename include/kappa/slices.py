@@ -66,6 +66,7 @@ class EpochRun:
         bound: source -> the own topic of another topology's epoch that is read as it.
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
+        small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from memory.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         fold_seconds: most time for which a table's changes are not folded into it.
@@ -88,6 +89,7 @@ class EpochRun:
     bound: Mapping[str, str] = field(default_factory=dict)
     roots: Offsets = field(default_factory=Offsets)
     archived: tuple[OffsetRange, ...] = ()
+    small_slice: int = 50_000
     arrow_rows: int = 500_000
     fold_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
@@ -203,19 +205,20 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
-    tune(run.session, is_small=is_small(plan.ranges))
+    in_memory = is_small(plan.ranges, run.small_slice)
+    tune(run.session, is_small=in_memory)
     archives = archives_of(run, plan)
     begun = ranges_end(state.commits[0].ranges)
     with Reading(
         run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
-        bound=run.bound,
+        bound=run.bound, small_slice=run.small_slice,
     ) as reading:  # fmt: skip
         effects = call_step(run.topology, plan.seq, reading.records, before)
         kept = [] if reading.is_small else shared(list(effects.values()))
         reading.hold(kept)
         frames = conformed(run.topology, effects)
         reading.count_aside()
-        rows = rows_in_memory(run, plan, frames, in_one_job=is_small(plan.ranges) or not kept)
+        rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
         crash_point("effects.dead_letters", plan.seq)
         run.written = write_frames(run, plan, frames, rows)

@@ -170,7 +170,7 @@ class TopologyDriver:
         import pyarrow.compute as pc
 
         times = self._times.setdefault(source.topic, {})
-        rows = parse_rows(self._raw(source.topic, inputs), source, times)
+        rows = parse_rows(self._raw(source.topic, inputs), source, times).rows
         for item in inputs:
             time = _time_of(item)
             times[item.partition] = max(time, times.get(item.partition, time))

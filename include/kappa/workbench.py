@@ -107,6 +107,7 @@ class Workbench:
         return EpochRun(
             topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
             bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+            small_slice=self.config.small_slice,
             fold_seconds=self.config.fold_seconds,
             savepoint_grain=timedelta(minutes=self.config.savepoint_minutes),
         )  # fmt: skip

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from lab import Lab, lab, read_messages
 from rig import QUICK_JVM
 
-from kappa import control, reading
+from kappa import control
 from kappa.archive import Archive
 from kappa.archiver import Archiver, run, stop
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
@@ -154,9 +154,9 @@ class TestEquality:
 
     @pytest.mark.parametrize("small", [IN_MEMORY, pytest.param(0, id="by Spark")])
     def test_also_with_times_out_of_order_and_slices_that_end_within_the_archives_own(
-        self, stream: Lab, monkeypatch: pytest.MonkeyPatch, small: int
+        self, stream: Lab, small: int
     ) -> None:
-        monkeypatch.setattr(reading, "SMALL_SLICE", small)
+        stream.config = replace(stream.config, small_slice=small)
         produce_at(stream, out_of_order(100))
         live(stream)
         assert stream.archive(slice_records=36) == 100
@@ -165,10 +165,8 @@ class TestEquality:
         assert len(archived["slices"]) > 4
 
     @pytest.mark.parametrize("small", [IN_MEMORY, pytest.param(0, id="by Spark")])
-    def test_also_from_a_start_behind_records_that_were_months_ahead(
-        self, stream: Lab, monkeypatch: pytest.MonkeyPatch, small: int
-    ) -> None:
-        monkeypatch.setattr(reading, "SMALL_SLICE", small)
+    def test_also_from_a_start_behind_records_that_were_months_ahead(self, stream: Lab, small: int) -> None:
+        stream.config = replace(stream.config, small_slice=small)
         produce_at(stream, out_of_order(60))
         live(stream)
         stream.archive(slice_records=24)

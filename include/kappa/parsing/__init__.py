@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kappa.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, ordered, parsed
+from kappa.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, counted, ordered, parsed
 from kappa.parsing.decimals import is_endless
 from kappa.parsing.json_lines import is_exact
 from kappa.schema import Column, ddl_of, quote, quoted
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _CORRUPT = "_kappa_corrupt"
+#: What :func:`counted` adds.
+_COUNTS = ", _read BIGINT, _bytes BIGINT"
 
 
 def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
@@ -48,21 +50,30 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     Raises:
         Terminal: in the job, when the offsets of a partition do not grow within a task.
     """
+    return parse_counted(raw, source, running_max, in_arrow=in_arrow).where("_read IS NULL").drop("_read", "_bytes")
+
+
+def parse_counted(
+    raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True
+) -> DataFrame:
+    """The rows of :func:`parse`, and one more for each task with how many records it read; see :func:`~kappa.parsing.batches.counted`."""
     from pyspark.sql import functions as F
 
     before = {partition: time * 1000 for partition, time in running_max.items()}
     records = raw.select(*columns_to_read(source))
-    if source.format != "json":
-        rows = in_order(plain(records, source.format), before)
-    elif in_arrow and (kind := arrow_kind(source)) is not None:
+    kind = arrow_kind(source) if in_arrow and source.format == "json" else None
+    if kind is not None:
         rows = typed(_parsed(records, source, kind, before).drop("_dead"), source, is_parsed=True)
+    elif source.format == "json":
+        read = in_order(records, before, is_counted=True)
+        rows = typed(read.withColumn("_state", state_of_value()), source, is_parsed=False)
     else:
-        rows = in_order(typed(records.withColumn("_state", state_of_value()), source, is_parsed=False), before)
-    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source))
+        rows = plain(in_order(records, before, is_counted=True), source.format)
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source), "_read", "_bytes")
 
 
 def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> DataFrame | None:
-    """The same rows and ``_state``, but where that is ``LEFT`` nothing is known yet: :func:`typed_rows` goes on with those.
+    """The rows of :func:`parse_counted` and ``_state``; where that is ``LEFT`` nothing is known yet: :func:`typed_rows` goes on with those.
 
     Returns:
         None when the source has nothing that is parsed in Arrow.
@@ -74,7 +85,7 @@ def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int
         return None
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = _parsed(raw.select(*columns_to_read(source)), source, kind, before)
-    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source), "_state")
+    return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source), "_state", "_read", "_bytes")
 
 
 def typed_rows(session: SparkSession, left: pa.Table, source: Source) -> pa.Table:
@@ -186,14 +197,15 @@ def state_of_value() -> SparkColumn:
     )
 
 
-def in_order(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
+def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool = False) -> DataFrame:
     """The records with ``_order_timestamp``; ``before`` in microseconds, see :func:`kappa.parsing.batches.ordered`."""
     from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return ordered(given, before)
+        return counted(given, lambda read: ordered(read, before)) if is_counted else ordered(given, before)
 
-    return records.mapInArrow(batches, StructType([*records.schema, *_fields("_order_timestamp TIMESTAMP")]))
+    added = f"_order_timestamp TIMESTAMP{_COUNTS if is_counted else ''}"
+    return records.mapInArrow(batches, StructType([*records.schema, *_fields(added)]))
 
 
 def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
@@ -202,12 +214,12 @@ def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Map
     needed = required(source)
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return ordered(parsed(given, kind, needed), before)
+        return counted(given, lambda read: ordered(parsed(read, kind, needed), before))
 
     columns = [
         *_fields(ddl_of(_nullable(source))),
         *records.schema,
-        *_fields("_state TINYINT, _dead STRING, _order_timestamp TIMESTAMP"),
+        *_fields(f"_state TINYINT, _dead STRING, _order_timestamp TIMESTAMP{_COUNTS}"),
     ]
     return records.mapInArrow(batches, StructType(columns))
 

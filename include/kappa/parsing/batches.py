@@ -3,7 +3,7 @@ can, parses the JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,47 @@ class RunningMaximum:
             np.maximum(largest[start:end], first, out=largest[start:end])
             self._largest[partition], self._last[partition] = int(largest[end - 1]), int(run[-1])
         return largest
+
+
+def counted(
+    batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What a work makes of the batches, and behind it one row that tells how many records came in and how large they were.
+
+    The count is data of the task, taken before the work: a task or stage that runs again replaces it, while an accumulator
+    of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all others are.
+
+    Raises:
+        Terminal: records came in and nothing came out.
+    """
+    read = size = 0
+
+    def incoming() -> Iterator[pa.RecordBatch]:
+        nonlocal read, size
+        for batch in batches:
+            read, size = read + batch.num_rows, size + size_of(batch)
+            yield batch
+
+    schema = None
+    for done in work(incoming()):
+        nothing = pa.nulls(done.num_rows, pa.int64())
+        made = done.append_column("_read", nothing).append_column("_bytes", nothing)
+        schema = made.schema
+        yield made
+    if not read:
+        return
+    if schema is None:
+        raise Terminal(f"{read} records were read and none came out of parsing: the parser lost them.", read=read)
+    told = {"_read": read, "_bytes": size}
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([told.get(field.name)], field.type) for field in schema], names=schema.names
+    )
+
+
+def size_of(records: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of keys and values; a key that is no text is not there any more and does not count."""
+    lengths = [pc.sum(pc.binary_length(records[name])).as_py() for name in ("_key", "_value")]
+    return sum(length or 0 for length in lengths)
 
 
 def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Iterator[pa.RecordBatch]:

@@ -6,21 +6,37 @@ What :func:`kappa.parsing.parse` leaves to ``from_json`` is left to it here too,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.parsing import arrow_kind, columns_to_read, parse, required, typed_rows
-from kappa.parsing.batches import LEFT, ordered, parsed
+from kappa.parsing import arrow_kind, columns_to_read, parse_counted, required, typed_rows
+from kappa.parsing.batches import LEFT, ordered, parsed, size_of
 from kappa.topology import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> pa.Table:
-    """The same rows as :func:`kappa.parsing.parse` gives, in memory, in any order.
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """Records in memory.
+
+    Attributes:
+        rows: as :func:`kappa.parsing.parse` gives them, in any order.
+        read: how many records there were before they were parsed.
+        bytes: size of their keys and values before they were parsed.
+    """
+
+    rows: pa.Table
+    read: int
+    bytes: int
+
+
+def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> Parsed:
+    """The same as :func:`kappa.parsing.parse`, in memory.
 
     Args:
         raw: a Kafka source's columns, read with one task for each partition.
@@ -32,7 +48,10 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     """
     kind = arrow_kind(source) if source.format == "json" else None
     if kind is None:
-        return parse(raw, source, running_max).toArrow()
+        found = parse_counted(raw, source, running_max).toArrow()
+        counts = found.filter(pc.is_valid(found["_read"])).select(["_read", "_bytes"]).to_pylist()
+        rows = found.filter(pc.is_null(found["_read"])).drop_columns(["_read", "_bytes"])
+        return Parsed(rows=rows, read=sum(row["_read"] for row in counts), bytes=sum(row["_bytes"] for row in counts))
     records = raw.select(*columns_to_read(source))
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = records.toArrow()
@@ -51,6 +70,6 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     names = [*source.row_columns, "_value", "_dead"]
     is_left = pc.equal(done["_state"], LEFT)
     mine, left = done.filter(pc.invert(is_left)).select(names), done.filter(is_left)
-    if not left.num_rows:
-        return mine
-    return pa.concat_tables([mine, typed_rows(raw.sparkSession, left, source).cast(mine.schema)])
+    if left.num_rows:
+        mine = pa.concat_tables([mine, typed_rows(raw.sparkSession, left, source).cast(mine.schema)])
+    return Parsed(rows=mine, read=rows.num_rows, bytes=size_of(rows))

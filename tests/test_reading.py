@@ -1,0 +1,103 @@
+"""The records of one slice without a broker: each way of reading gives the same rows and the same counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from kappa import clock
+from kappa.reading import Counts, Reading
+from kappa.replay.offsets import OffsetRange
+from kappa.runtime.ledger import LedgerRow
+from kappa.topology import Source
+
+if TYPE_CHECKING:
+    from conftest_spark import Log, Sent
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+#: Each type that a schema may name is in one of these: what Arrow parses, and what only ``from_json`` does.
+EXACT = (
+    "n BIGINT NOT NULL, i INT, s SMALLINT, t TINYINT, b BOOLEAN, x STRING, f DOUBLE, m DECIMAL(12,2), "
+    "l ARRAY<BIGINT>, r STRUCT<x: INT, y: ARRAY<STRING>>"
+)
+OTHERS = (
+    "n BIGINT NOT NULL, f FLOAT, raw BINARY, d DATE, at TIMESTAMP, m MAP<STRING, TIMESTAMP>, l ARRAY<DATE>, "
+    "r STRUCT<at: TIMESTAMP>"
+)
+
+
+def exact(n: int) -> bytes:
+    """A record of :data:`EXACT`."""
+    row = {"n": n, "i": -n, "s": n % 100, "t": n % 7, "b": n % 2 == 0, "x": f"é{n}", "f": n / 3, "m": n + 0.25}
+    return orjson.dumps({**row, "l": [n, None], "r": {"x": n, "y": ["a"]}})
+
+
+def other(n: int) -> bytes:
+    """A record of :data:`OTHERS`."""
+    at = f"2026-03-01T12:{n % 60:02d}:00.{n % 1000:03d}+00:00"
+    row = {"n": n, "f": n / 4, "raw": "AP8=", "d": "2026-03-01", "at": at, "m": {"k": at}}
+    return orjson.dumps({**row, "l": ["1999-12-31", None], "r": {"at": at}})
+
+
+def records(count: int, left: int, *, is_exact: bool) -> list[Sent]:
+    """Every eleventh is broken; in so many of a hundred is a line break, which Arrow leaves to ``from_json``."""
+    found: list[Sent] = []
+    for n in range(count):
+        value = exact(n) if is_exact else other(n)
+        if n % 100 < left:
+            value = value.replace(b"{", b"{\n", 1)
+        if n % 11 == 10:
+            value = (b"{", b"\xff", b'{"n": "x"}', b'{"x": "no n"}', b'{"n":\n"x"}')[n % 5]
+        found.append((0, 1_700_000_000_000 + (n * 7919) % 5000, value, None if n % 13 == 0 else b"key"))
+    return found
+
+
+def read(
+    spark: SparkSession, raw: DataFrame, sources: Sequence[Source], count: int, small_slice: int
+) -> tuple[list[str], list[str], Counts, Reading]:
+    """Rows and dead letters of a slice of so many offsets in each source's partition 0, as text and sorted; and its counts."""
+    now = clock.now()
+    ranges = tuple(OffsetRange(topic=source.topic, partition=0, start=0, end=count) for source in sources)
+    plan = LedgerRow(kind="plan", seq=1, writer="test", at=now, ranges=ranges)
+    committed = LedgerRow(kind="commit", seq=0, writer="test", at=now)
+    with Reading(spark, "", sources, plan, committed, raw, small_slice=small_slice) as reading:
+        rows = [repr(row) for frame in reading.records.values() for row in frame.toArrow().to_pylist()]
+        letters = [repr(row) for row in reading.dead_letters().to_pylist()]
+        return sorted(rows), sorted(letters), reading.counts(), reading
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [(EXACT, 0), (EXACT, 2), (EXACT, 70), (OTHERS, 0), (None, 0)],
+    ids=["all by Arrow", "few left", "many left", "only by Spark", "text"],
+)
+def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(
+    log: Log, spark: SparkSession, schema: str | None, left: int
+) -> None:
+    source = Source(topic="pos", schema=schema) if schema else Source(topic="pos", format="string")
+    sent = records(600, left, is_exact=schema != OTHERS)
+    raw = log(sent).localCheckpoint()
+    rows, letters, counts, _ = read(spark, raw, [source], 600, 50_000)
+    assert (counts.rows_read, counts.rows_parsed, counts.rows_dead) == (600, len(rows), len(letters))
+    assert counts.rows_read == counts.rows_parsed + counts.rows_dead
+    assert counts.rows_dead >= 10
+    keys = sum(len(b"key") for item in sent if item[3])
+    assert counts.bytes_read == keys + sum(len(item[2]) for item in sent)
+    large = read(spark, raw, [source], 600, 100)
+    assert large[:3] == (rows, letters, counts)
+
+
+def test_a_slice_of_a_source_with_times_beyond_memory_by_default_is_counted(spark: SparkSession) -> None:
+    count = 50_001
+    value = """CAST('{"at": "2026-03-01T12:00:00.123+00:00"}' AS BINARY) AS value"""
+    place = ["'pos' AS topic", "0 AS partition", "id AS offset", "timestamp_millis(1700000000000 + id) AS timestamp"]
+    raw = spark.range(count).coalesce(1).selectExpr("CAST(NULL AS BINARY) AS key", value, *place)
+    source = Source(topic="pos", schema="at TIMESTAMP NOT NULL")
+    rows, letters, counts, reading = read(spark, raw, [source], count, 50_000)
+    assert not reading.is_small
+    assert (len(rows), letters, counts.rows_read, counts.rows_parsed) == (count, [], count, count)
