@@ -54,6 +54,7 @@ class Marker:
         sends: which topic outputs the slice sent.
         reconciled: the handover whose differences were sent with it; None for the marker of a slice.
         roots: the end in offsets of root topics, of an epoch that reads own topics of others.
+        lake: id of the lake whose driver sent it; empty in markers of before lakes had one.
     """
 
     seq: int
@@ -66,6 +67,7 @@ class Marker:
     sends: Sends
     reconciled: int | None = None
     roots: dict[str, dict[str, int]] | None = None
+    lake: str = ""
 
     @property
     def standing(self) -> Offsets:

@@ -70,6 +70,7 @@ class EpochRun:
         arrow_rows: most rows of one effect that are written from memory.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         fold_seconds: most time for which a table's changes are not folded into it.
+        lake_id: id of the lake, which every marker carries.
         marker_seq: slice of the last marker in Kafka.
         marker_handover: the handover whose differences were sent with that marker, if any were.
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
@@ -94,6 +95,7 @@ class EpochRun:
     fold_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
     sender: Sender | None = None
+    lake_id: str = ""
     marker_seq: int = -1
     marker_handover: int | None = None
     written: dict[str, pa.Table] = field(default_factory=dict)
@@ -399,7 +401,7 @@ def marker(
     return marker_record(
         run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
         shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
-        topology_version=run.topology.version, sends=sends, **content,
+        topology_version=run.topology.version, sends=sends, lake=run.lake_id, **content,
     )  # fmt: skip
 
 

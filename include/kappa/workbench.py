@@ -109,7 +109,7 @@ class Workbench:
             bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
             small_slice=self.config.small_slice,
             fold_seconds=self.config.fold_seconds,
-            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes),
+            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes), lake_id=self.epochs.lake_id(),
         )  # fmt: skip
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,3 +118,15 @@ def test_an_upgrade_changes_the_code_of_an_epoch_once_it_is_made_and_a_withdrawn
     epochs.add("a.b", 1, "upgrade_withdrawn", actor="driver")
     found = epochs.record("a.b").epoch(1)
     assert (found.code, found.version, found.upgrade, found.codes) == ("c2", "2", None, {"c1", "c2"})
+
+
+def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert Epochs(str(other)).lake_id() == ""
+    shutil.copytree(tmp_path / "_kappa", tmp_path / "copy" / "_kappa")
+    Epochs(str(other)).append(lambda _: [event(1, "planned")])
+    mine = epochs.lake_id()
+    for _ in range(200):  # long enough for its log to be merged and checkpointed
+        epochs.append(lambda _: [event(1, "start")])
+    assert mine and Epochs(str(tmp_path)).lake_id() == mine == Epochs(str(tmp_path / "copy")).lake_id()
+    assert Epochs(str(other)).lake_id() not in ("", mine)

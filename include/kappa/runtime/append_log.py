@@ -59,6 +59,12 @@ class AppendLog:
 
         DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
 
+    def table_id(self) -> str:
+        """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is none."""
+        from deltalake import DeltaTable
+
+        return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
+
     @property
     def last(self) -> int:
         """Number of the last row that this object has seen."""

@@ -329,11 +329,18 @@ class Epochs:
     def __init__(self, lake: str) -> None:
         self._log = AppendLog(epochs_log(lake), _arrow_schema())
         self._parsed: list[Event] = []
+        self._lake_id = ""
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first, as they are now."""
         self._parsed.extend(map(_from_record, self._log.refresh()))
         return self._parsed
+
+    def lake_id(self) -> str:
+        """The lake's id: that of the table that this record is. A copied or restored lake keeps it. Empty before the first event."""
+        if not self._lake_id:
+            self._lake_id = self._log.table_id()
+        return self._lake_id
 
     def topologies(self) -> list[str]:
         """Names of the topologies on record, sorted."""
