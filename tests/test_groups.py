@@ -94,6 +94,11 @@ def test_each_verb_sets_the_group_and_a_dry_run_does_not(
     assert (code, kafka.group_offsets(group)) == (0, Offsets({pos: dict(enumerate(after))})), said
 
 
+def test_an_empty_group_is_a_usage_error(run: Run) -> None:
+    with pytest.raises(UsageError, match="empty"):
+        run("--group", "")
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +48,7 @@ from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
+from kappa.runtime.dry_run import about_to
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
@@ -160,11 +161,21 @@ class TopologyStatus:
     reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def start(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start") -> int:
+def start(
+    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start", allow: Collection[str] = ()
+) -> int:  # fmt: skip
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
     A topology that was never live gets its first epoch, from the beginning of its topics. Otherwise the driver is started
     with the code that the epoch recorded: new code comes by a replay.
+
+    Args:
+        config: where everything is.
+        topology: the topology.
+        epoch: the epoch; None for the live one, or the first.
+        actor: who.
+        reason: why.
+        allow: codes of findings that warn instead of refusing the first epoch.
 
     Returns:
         The epoch whose driver runs: the live one, one that will be, or the one asked for.
@@ -181,8 +192,9 @@ def start(config: Config, topology: str, *, epoch: int | None = None, actor: str
     if chosen is None:
         _refuse_lost_lake(config, topology)
         request = ReplayRequest(
-            topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records
-        )
+            topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records,
+            allow=frozenset(allow),
+        )  # fmt: skip
         return replay(config, plan(config, request), actor=actor, reason=reason)
     found = record.epoch(chosen)
     if chosen not in known and not found.is_kept:
@@ -301,13 +313,7 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
             ensure_driver(config, plan.topology, known[-1].epoch)
         return known[-1].epoch
     plan.check()
-    code = code_store.store(config.lake, config.topologies, plan.topology)
-    if code != plan.code:
-        raise RefusedError(
-            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {code[:12]} now). Plan again.",
-            findings=(),
-        )
-    _write(plan_file(config.lake, plan.id), plan.to_json())
+    _check_code(plan, code_store.snapshot(config.topologies, plan.topology)[0])
 
     def decide(events: list[Event]) -> Sequence[Event]:
         record = epochs.record(plan.topology)
@@ -338,9 +344,22 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
             )
         ]
 
+    decide(epochs.events())  # a refused replay leaves no file
+    about_to(f"build epoch {plan.epoch} of {plan.topology}")
+    _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
+    _write(plan_file(config.lake, plan.id), plan.to_json())
     epochs.append(decide)
     ensure_driver(config, plan.topology, plan.epoch)
     return plan.epoch
+
+
+def _check_code(plan: ReplayPlan, found: str) -> None:
+    if found != plan.code:
+        raise RefusedError(
+            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {found[:12]} now). "
+            f"Plan again: kappa plan {plan.topology}",
+            findings=(),
+        )
 
 
 def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -> ReplayRequest:
@@ -753,6 +772,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
     if beat is None:
         return
+    about_to(f"end the driver of epoch {epoch} of {topology} and remove what the epoch left")
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
@@ -772,6 +792,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
 
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
+    about_to(f"remove what is left of epoch {epoch} of {topology}")
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
     gone = epochs.record(topology).epoch(epoch)
     needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
@@ -784,6 +805,7 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
+    about_to(f"write {path}")
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")

@@ -33,6 +33,10 @@ def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str,
 
 def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
     """The declared columns of an effect, types compared, and the platform's own."""
+    if not hasattr(frame, "schema"):
+        raise TopologyError(
+            f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame for it."
+        )
     found = {f.name: f.dataType for f in frame.schema.fields}
     chosen = []
     for column in member.columns:

@@ -43,4 +43,4 @@ def test_a_stop_is_a_dry_run_first_and_takes_the_claim_only_once(lake: str) -> N
     claim = ledger.state().claim
     assert claim is not None
     assert claim.writer != "somebody"
-    assert "Nobody archives pos" in stopped("--execute")
+    assert "pos has no archiver" in stopped("--execute")

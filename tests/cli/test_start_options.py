@@ -72,6 +72,8 @@ def test_a_file_is_read_and_its_name_kept(tmp_path: Path) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text("pos,0,1200\n")
     assert started("--from-file", str(file))[0] == ToOffset(offsets=Offsets({"pos": {0: 1200}}), file=str(file))
+    file.write_text("\ufeffpos,0,1200\r\n", encoding="utf-8")
+    assert started("--from-file", str(file))[0] == ToOffset(offsets=Offsets({"pos": {0: 1200}}), file=str(file))
     file.write_text("pos,0\n")
     with pytest.raises(UsageError, match=re.escape(f"Line 1 of {file} is 'pos,0'")):
         started("--from-file", str(file))

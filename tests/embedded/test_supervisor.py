@@ -97,6 +97,8 @@ def test_the_broker_comes_up_is_found_by_other_commands_and_goes_without_a_trace
     assert supervisor.up(Config.from_env({"KAPPA_HOME": str(config.home)}), with_airflow=False).was_running
     with pytest.raises(ConfigError, match="without Airflow"):
         supervisor.up(config)
+    with pytest.raises(ConfigError, match=r"--kafka-port is .* kappa down"):
+        supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
 
     assert len(supervisor.down(config)) == 2  # the supervisor and the broker
     assert supervisor.down(config) == []

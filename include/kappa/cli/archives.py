@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Annotated
 
 import typer
@@ -16,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kappa import archiver
 from kappa.archive import archived_topics
 from kappa.archiver import Archiver, Outlook
-from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.cli.options import Execute, Json, config, dry, dry_run, say, say_json, table
 from kappa.config import Config
 from kappa.runtime.broker import Broker
+from kappa.runtime.dry_run import first_effect
 
 Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
 
@@ -45,17 +46,21 @@ def start(
     with Broker(chosen.bootstrap_servers) as broker:
         found = [archiver.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
     if not execute:
-        is_refused = not skip_lost and any(outlook.lost for outlook in found)
         if json:
             say_json({"executed": False, "topics": found})
-            raise typer.Exit(int(is_refused))
-        say(line for outlook in found for line in _described(outlook))
+        else:
+            say(line for outlook in found for line in _described(outlook))
+        for outlook in found:
+            with closing(Archiver(chosen, outlook.topic, skip_lost=skip_lost)) as one:
+                first_effect(one.open)
+        if json:
+            return
         dry(
             f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else ""),
             f"kappa archive start {' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
         )
-        raise typer.Exit(int(is_refused))
+        return
     _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
     done = [archiver.status(chosen, outlook.topic) for outlook in found]
     if json:
@@ -94,14 +99,14 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     """End the archivers of topics, wherever they run, between two slices. What they archived stays."""
     chosen = config()
     if not execute:
-        dry(f"end the archiver of {', '.join(topics)}", f"kappa archive stop {' '.join(topics)}")
+        dry_run(
+            lambda: [archiver.stop(chosen, topic) for topic in topics], f"kappa archive stop {' '.join(topics)}",
+            what=f"end the archiver of {', '.join(topics)}", otherwise=f"{', '.join(topics)} has no archiver",
+        )  # fmt: skip
         return
     for topic in topics:
-        say(
-            f"The archiver of {topic} stops."
-            if archiver.stop(chosen, topic)
-            else f"Nobody archives {topic}: nothing was changed."
-        )
+        is_ended = archiver.stop(chosen, topic)
+        say(f"The archiver of {topic} stops." if is_ended else f"{topic} has no archiver: nothing was changed.")
 
 
 def _described(outlook: Outlook) -> list[str]:

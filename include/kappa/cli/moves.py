@@ -8,6 +8,7 @@ import typer
 
 from kappa import control, joint_moves
 from kappa.cli.options import (
+    Allow,
     Epoch,
     Execute,
     Json,
@@ -18,6 +19,7 @@ from kappa.cli.options import (
     actor,
     config,
     dry,
+    dry_run,
     say,
     say_json,
     table,
@@ -27,6 +29,7 @@ from kappa.companions import others_of
 from kappa.config import Config
 from kappa.errors import UnknownEpochError, UsageError
 from kappa.replay.companion_rules import companions
+from kappa.replay.stages import Stage
 from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
@@ -46,6 +49,7 @@ def register(app: typer.Typer) -> None:
 def start(
     topology: Topology,
     epoch: OneEpoch = None,
+    allow: Allow = None,
     reason: Reason = "start",
     execute: Execute = False,
     wait: Wait = True,
@@ -56,17 +60,19 @@ def start(
     A driver that is stuck tries again.
     """
     chosen = config()
+
+    def act() -> int:
+        return control.start(chosen, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
+
     if not execute:
-        live = Epochs(chosen.lake).record(topology).live
-        what = (
-            f"start the driver of live epoch {live}"
-            if live
-            else "build epoch 1 from the beginning of its topics and make it live"
+        named = "".join(
+            [f" --epoch {epoch}" if epoch is not None else "", *(f" --allow {code}" for code in allow or ())]
         )
-        named = f" --epoch {epoch}" if epoch is not None else ""
-        dry(f"start the driver of epoch {epoch}" if epoch is not None else what, f"kappa start {topology}{named}")
+        is_first = not Epochs(chosen.lake).record(topology).epochs
+        what = "build epoch 1 from the beginning of its topics and make it live" if is_first else ""
+        dry_run(act, f"kappa start {topology}{named}", what=what, otherwise="the driver runs")
         return
-    started = control.start(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
+    started = act()
     if wait:
         watch(
             chosen,
@@ -84,10 +90,15 @@ def stop(
 ) -> None:
     """Stop a driver at its next slice boundary. Nothing is lost; `kappa start` goes on from there."""
     chosen = config()
+
+    def act() -> int:
+        return control.stop(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
+
     if not execute:
-        dry("stop the driver", f"kappa stop {topology}")
+        named = f" --epoch {epoch}" if epoch is not None else ""
+        dry_run(act, f"kappa stop {topology}{named}", otherwise="the driver is stopped, or stops, as it was asked to")
         return
-    stopped = control.stop(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
+    stopped = act()
     if wait:
         control.await_end(chosen, topology, stopped)
     say(f"Epoch {stopped} of {topology} is {control.driver_status(chosen, topology, stopped).state}.")
@@ -121,7 +132,15 @@ def cutover(
     _check_accepted(topologies, accepted)
     wanted = {name: epoch if epoch is not None else _candidate(chosen, name) for name in topologies}
     if not execute:
-        dry(f"hand over {_listed(wanted)}{_at_once(wanted)}", f"kappa cutover {' '.join(topologies)}")
+        options = [
+            *(["--epoch", str(epoch)] if epoch is not None else []),
+            *(f"--accept-verdict {name}" for name in accepted),
+        ]
+        dry_run(
+            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running), " ".join(["kappa cutover", *topologies, *options]),
+            what=f"hand over {_listed(wanted)}, all in one commit" if len(wanted) > 1 else "",
+            otherwise=f"{_listed(wanted)} is asked for, or done",
+        )  # fmt: skip
         return
     _move(chosen, wanted, reason, accepted, keep_old_running, wait, json)
 
@@ -137,16 +156,23 @@ def rollback(
     chosen = config()
     _check_names(topologies, to, "--to")
     named = " ".join(topologies)
+
+    def act() -> dict[str, int]:
+        if len(topologies) > 1:
+            return joint_moves.recall(chosen, topologies, actor=actor(), reason=reason)
+        return {named: control.rollback(chosen, named, to=to, actor=actor(), reason=reason)}
+
     if not execute:
-        which = f"epoch {to}" if to else "the epoch that was live before"
-        what = f"bring back {which} and make it live" if len(topologies) == 1 else f"bring back, of {named}, {which} and make them live, all in one commit"  # fmt: skip
         say(_left_behind(chosen, topologies))
-        dry(what, f"kappa rollback {named}")
+        which = f"epoch {to}" if to is not None else "the epoch that was live before"
+        many = f"bring back, of {named}, {which} and make them live, all in one commit"
+        option = f" --to {to}" if to is not None else ""
+        dry_run(
+            act, f"kappa rollback {named}{option}", what=many if len(topologies) > 1 else "",
+            otherwise=f"{which} is live, or on its way: kappa status",
+        )  # fmt: skip
         return
-    if len(topologies) == 1:
-        wanted = {named: control.rollback(chosen, named, to=to, actor=actor(), reason=reason)}
-    else:
-        wanted = joint_moves.recall(chosen, topologies, actor=actor(), reason=reason)
+    wanted = act()
     for name, back in wanted.items():
         watch(chosen, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
     _move(chosen, wanted, reason, [], keep_old_running, True, json)
@@ -154,19 +180,31 @@ def rollback(
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Give a candidate up and remove what it left. The live epoch is not touched."""
+    chosen = config()
+
+    def act() -> None:
+        control.abort(chosen, topology, epoch, actor=actor(), reason=reason)
+
     if not execute:
-        dry(f"abort epoch {epoch} and remove its files, topics and group", f"kappa abort {topology} {epoch}")
+        dry_run(act, f"kappa abort {topology} {epoch}", otherwise=f"epoch {epoch} of {topology} is gone")
         return
-    control.abort(config(), topology, epoch, actor=actor(), reason=reason)
-    say(f"Epoch {epoch} of {topology} is gone.")
+    act()
+    stage = Epochs(chosen.lake).record(topology).epoch(epoch).stage
+    said = "is gone" if stage is Stage.ABORTED else f"was live before: it is {stage} again, with its files"
+    say(f"Epoch {epoch} of {topology} {said}.")
 
 
 def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Remove a retired epoch for good: no rollback to it any more. Never a live one."""
+    chosen = config()
+
+    def act() -> None:
+        control.retire(chosen, topology, epoch, actor=actor(), reason=reason)
+
     if not execute:
-        dry(f"remove retired epoch {epoch}: its files, topics and group", f"kappa retire {topology} {epoch}")
+        dry_run(act, f"kappa retire {topology} {epoch}", otherwise=f"epoch {epoch} of {topology} is gone")
         return
-    control.retire(config(), topology, epoch, actor=actor(), reason=reason)
+    act()
     say(f"Epoch {epoch} of {topology} is gone.")
 
 
@@ -211,23 +249,13 @@ def _move(
     chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, wait: bool, json: bool
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
-    if len(wanted) == 1:
+    _ask(chosen, wanted, reason, accepted, keep_old)
+    if wait and len(wanted) == 1:
         ((name, epoch),) = wanted.items()
-        control.cut_over(
-            chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted), keep_old_running=keep_old
-        )
-        if wait:
-            # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
-            watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
-    else:
-        epochs = Epochs(chosen.lake)
-        live = {name: epochs.record(name).live for name in wanted}
-        joint_moves.cut_over(
-            chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
-            replaces={name: epoch for name, epoch in live.items() if epoch is not None},
-        )  # fmt: skip
-        if wait:
-            watch_together(chosen, wanted, quiet=json)
+        # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
+        watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
+    elif wait:
+        watch_together(chosen, wanted, quiet=json)
     found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]
     if json:
         say_json(found if len(found) > 1 else found[0])
@@ -236,6 +264,22 @@ def _move(
         say(one.message if len(found) == 1 else f"{one.topology}: {one.message}")
         if wait:
             say(control.certify(chosen, one.topology).render())
+
+
+def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool) -> None:
+    """Ask for the cutover of one topology or several."""
+    if len(wanted) == 1:
+        ((name, epoch),) = wanted.items()
+        control.cut_over(
+            chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted), keep_old_running=keep_old
+        )
+        return
+    epochs = Epochs(chosen.lake)
+    live = {name: epochs.record(name).live for name in wanted}
+    joint_moves.cut_over(
+        chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
+        replaces={name: epoch for name, epoch in live.items() if epoch is not None},
+    )  # fmt: skip
 
 
 def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:
@@ -268,7 +312,3 @@ def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
 
 def _listed(wanted: dict[str, int]) -> str:
     return ", ".join(f"{name} to epoch {epoch}" for name, epoch in wanted.items())
-
-
-def _at_once(wanted: dict[str, int]) -> str:
-    return ", all in one commit" if len(wanted) > 1 else ""

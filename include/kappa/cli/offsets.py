@@ -44,6 +44,8 @@ def offsets(
     What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a time
     without a record, an unknown topic or partition, a group with active members.
     """
+    if not group.strip():
+        raise UsageError("The name of the consumer group is empty. Name one: --group orders-reader")
     selected = parsed_partitions(topic or ())
     with Broker(config().bootstrap_servers) as broker:
         if start is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,12 +13,17 @@ import typer
 
 from kappa.config import Config
 from kappa.replay.offsets import Offsets
+from kappa.runtime.dry_run import first_effect
 
 Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
 Topologies = Annotated[
     list[str], typer.Argument(help="Name of the topology; several are moved together, in one commit, or not at all.")
 ]
 Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
+]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the history.")]
@@ -70,6 +75,25 @@ def plain(value: Any) -> Any:
 def dry(what: str, command: str) -> None:
     """Say what would be done, and how to have it done."""
     say([f"Would {what}.", f"Nothing was changed. To do it: {command} --execute"])
+
+
+def dry_run(act: Callable[[], object], command: str, *, what: str = "", otherwise: str) -> None:
+    """Call what ``--execute`` calls up to its first effect, and say what that is.
+
+    Args:
+        act: the call.
+        command: the command line, without ``--execute``.
+        what: what is done as a whole, where the first effect alone does not say it.
+        otherwise: what is so already, where the call has no effect.
+
+    Raises:
+        KappaError: what the call refuses.
+    """
+    found = first_effect(act)
+    if found is None:
+        say(f"Nothing to do: {otherwise}.")
+    else:
+        dry(what or found, command)
 
 
 def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:

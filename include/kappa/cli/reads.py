@@ -9,7 +9,8 @@ import typer
 
 from kappa import control, registry, serving
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
-from kappa.errors import UsageError
+from kappa.conditions import condition, ordering
+from kappa.errors import KappaError, UsageError, first_line
 from kappa.history import Entry, vector
 from kappa.lake import EpochPaths
 from kappa.replay.companion_rules import companions
@@ -81,20 +82,25 @@ def status(
 
 
 def lag(topology: Topology, json: Json = False) -> None:
-    """Show for each partition how far the live epoch is behind the log."""
+    """Show for each partition how far the live epoch is behind the log, and what open transactions hold back."""
     chosen = config()
     epoch = serving.resolve(chosen, topology)
     rows = _lag(
         chosen.bootstrap_servers,
         Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state().position,
     )
+    behind, held = (sum(row[name] for row in rows) for name in ("lag", "held"))
     if json:
-        say_json({"topology": topology, "epoch": epoch, "partitions": rows, "lag": sum(row["lag"] for row in rows)})
+        say_json({"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held})
         return
-    table(
-        [list(row.values()) for row in rows], ["topic", "partition", "committed", "stable end", "high watermark", "lag"]
-    )
-    say(f"epoch {epoch}: {sum(row['lag'] for row in rows):,} offsets behind")
+    names = ["topic", "partition", "committed", "stable end", "high watermark", "lag", "held"]
+    table([list(row.values()) for row in rows], names)
+    say(f"epoch {epoch}: {behind:,} offsets behind the stable end")
+    if held:
+        say(
+            f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets them before it ends. "
+            "Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
+        )
 
 
 def diff(
@@ -171,14 +177,24 @@ def query(
     name: Annotated[str, typer.Argument(help="A table or append output of the topology.")],
     where: Annotated[str | None, typer.Option(help="SQL condition, for example \"CustomerCardNo = 'C-17'\".")] = None,
     order_by: Annotated[str | None, typer.Option("--order-by", help="SQL order.")] = None,
-    limit: Annotated[int, typer.Option(help="Most rows to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="Most rows to show.")] = 20,
     epoch: Annotated[int | None, typer.Option(help="An epoch; by default the live one.")] = None,
     seq: Annotated[int | None, typer.Option(help="State after this slice; by default the last committed one.")] = None,
     json: Json = False,
 ) -> None:
     """Show rows of a served table, as of one slice: never half of one."""
+    chosen_rows, chosen_order = where and condition(where), order_by and ordering(order_by)
     snapshot = serving.snapshot(config(), topology, epoch=epoch, seq=seq)
-    rows = snapshot.rows(name, where, order_by=order_by, limit=limit)
+    snapshot.place(name)
+    try:
+        rows = snapshot.rows(name, chosen_rows, order_by=chosen_order, limit=limit)
+    except Exception as error:  # the engine's own errors have no class of their own
+        if isinstance(error, KappaError) or not (where or order_by):
+            raise
+        raise UsageError(
+            f"The query engine refused --where {where!r} --order-by {order_by!r}: {first_line(error)}. "
+            f"See the columns: kappa query {topology} {name} --limit 1"
+        ) from error
     if json:
         say_json(
             {
@@ -244,6 +260,7 @@ def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
         {
             "topic": topic, "partition": partition, "committed": position.get(topic, partition) or 0, "stable_end": end,
             "high_watermark": high.get(topic, partition), "lag": end - (position.get(topic, partition) or 0),
+            "held": (high.get(topic, partition) or end) - end,
         }
         for (topic, partition), end in stable.items()
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kappa import control
-from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, dry, say, say_json
+from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, dry_run, say, say_json
 from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
@@ -19,6 +19,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, Start
 from kappa.replay.thresholds import parsed
+from kappa.runtime.dry_run import first_effect
 
 SeedOption = Annotated[
     str | None,
@@ -26,10 +27,6 @@ SeedOption = Annotated[
         "--seed",
         help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with the start.",
     ),
-]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow", help="Code of a finding that shall warn instead of refuse; may be repeated."),
 ]
 ThresholdOption = Annotated[
     list[str] | None,
@@ -60,7 +57,7 @@ UpstreamOption = Annotated[
         "by default its live epoch. May be repeated.",
     ),
 ]
-SliceOption = Annotated[int | None, typer.Option("--slice-records", help="Most offsets in one slice.")]
+SliceOption = Annotated[int | None, typer.Option("--slice-records", min=1, help="Most offsets in one slice.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: Allow = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
     reason: Reason = "", json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
@@ -92,7 +89,7 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: AllowOption = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
+    topology: Topology, start: Start, seed: SeedOption = None, allow: Allow = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
     reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
@@ -100,9 +97,7 @@ def replay(
     if not json:
         say(explain_plan(made))
     if not execute:
-        typer.echo(made.to_json()) if json else dry(f"build epoch {made.epoch}", f"kappa replay {topology} ...")
-        if made.is_refused:
-            raise typer.Exit(1)
+        _dry_run(made, reason, f"kappa replay {topology} ...", json)
         return
     _run(made, reason, wait, json)
 
@@ -110,7 +105,7 @@ def replay(
 def rebuild(
     topology: Topology,
     from_changelog: Annotated[bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")] = False,
-    allow: AllowOption = None, reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
+    allow: Allow = None, reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
 ) -> None:  # fmt: skip
     """Rebuild the tables of a topology from its changelog, without running any of its logic again.
 
@@ -126,11 +121,7 @@ def rebuild(
     if not json:
         say(explain_plan(made))
     if not execute:
-        typer.echo(made.to_json()) if json else dry(
-            f"rebuild {topology} into epoch {made.epoch}", f"kappa rebuild {topology} --from-changelog"
-        )
-        if made.is_refused:
-            raise typer.Exit(1)
+        _dry_run(made, reason or "rebuild", f"kappa rebuild {topology} --from-changelog", json)
         return
     if made.live_epoch is None and isinstance(request.start, FromMarker) and request.start.epoch is not None:
         control.fence(chosen, topology, request.start.epoch)
@@ -138,11 +129,25 @@ def rebuild(
     _run(made, reason or "rebuild", wait, json)
 
 
-def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
+def _dry_run(made: ReplayPlan, reason: str, command: str, json: bool) -> None:
+    """What :func:`_run` does up to its first effect; as JSON the plan."""
+    if json:
+        typer.echo(made.to_json())
+        first_effect(lambda: _start(made, reason))
+        return
+    way = f"follow it with: kappa status {made.topology}"
+    dry_run(lambda: _start(made, reason), command, otherwise=f"epoch {made.epoch} is being built by this plan; {way}")
+
+
+def _start(made: ReplayPlan, reason: str) -> int:
     if made.is_refused:
         raise RefusedError("The plan is refused; nothing was changed.", findings=[str(f) for f in made.refusals])
+    return control.replay(config(), made, actor=actor(), reason=reason)
+
+
+def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
     chosen = config()
-    epoch = control.replay(chosen, made, actor=actor(), reason=reason)
+    epoch = _start(made, reason)
     if not wait:
         say_json({"epoch": epoch}) if json else say(
             f"Epoch {epoch} is being built; follow it with: kappa status {made.topology}"
@@ -172,7 +177,7 @@ def _plan(
     chosen = config()
     request = ReplayRequest(
         topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=slice_records or chosen.slice_records, thresholds=parsed(threshold or ()), archive=archive,
+        allow=frozenset(allow or ()), slice_records=chosen.slice_records if slice_records is None else slice_records, thresholds=parsed(threshold or ()), archive=archive,
         determinism=determinism, upstream=dict(map(_upstream, upstream or ())),
     )  # fmt: skip
     step = inspect_deployed(chosen, topology) if determinism else ()

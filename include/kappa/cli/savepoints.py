@@ -8,6 +8,7 @@ import typer
 
 from kappa import savepoints
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json, table
+from kappa.runtime.dry_run import first_effect
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
 AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]
@@ -32,6 +33,7 @@ def create(
     if execute:
         made = savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason)
     else:
+        first_effect(lambda: savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason))
         made = savepoints.preview(chosen, topology, name, seq=seq)
     if json:
         say_json({"executed": execute, "savepoint": made})
@@ -67,6 +69,7 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
     if execute:
         found = savepoints.drop(chosen, topology, name, actor=actor(), reason=reason)
     else:
+        first_effect(lambda: savepoints.drop(chosen, topology, name, actor=actor(), reason=reason))
         found = savepoints.one(chosen, topology, name)
     if json:
         say_json({"executed": execute, "savepoint": found})

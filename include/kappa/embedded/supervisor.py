@@ -105,6 +105,7 @@ def up(
         if before.supervisor and is_alive(before.supervisor):
             if with_airflow and not before.with_airflow:
                 raise ConfigError("The stack runs without Airflow. Run `kappa down` first, then `kappa up`.")
+            _check_same_ports(before, kafka_port, api_port)
             config = dataclasses.replace(config, bootstrap_servers=before.bootstrap_servers or config.bootstrap_servers)
             stack = dataclasses.replace(_stack(config, before.with_airflow, before.api_port), was_running=True)
             _wait(config, stack, timeout_seconds, before.supervisor)
@@ -222,6 +223,18 @@ def _broker_port(config: Config) -> int:
             f"listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
         )
     return int(port)
+
+
+def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | None) -> None:
+    """Refuse ports other than those of the stack that runs: they would be ignored."""
+    broker = int((before.bootstrap_servers or ":0").rpartition(":")[2])
+    for option, asked, found in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
+        if asked is not None and asked != found:
+            raise ConfigError(
+                f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: kappa down, then "
+                f"kappa up {option} {asked}",
+                option=option, found=found, asked=asked,
+            )  # fmt: skip
 
 
 def _check_ports(config: Config, api_port: int | None) -> None:

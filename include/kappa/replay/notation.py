@@ -112,7 +112,9 @@ def offsets_from_csv(text: str, file: str) -> Offsets:
         UsageError: a line is malformed, negative, or names what another one named; or there is none.
     """
     found: dict[TopicPartition, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(
+        text.removeprefix("\ufeff").splitlines(), start=1
+    ):  # Excel begins a file with its byte order
         if not line.strip():
             continue
         where = f"Line {number} of {file} is {line!r}"

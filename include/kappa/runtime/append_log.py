@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.runtime.dry_run import about_to
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ class AppendLog:
         """Create the table; does nothing when it is there."""
         from deltalake import DeltaTable
 
+        about_to(f"create {self.path}")
         DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
 
     def table_id(self) -> str:
@@ -132,6 +134,7 @@ class AppendLog:
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
+        about_to(f"append to {self.path}")
         if self._table is None:
             raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
         if not self.exists():  # otherwise a file without a commit would bring the folder back

@@ -29,6 +29,7 @@ from kappa.errors import DataLossError, KappaError, TopologyError
 from kappa.replay.offsets import Offsets
 from kappa.replay.offsets import TopicPartition as At
 from kappa.runtime.connection import client_settings, explained, unknown_topic, unreachable
+from kappa.runtime.dry_run import about_to
 from kappa.runtime.records import Reader, Sampler
 from kappa.runtime.times import Confirmer
 
@@ -198,6 +199,7 @@ class Broker:
             TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka refuses the
                 name or the settings.
         """
+        about_to(f"create topic {name}")
         new = NewTopic(name, partitions, -1, config=dict(config or {}))
         answers = self._admin.create_topics([new], operation_timeout=self._timeout, request_timeout=self._timeout)
         try:
@@ -221,6 +223,7 @@ class Broker:
         wanted = list(names)
         if not wanted:
             return
+        about_to(f"delete topics {', '.join(wanted)}")
         answers = self._admin.delete_topics(wanted, operation_timeout=self._timeout, request_timeout=self._timeout)
         for name, answer in answers.items():
             self._answer(answer, f"deleting topic {name!r}", but={KafkaError.UNKNOWN_TOPIC_OR_PART})
@@ -271,6 +274,7 @@ class Broker:
         """
         if not len(offsets):
             return
+        about_to(f"set {len(offsets)} partitions of group {group}")
         wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
 
         def commit(consumer: Consumer) -> list[TopicPartition]:
@@ -320,6 +324,7 @@ class Broker:
         Raises:
             ConflictError: the group has members.
         """
+        about_to(f"delete group {group}")
         answers = self._admin.delete_consumer_groups([group], request_timeout=self._timeout)
         self._answer(answers[group], f"deleting group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
 

@@ -21,6 +21,7 @@ from pyarrow import fs
 from kappa import registry
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.lake import code_file
+from kappa.runtime.dry_run import about_to
 
 _INCLUDE = Path(__file__).resolve().parents[2]
 _JOBS = _INCLUDE.parent / "jobs"
@@ -49,6 +50,7 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
 def store(lake: str, folder: Path, topology: str) -> str:
     """Store what runs a topology; idempotent. Returns its content hash."""
     code, content = snapshot(folder, topology)
+    about_to(f"store code {code[:12]} of {topology}")
     filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)

@@ -20,6 +20,7 @@ from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage, check_transition
 from kappa.runtime.append_log import AppendLog
+from kappa.runtime.dry_run import about_to
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -362,7 +363,6 @@ class Epochs:
         Raises:
             IllegalTransitionError: an event would bring an epoch to a stage that cannot follow its present one.
         """
-        self._log.create()
         while True:
             known = self.events()
             chosen = list(decide(known))
@@ -370,6 +370,10 @@ class Epochs:
                 return []
             for event in chosen:
                 _check(known, event)
+            about_to(" and ".join(map(intent, chosen)))
+            if not self._log.exists():
+                self._log.create()
+                continue  # another process may have created it, and appended, in between
             try:
                 written = self._log.append([_to_record(event) for event in chosen])
             except ConflictError:
@@ -383,6 +387,23 @@ class Epochs:
             topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail
         )
         return self.append(lambda _: [row])[0]
+
+
+def intent(event: Event) -> str:
+    """What the append of an event begins, as an infinitive without "to"."""
+    epoch = f"epoch {event.epoch} of {event.topology}"
+    known = {
+        "planned": f"build {epoch}",
+        "start": f"start the driver of {epoch}",
+        "stop": f"stop the driver of {epoch}",
+        "handover": f"hand over {event.topology} from epoch {event.detail.get('from')} to epoch {event.epoch}",
+        "withdrawn": f"withdraw the handover to {epoch}",
+        "recalled": f"bring back {epoch} and make it live",
+        "aborted": f"abort {epoch} and remove its files, topics and group",
+        "released": f"retire {epoch} again",
+        "dropped": f"remove retired {epoch}: its files, topics and group",
+    }
+    return known.get(event.event, f"put {event.event!r} of {epoch} on record")
 
 
 def _check(events: Sequence[Event], event: Event) -> None:

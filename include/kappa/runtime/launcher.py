@@ -11,6 +11,7 @@ from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.lake import epoch_word
 from kappa.runtime.code import extract
+from kappa.runtime.dry_run import about_to
 
 # Run in a process of its own, which ends at once: the driver is then nobody's child, and a task runner, a shell or a
 # web server that ends its children does not end it. Prints the driver's process id.
@@ -32,6 +33,7 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     Raises:
         CodeError: the lake does not hold that code.
     """
+    about_to(f"start the driver of epoch {epoch} of {topology}")
     root = extract(config.lake, code, config.home)
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
     env = {"MALLOC_ARENA_MAX": "2", **os.environ, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
 from kappa.replay.offsets import Offsets
 from kappa.runtime.connection import client_settings, explained, producer_settings, unknown_topic, unreachable
+from kappa.runtime.dry_run import about_to
 
 _log = structlog.get_logger(__name__)
 
@@ -99,6 +100,7 @@ class Sender:
         Raises:
             BrokerUnreachableError: Kafka does not answer.
         """
+        about_to(f"fence the writers of transactional id {self.transactional_id}")
         self.close()
         timeout_ms = self._timeout // timedelta(milliseconds=1)
         producer = Producer(

@@ -1,0 +1,96 @@
+"""Commands for the topics that topologies read and write."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa import registry
+from kappa import topics as on_broker
+from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.errors import UsageError
+from kappa.replay.notation import duration_text, parsed_duration
+from kappa.runtime.broker import Broker
+from kappa.runtime.dry_run import first_effect
+
+group = typer.Typer(name="topics", help="List the topics on the broker, and create one to read.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
+Partitions = Annotated[int, typer.Option(min=1, help="Number of partitions; a keyed topic keeps it for good.")]
+Retention = Annotated[
+    str, typer.Option(help="How long records are kept, by their timestamps: forever, or a duration like P30D.")
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A setting by Kafka's name; may be repeated."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group)
+
+
+@group.command("list")
+def list_(json: Json = False) -> None:
+    """List the topics on the broker without those of epochs: partitions, offsets, retention, and what reads and writes them."""
+    chosen = config()
+    with Broker(chosen.bootstrap_servers) as broker:
+        found = on_broker.topics(broker, list(registry.topologies(chosen.topologies)[0].values()))
+    if json:
+        say_json(found)
+        return
+    rows = [
+        [
+            t.name, t.partitions, t.offsets, t.cleanup_policy, duration_text(t.retention) if t.retention is not None else "forever",
+            ", ".join(t.read_by) or None, ", ".join(t.written_by) or None,
+        ]
+        for t in found
+    ]  # fmt: skip
+    table(rows, ["topic", "partitions", "offsets", "cleanup", "retention", "read by", "written by"])
+    if not rows:
+        say("The broker has no topic. Create one: kappa topics create <topic> --execute")
+
+
+@group.command()
+def create(
+    names: Names, partitions: Partitions = 3, retention: Retention = "forever", setting: Setting = None,
+    execute: Execute = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Create topics. One that exists with the same settings is left as it is; one with others is refused.
+
+    Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes after they
+    arrive in a topic that keeps a week.
+    """
+    kept = None if retention == "forever" else parsed_duration(retention)
+    settings = dict(map(_setting, setting or ()))
+    chosen = config()
+    with Broker(chosen.bootstrap_servers) as broker:
+
+        def make(name: str) -> bool:
+            return on_broker.create(broker, name, partitions=partitions, retention=kept, settings=settings)
+
+        missing = [name for name in dict.fromkeys(names) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]
+        if execute:
+            for name in missing:
+                make(name)
+    if json:
+        say_json({"executed": execute, "created": missing})
+    elif not missing:
+        say(f"Nothing to do: {', '.join(names)} exists.")
+    elif execute:
+        say(f"Created {name} with {partitions} partitions, retention {retention}." for name in missing)
+    else:
+        options = f"--partitions {partitions} --retention {retention}" + "".join(
+            f" --config {s}" for s in setting or ()
+        )
+        what = f"create {', '.join(missing)} with {partitions} partitions, retention {retention}"
+        dry(what, f"kappa topics create {' '.join(names)} {options}")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise UsageError(f"--config {text!r} is not KEY=VALUE, for example cleanup.policy=compact.")
+    return name, value

@@ -1,0 +1,182 @@
+"""Without --execute a command says what --execute does: the same refusal, the same exit code, and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kappa.cli import app
+from kappa.config import Config
+from kappa.errors import (
+    IllegalTransitionError,
+    KappaError,
+    MoveRefusedError,
+    RefusedError,
+    UnknownEpochError,
+    UnknownTopologyError,
+)
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, Event
+
+#: Epoch 1 is live, epoch 2 is verified.
+STAGES = {1: ("planned", "rewound", "seeded", "moved"), 2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")}  # fmt: skip
+
+Run = Callable[..., "Answer"]
+
+
+class Answer:
+    """What a command printed, its exit code, and the error that it ended with."""
+
+    def __init__(self, said: str, code: int, error: BaseException | None) -> None:
+        self.said, self.error = said, error
+        self.code = error.exit_code if isinstance(error, KappaError) else code
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A live epoch, and a candidate whose verification did not fail; drivers are started elsewhere."""
+    config = Config.from_env(
+        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_LAUNCHER": "elsewhere"}
+    )
+    for epoch, names in STAGES.items():
+        for name in names:
+            detail = {"verdict": "same"} if name == "verified" else {"code": "c", "from": None, "plan_id": "p"}
+            row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail)
+            Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+    return config
+
+
+@pytest.fixture
+def run(config: Config, tmp_path: Path) -> Run:
+    """Runs a command, and holds that one without --execute changed no file."""
+
+    def files() -> dict[str, bytes]:
+        return {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    def invoke(*words: str) -> Answer:
+        before = files()
+        found = CliRunner().invoke(app, list(words), env=config.to_env())
+        if "--execute" not in words:
+            assert files() == before
+        return Answer(found.output, found.exit_code, found.exception)
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("cutover a.b --epoch 99", UnknownEpochError),
+        ("cutover a.b --epoch 1 --accept-verdict c.d", KappaError),
+        ("cutover no.such", UnknownEpochError),
+        ("abort a.b 1", IllegalTransitionError),
+        ("abort a.b 7", UnknownEpochError),
+        ("retire a.b 1", IllegalTransitionError),
+        ("retire a.b 2", IllegalTransitionError),
+        ("rollback a.b", UnknownEpochError),
+        ("rollback a.b --to 2", RefusedError),
+        ("rollback no.such", UnknownEpochError),
+        ("stop no.such", UnknownTopologyError),
+        ("start a.b --epoch 9", UnknownEpochError),
+        ("savepoint create a.b 9lives", KappaError),
+        ("savepoint drop a.b none", KappaError),
+    ],
+)
+def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error: type[KappaError]) -> None:
+    dry, real = run(*words.split()), run(*words.split(), "--execute")
+    assert isinstance(dry.error, error), dry.said
+    assert (str(dry.error), dry.code) == (str(real.error), real.code)
+    assert dry.code != 0
+    assert "Would" not in dry.said
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "command"),
+    [
+        ("cutover a.b", "Would hand over a.b from epoch 1 to epoch 2.", "kappa cutover a.b --execute"),
+        ("cutover a.b --epoch 2", "Would hand over a.b from epoch 1 to epoch 2.", "kappa cutover a.b --epoch 2 --execute"),
+        ("abort a.b 2", "Would abort epoch 2 of a.b and remove its files, topics and group.", "kappa abort a.b 2 --execute"),
+        ("stop a.b", "Would stop the driver of epoch 1 of a.b.", "kappa stop a.b --execute"),
+        ("stop a.b --epoch 2", "Would stop the driver of epoch 2 of a.b.", "kappa stop a.b --epoch 2 --execute"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_says_what_the_record_would_get(run: Run, words: str, said: str, command: str) -> None:
+    found = run(*words.split())
+    assert found.code == 0, found.error
+    assert said in found.said
+    assert f"To do it: {command}" in found.said
+
+
+def test_what_is_so_already_is_nothing_to_do(run: Run) -> None:
+    assert "Nothing to do: a.b to epoch 1" in run("cutover", "a.b", "--epoch", "1").said
+    assert run("stop", "a.b", "--execute").code == 0
+    assert "Nothing to do: the driver is stopped" in run("stop", "a.b").said
+
+
+def test_a_pending_handover_to_another_epoch_refuses(run: Run, config: Config) -> None:
+    row = Event(topology="a.b", epoch=2, event="handover", at=datetime.now(UTC), actor="ada", detail={"from": 1})
+    Epochs(config.lake).append(lambda _: [row])
+    assert "Nothing to do" in run("cutover", "a.b").said
+    third = Event(topology="a.b", epoch=3, event="planned", at=datetime.now(UTC), actor="ada", detail={"code": "c"})
+    Epochs(config.lake).append(lambda _: [third])
+    assert isinstance(run("cutover", "a.b", "--epoch", "3").error, MoveRefusedError)
+
+
+def test_an_option_with_no_meaning_is_refused(run: Run) -> None:
+    assert run("replay", "a.b", "--slice-records", "0").code == 2
+    assert run("query", "a.b", "t", "--limit", "-5").code == 2
+
+
+@pytest.mark.broker
+class TestWithABroker:
+    @pytest.fixture
+    def config(self, config: Config, kafka: Broker, tmp_path: Path) -> Config:
+        topologies = tmp_path / "topologies"
+        topologies.mkdir()
+        (topologies / "one.py").write_text(
+            "from kappa.topology import Append, Source, Topology\n"
+            'topology = Topology(name="dry.run", version="1", sources=[Source(topic="dry.none", schema="id STRING")],\n'
+            '    outputs=[Append(name="rows", schema="id STRING")], step=lambda slice: {"rows": slice["dry.none"]})\n'
+        )
+        return Config.from_env(
+            {**config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers, "KAPPA_TOPOLOGIES": str(topologies)}
+        )
+
+    @pytest.mark.parametrize("words", ["start dry.run", "replay dry.run", "replay nope", "start nope"])
+    def test_a_plan_that_is_refused_is_refused_without_execute_too(self, run: Run, words: str) -> None:
+        dry, real = run(*words.split()), run(*words.split(), "--execute")
+        assert isinstance(dry.error, RefusedError), dry.said
+        assert (str(dry.error), dry.code) == (str(real.error), real.code)
+        assert "Would" not in dry.said.replace("Would build epoch", "", 0)
+
+    def test_a_first_start_says_what_it_builds(self, run: Run, kafka: Broker) -> None:
+        kafka.create_topic("dry.none", 1)
+        try:
+            found = run("start", "dry.run")
+        finally:
+            kafka.delete_topics(["dry.none"])
+        assert found.code == 0, found.error
+        assert "Would build epoch 1 from the beginning of its topics and make it live." in found.said
+
+    def test_topics_are_created_once_and_never_changed(self, run: Run, kafka: Broker) -> None:
+        asked = ["topics", "create", "dry.made", "--partitions", "2", "--retention", "P30D"]
+        assert "Would create dry.made with 2 partitions, retention P30D." in run(*asked).said
+        assert "dry.made" not in kafka.topics()
+        try:
+            assert "Created dry.made with 2 partitions" in run(*asked, "--execute").said
+            assert kafka.topic_configs(["dry.made"])["dry.made"]["retention.ms"] == str(30 * 24 * 3600 * 1000)
+            assert "Nothing to do: dry.made exists." in run(*asked, "--execute").said
+            for other in (["--partitions", "3"], ["--retention", "forever"], ["--config", "cleanup.policy=compact"]):
+                refused = run(*asked, *other, "--execute")
+                assert "exists with" in str(refused.error)
+            assert kafka.partitions("dry.made") == 2
+            listed = next(line for line in run("topics", "list").said.splitlines() if line.startswith("dry.made"))
+            assert listed.split() == ["dry.made", "2", "0", "delete", "P30D", "-", "-"]
+        finally:
+            kafka.delete_topics(["dry.made"])
+        assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
+        assert "KEY=VALUE" in str(run("topics", "create", "x", "--config", "y").error)

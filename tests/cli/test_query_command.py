@@ -1,0 +1,85 @@
+"""``kappa query`` and ``kappa lag`` on raw input, and on a log that an open transaction holds back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Epoch
+from confluent_kafka import Producer
+from conftest import TopicFactory
+from typer.testing import CliRunner, Result
+
+from kappa.cli import app
+from kappa.config import Config
+from kappa.errors import UnknownTopologyError, UsageError
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.runtime.broker import Broker
+from kappa.runtime.epochs import Epochs, Event
+from kappa.runtime.ledger import Ledger, LedgerRow
+
+
+def put_live(config: Config, topology: str) -> None:
+    """Put on record that epoch 1 is live."""
+    for name in ("planned", "rewound", "seeded", "moved"):
+        row = Event(topology=topology, epoch=1, event=name, at=datetime.now(UTC), actor="test", detail={"code": "c"})
+        Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Any:
+    """Asks a live epoch with two keys."""
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+    put_live(config, "sums")
+    Epoch(tmp_path / "lake").slice({("a", 0): 3, ("b", 1): 5})
+
+    def query(*words: str) -> Result:
+        return CliRunner().invoke(app, ["query", "sums", *words], env=config.to_env())
+
+    return query
+
+
+def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
+    said = served("sums", "--where", "total > 1 -- all of them", "--order-by", "total DESC").output
+    assert [line.split()[0] for line in said.splitlines()[1:3]] == ["b", "a"]
+
+
+@pytest.mark.parametrize("where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)"])  # fmt: skip
+def test_a_condition_that_the_engine_cannot_take_is_an_error_in_words(served: Any, where: str) -> None:
+    found = served("sums", "--where", where)
+    assert isinstance(found.exception, UsageError), found.exception
+    assert where in str(found.exception)
+
+
+def test_an_unknown_table_is_named_before_the_engine_is_asked(served: Any) -> None:
+    assert isinstance(served("nope", "--where", "a = 1").exception, UnknownTopologyError)
+
+
+@pytest.mark.broker
+def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    name = topic()
+    config = Config.from_env(
+        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
+    )  # fmt: skip
+    put_live(config, "held.back")
+    ledger = Ledger(EpochPaths(lake=config.lake, topology="held.back", epoch=1).ledger)
+    ledger.create()
+    ledger.claim("me", "code", ledger.state())
+    ranges = (OffsetRange(topic=name, partition=0, start=0, end=0),)
+    ledger.append(LedgerRow(kind="commit", seq=0, writer="me", at=datetime.now(UTC), ranges=ranges))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{name}.open"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    try:
+        for number in range(12):
+            producer.produce(name, str(number).encode())
+        assert producer.flush(30) == 0
+        assert kafka.stable_offsets([name]) == Offsets({name: {0: 0}})
+        said = CliRunner().invoke(app, ["lag", "held.back"], env=config.to_env()).output
+    finally:
+        producer.abort_transaction()
+    assert "0 offsets behind the stable end" in said
+    assert "12 more offsets wait behind an open transaction" in said
