@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from by_hand import Epoch
 from confluent_kafka import Producer
-from conftest import TopicFactory
 from typer.testing import CliRunner, Result
 
 from kappa.cli import app
@@ -20,6 +19,9 @@ from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, Event
 from kappa.runtime.ledger import Ledger, LedgerRow
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
 
 
 def put_live(config: Config, topology: str) -> None:
