@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from brokers import mortal, watched
+from deaths import DEATHS
 
 if TYPE_CHECKING:
     from kappa.embedded.kafka import KafkaProcess
     from kappa.runtime.broker import Broker
 
-pytest_plugins = ["conftest_spark"]
+pytest_plugins = ["conftest_spark", "conftest_run"]
 
 _numbers = itertools.count(1)
 
@@ -40,11 +42,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess | 
         return
     from kappa.embedded.kafka import KafkaProcess
 
-    process = KafkaProcess.start(tmp_path_factory.mktemp("kafka"))
-    try:
+    with watched(KafkaProcess.start(tmp_path_factory.mktemp("kafka"))) as process:
         yield process
-    finally:
-        process.stop()
 
 
 @pytest.fixture
@@ -52,9 +51,8 @@ def mortal_broker(broker: KafkaProcess | RunningBroker) -> Iterator[KafkaProcess
     """The same broker, for a test that ends it; it runs again afterwards. Skipped when it was started elsewhere."""
     if isinstance(broker, RunningBroker):
         pytest.skip("the broker is not ours to end")
-    yield broker
-    if not broker.is_running():
-        broker.restart()
+    with mortal(broker):
+        yield broker
 
 
 @pytest.fixture
@@ -82,7 +80,9 @@ def topic(kafka: Broker) -> Iterator[TopicFactory]:
     kafka.delete_topics(created)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first: of two processes none then works alone at the end."""
-    slow = ("e2e", "airflow", "browser")
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in slow))
+@pytest.fixture(autouse=True)
+def _deaths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every place where a driver died in a test goes into the test's report: the run counts them."""
+    before = len(DEATHS)
+    yield
+    request.node.user_properties += [("death", point) for point in DEATHS[before:]]

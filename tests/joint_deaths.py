@@ -42,6 +42,8 @@ def cut_over_through_deaths(members: Sequence[Rig]) -> None:
     joint_moves.cut_over(members[0].config, wanted, actor="ada", reason="together")
     members[-1].await_death(1)  # the others' old drivers die too, and are started again by their successors
     dead = next_death(members, "move.ready")
+    for member in dead:
+        member.await_death(2)
     assert live(members) == {1}
     for member in members:  # one that lives on would still die before the move
         if member not in dead:
@@ -49,6 +51,8 @@ def cut_over_through_deaths(members: Sequence[Rig]) -> None:
     for member in members:
         member.run(2, "moved")
     dead = next_death(members, "moved")
+    for member in dead:
+        member.await_death(2)
     assert live(members) == {2}
     mover = dead[0]
     for point in ("going_live", "resume"):

@@ -111,7 +111,7 @@ def _live(machine: Rig) -> int:
 
 def _stop(machine: Rig, epoch: int) -> None:
     control.stop(machine.config, machine.name, epoch=epoch, actor="test", reason="test")
-    machine.await_death(epoch)
+    machine.await_end(epoch)
 
 
 def _now() -> int:

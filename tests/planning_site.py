@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer.testing
+from brokers import watched
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
@@ -348,7 +349,5 @@ def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         eager = "log.retention.check.interval.ms=200\nlog.initial.task.delay.ms=100\nlog.cleaner.backoff.ms=50\n"
         patch.setattr(kafka, "_SETTINGS", kafka._SETTINGS + eager)
         process = kafka.KafkaProcess.start(tmp_path_factory.mktemp("eager-kafka"))
-    try:
+    with watched(process):
         yield process.bootstrap_servers
-    finally:
-        process.stop()

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
+import pytest
 from confluent_kafka import Message, Producer
+from deaths import DEATHS
 from lab import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
 from kappa import control
@@ -20,7 +23,7 @@ from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.replay.offsets import Offsets
 from kappa.replay.request import Seed
-from kappa.runtime import heartbeat
+from kappa.runtime import faults, heartbeat
 from kappa.runtime.broker import Broker
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
@@ -50,34 +53,110 @@ REPLAY_POINTS = (
 
 @dataclass(kw_only=True)
 class Rig(Lab):
-    """A lab with driver processes instead of threads."""
+    """A lab with driver processes instead of threads.
+
+    Attributes:
+        started: epochs that have, or had, a driver.
+        armed: epoch -> where its driver is to die.
+        witnessed: process and point of the deaths that a test has waited for.
+    """
 
     started: set[int] = field(default_factory=set)
+    armed: dict[int, str] = field(default_factory=dict)
+    witnessed: set[tuple[int, str]] = field(default_factory=set)
 
     def run(self, epoch: int, crash: str = "") -> None:  # type: ignore[override]  # there is no driver object here
         """Start an epoch's driver, which is to die or freeze at a point."""
         self.started.add(epoch)
-        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+        if crash:
+            assert self.is_dead(epoch), f"epoch {epoch} has a driver: none is started that could pass {crash}"
+        with self._launching(crash):
             control.ensure_driver(self.config, self.name, epoch)
+        self._arm(epoch, crash)
 
     def start(self, crash: str = "") -> int:
         """Plan the first epoch and start its driver."""
-        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+        with self._launching(crash):
             control.start(self.config, self.name, actor="test", reason="start")
-        return self._newest()
+        return self._newest(crash)
 
     def plan_replay(self, crash: str = "", **request: Any) -> int:  # type: ignore[override]
         """Plan a replay and start its driver."""
-        with crashing(crash), contextlib.suppress(KappaError) if crash else contextlib.nullcontext():
+        with self._launching(crash):
             super().plan_replay(**request)
-        return self._newest()
+        return self._newest(crash)
 
-    def await_death(self, epoch: int) -> None:
-        """Wait until the driver that an epoch had is gone; one that never beat was gone when :meth:`run` returned."""
-        beat = heartbeat.read(self.paths(epoch).heartbeat)
-        if beat is None:
-            return
-        self.wait(lambda: not heartbeat.is_process(beat.pid, beat.started), f"the driver of epoch {epoch} dies")
+    @contextlib.contextmanager
+    def _launching(self, crash: str) -> Iterator[None]:
+        """Start drivers that are to die at a point; a launch that failed counts only where the driver died there at once."""
+        before = len(self.deaths())
+        with crashing(crash), pytest.MonkeyPatch.context() as patched:
+            # On a busy machine the first heartbeat is late; without it the next start would make a second driver.
+            patched.setattr(control, "LAUNCH_SECONDS", DEADLINE_SECONDS)
+            try:
+                yield
+            except KappaError as error:
+                if len(self.deaths()) == before:
+                    raise AssertionError(
+                        f"no driver died at {crash or 'a point'}: {error}\n{self.last_words()}"
+                    ) from error
+
+    def _arm(self, epoch: int, crash: str) -> None:
+        self.armed.pop(epoch, None)
+        if crash:
+            self.armed[epoch] = crash
+
+    def deaths(self, epoch: int | None = None) -> list[dict[str, Any]]:
+        """The marks that this topology's drivers left where they died or froze, oldest first."""
+        words = ["--topology", self.name, *([] if epoch is None else ["--epoch", str(epoch)])]
+        return [mark for mark in faults.marks(self.config.home) if all(word in mark["argv"] for word in words)]
+
+    def fallen(self, epoch: int, point: str) -> dict[str, Any] | None:
+        """The mark of a driver that came to a point as it was to, and was not asked for before."""
+        place, _, how = point.partition(":")
+        name, _, seq = place.partition("@")
+        for mark in self.deaths(epoch):
+            is_it = (mark["point"], mark["how"]) == (name, how or "kill") and seq in ("", str(mark["seq"]))
+            if is_it and (mark["pid"], name) not in self.witnessed:
+                return mark
+        return None
+
+    def await_death(self, epoch: int, point: str = "") -> int:
+        """Wait until a driver of an epoch was killed at the point that it was started for; how another one ended is no death.
+
+        Args:
+            epoch: the epoch.
+            point: where, if it was not this rig that started the driver.
+
+        Returns:
+            Its process id.
+        """
+        wanted = point or self.armed.pop(epoch)
+
+        def is_decided() -> bool:
+            return self.fallen(epoch, wanted) is not None or self.is_dead(epoch)
+
+        self.wait(is_decided, f"the driver of epoch {epoch} comes to {wanted}")
+        mark = self.fallen(epoch, wanted)
+        assert mark is not None, (
+            f"the driver of epoch {epoch} ended, and not at {wanted}; marks: {self.deaths(epoch)}\n{self.last_words()}"
+        )
+        self.witnessed.add((mark["pid"], mark["point"]))
+        self.wait(lambda: not is_running(mark["pid"]) or mark["how"] == "stop", f"process {mark['pid']} is gone")
+        DEATHS.append(f"{mark['point']}:stop" if mark["how"] == "stop" else mark["point"])
+        return int(mark["pid"])
+
+    def await_end(self, epoch: int) -> None:
+        """Wait until the driver that an epoch had is gone, however it ended."""
+        self.armed.pop(epoch, None)
+        self.wait(lambda: self.is_dead(epoch), f"the driver of epoch {epoch} ends")
+
+    def last_words(self, lines: int = 15) -> str:
+        """The end of each driver's log."""
+        return "\n".join(
+            f"{file}:\n" + "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+            for file in sorted((self.config.home / "logs").glob(f"{self.name}.e*.log"))
+        )
 
     def is_dead(self, epoch: int) -> bool:
         """Whether the driver that an epoch had last is gone, or there was none."""
@@ -91,7 +170,7 @@ class Rig(Lab):
     def kill(self, epoch: int) -> None:
         """End an epoch's driver as the kernel would when memory is short."""
         os.kill(self.beat(epoch).pid, signal.SIGKILL)
-        self.await_death(epoch)
+        self.await_end(epoch)
 
     def beat(self, epoch: int) -> heartbeat.Heartbeat:
         """The last heartbeat of an epoch."""
@@ -101,17 +180,22 @@ class Rig(Lab):
 
     def close(self) -> None:
         """End all drivers."""
-        for epoch in self.started:
-            if not self.is_dead(epoch):
-                os.kill(self.beat(epoch).pid, signal.SIGKILL)
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if (
+                self.name in words and "--epoch" in words
+            ):  # also one that froze, never beat, or was started by another driver
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def driver_log(self, epoch: int) -> str:
         """What an epoch's drivers logged."""
         return "".join(file.read_text() for file in (self.config.home / "logs").glob(f"*e{epoch:04d}.log"))
 
-    def _newest(self) -> int:
+    def _newest(self, crash: str) -> int:
         epoch: int = max(self.record().epochs)
         self.started.add(epoch)
+        self._arm(epoch, crash)
         return epoch
 
     @contextlib.contextmanager
@@ -179,6 +263,11 @@ class Rig(Lab):
         plan = self.plan(epoch)
         seed = self._histories(plan.seed_epoch, factors) if plan.seed_epoch is not None else []
         return [*seed, (plan.start, factors[epoch])]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process and it is no zombie."""
+    return heartbeat.process_start(pid) != 0
 
 
 def place(message: Message) -> Place:

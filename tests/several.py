@@ -16,6 +16,7 @@ from kappa.config import Config
 from kappa.driver import Driver
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
+from kappa.runtime import faults
 
 
 @dataclass(kw_only=True)
@@ -142,9 +143,9 @@ class Reaper:
         """Let the driver of an epoch die at a point."""
         self.wanted[f"driver-{member.name}-{epoch}"] = point
 
-    def get(self, _: str) -> str | None:
-        """What the calling driver is to die of."""
-        return self.wanted.get(threading.current_thread().name)
+    def get(self, name: str) -> str | None:
+        """What the calling driver is to die of; it has no other variable."""
+        return self.wanted.get(threading.current_thread().name) if name == faults.VARIABLE else None
 
     def pop(self, _: str) -> None:
         """It dies once."""

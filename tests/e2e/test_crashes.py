@@ -45,7 +45,7 @@ def test_a_driver_whose_jvm_is_killed_ends_and_the_next_runs_the_code_of_the_epo
     machine.settle(epoch)
     (jvm,) = [child for child in psutil.Process(machine.beat(epoch).pid).children() if child.name() == "java"]
     jvm.kill()
-    machine.await_death(epoch)
+    machine.await_end(epoch)
     machine.deploy(7)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.run(epoch)
@@ -88,6 +88,7 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
     machine.settle(epoch)
     frozen = machine.beat(epoch)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
+    machine.await_death(epoch)
     machine.wait(
         lambda: control.driver_status(config, machine.name, epoch).state == "dead", "the heartbeat grows stale"
     )

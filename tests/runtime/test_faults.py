@@ -28,9 +28,12 @@ for seq in (1, 2, 3):
 """
 
 
-def child() -> tuple[int, int]:
+def child(**environ: str) -> tuple[int, int]:
     """How a process ended that passes two points in each of three slices, and how many slices it planned."""
-    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False)
+    env = {**os.environ, **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
     return done.returncode, len(done.stdout.splitlines())
 
 
@@ -44,6 +47,16 @@ def test_a_process_started_within_dies_at_the_point_of_the_slice() -> None:
 def test_without_a_slice_it_dies_the_first_time() -> None:
     with CrashAfter("commit"):
         assert child() == (-signal.SIGKILL, 1)
+
+
+def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_leaves_none(tmp_path: Path) -> None:
+    with CrashAfter("commit", seq=9):
+        assert child(KAPPA_HOME=str(tmp_path)) == (0, 3)
+    assert faults.marks(tmp_path) == []
+    with CrashAfter("commit", seq=2):
+        assert child(KAPPA_HOME=str(tmp_path)) == (-signal.SIGKILL, 2)
+    (mark,) = faults.marks(tmp_path)
+    assert (mark["point"], mark["seq"], mark["how"]) == ("commit", 2, "kill")
 
 
 def test_a_point_that_is_not_passed_kills_nobody_and_neither_does_one_of_a_context_that_was_left() -> None:

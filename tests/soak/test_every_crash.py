@@ -175,7 +175,7 @@ def test_a_rollback_whose_drivers_are_killed_at_every_point(machines: Machines, 
                 machine.run(first, point)
             case(f"rollback:{point}")
             if point != "caught_up":
-                machine.await_death(first)
+                machine.await_death(first, point)
         machine.run(first)
         machine.await_live(first)
         machine.settle(first)
@@ -191,6 +191,7 @@ def test_a_driver_frozen_there_wakes_up_after_another_took_over(machines: Machin
         machine.settle(epoch)
         frozen = machine.beat(epoch)
         machine.produce(rows(12, first=12), start_ms=START_MS + 60_000)
+        machine.await_death(epoch)
         machine.wait(lambda: not machine.status(epoch).is_running, "the heartbeat grows stale")
         machine.run(epoch)
         machine.settle(epoch)

@@ -3,16 +3,24 @@
 ``KAPPA_CRASH_AFTER=effects@3`` kills the process with SIGKILL right after point ``effects`` of slice 3; without a number,
 the first time the point is passed. ``KAPPA_CRASH_AFTER=effects@3:stop`` freezes it with SIGSTOP instead, which is what a
 paused virtual machine or a long garbage collection looks like from outside. Only tests and drills set it.
+
+Right before, the process leaves a mark in ``<KAPPA_HOME>/deaths``: what died there can so be told from what ended otherwise.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 #: Environment variable in which the wish to die is handed to a driver.
 VARIABLE = "KAPPA_CRASH_AFTER"
+#: Environment variable of the folder below which the marks are left; without it there are none.
+HOME = "KAPPA_HOME"
 
 #: Every point, with what has just been done there.
 POINTS: Mapping[str, str] = {
@@ -82,4 +90,27 @@ def crash_point(name: str, seq: int | None = None) -> None:
     if point != name or (number and seq is not None and int(number) != seq):
         return
     os.environ.pop(VARIABLE)
+    if home := os.environ.get(HOME):
+        _leave_mark(Path(home, "deaths"), {"point": name, "seq": seq, "how": how or "kill"})
     os.kill(os.getpid(), signal.SIGSTOP if how == "stop" else signal.SIGKILL)
+
+
+def marks(home: Path) -> list[dict[str, Any]]:
+    """Every mark that was left below a home, oldest first.
+
+    Each has ``point``, ``seq`` (or None), ``how`` (``kill`` or ``stop``), ``pid`` and the process's ``argv``.
+    """
+    files = sorted(home.glob("deaths/*.json"), key=lambda file: file.stat().st_mtime_ns)
+    return [json.loads(file.read_text()) for file in files]
+
+
+def _leave_mark(folder: Path, mark: dict[str, Any]) -> None:
+    """On disk before the signal: renamed into place, so that a mark is whole or not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pid = os.getpid()
+    file = folder / f"{pid}-{mark['point']}.json"
+    with file.with_suffix(".tmp").open("w") as out:
+        json.dump({**mark, "pid": pid, "argv": sys.argv}, out)
+        out.flush()
+        os.fsync(out.fileno())
+    file.with_suffix(".tmp").rename(file)

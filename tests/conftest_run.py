@@ -1,0 +1,249 @@
+"""How a run of the tests goes: in which order, where its time went, and that it ends whatever happens.
+
+- Tests that share an expensive fixture of a module, or would hinder each other, are one group; of the others each may run
+  anywhere. What took longest goes first, by ``durations.json``.
+- A test that cannot be interrupted ends its worker with the stacks of all threads; a run that takes longer than
+  ``--run-minutes`` prints those of every worker and which tests are left, then ends.
+- A broker that died ends the run at once, with its log: each further test would wait for it until its own limit.
+- ``build/test-results`` keeps seconds by file and by test, also of a run that was ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import brokers
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parent / "build" / "test-results"
+#: File -> test function -> seconds, of a run of all tests alone on two cores: ``python tests/conftest_run.py`` writes it anew.
+DURATIONS = HERE / "durations.json"
+
+#: Tests that are scheduled one by one, unless they share a fixture of their module.
+_MARKS_OF_SINGLES = ("spark", "broker", "e2e")
+#: What a test takes that was never measured, by its dearest mark.
+_UNMEASURED = {"e2e": 60.0, "airflow": 60.0, "spark": 6.0, "broker": 2.0}
+#: Longer than its own limit, after which only the process can be ended: nothing interrupts a call into a library.
+_GRACE_SECONDS = 60.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-minutes", type=float, default=None, help="end the run after this time, with all stacks")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Capturing is suspended here: this is the stderr that a person sees, whatever a test does to it.
+    stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    config.pluginmanager.register(Run(config, stderr), "kappa-run")
+    faulthandler.register(signal.SIGUSR1, file=stderr, all_threads=True)
+
+
+class Run:
+    """One process of a run: a worker, the one that leads them, or the only one."""
+
+    def __init__(self, config: pytest.Config, stderr: TextIO) -> None:
+        self.config = config
+        self.stderr = stderr
+        self.is_worker = hasattr(config, "workerinput")
+        self.seconds: Counter[tuple[str, str]] = Counter()
+        self.notes: list[tuple[str, str]] = []
+        self.wanted: set[str] = set()
+        self.begun: dict[str, float] = {}
+        self.ended: set[str] = set()
+        self.workers: list[int] = []
+        threading.Thread(target=self._watch_brokers, name="brokers", daemon=True).start()
+        if self.is_worker:
+            return
+        signal.signal(signal.SIGTERM, lambda *_: self._give_up("was told to end"))
+        if minutes := config.getoption("run_minutes"):
+            timer = threading.Timer(60 * minutes, self._give_up, [f"takes longer than {minutes:g} minutes"])
+            timer.daemon = True
+            timer.start()
+
+    # Order
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        known = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
+        instances = Counter(_test(item.nodeid) for item in items)
+        by_group: Counter[str] = Counter()
+        groups = {item: _group(item) for item in items}
+        for item in items:
+            file, test = _test(item.nodeid)
+            measured = known.get(file, {}).get(test)
+            by_group[groups[item]] += _unmeasured(item) if measured is None else measured / instances[file, test]
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(groups[item]))
+        items.sort(key=lambda item: -by_group[groups[item]])
+
+    # Life
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        if limit := _limit(item):
+            faulthandler.dump_traceback_later(limit + _GRACE_SECONDS, exit=True, file=self.stderr)
+        try:
+            return (yield)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _watch_brokers(self) -> None:
+        while True:
+            time.sleep(1)
+            for broker in list(brokers.WATCHED):
+                if broker not in brokers.MORTAL and not broker.is_running() and broker in brokers.WATCHED:
+                    from kappa.embedded.kafka import last_words
+
+                    code, said = broker.process.poll(), last_words(broker.data_dir, 60)
+                    print(
+                        f"\nThe broker on {broker.bootstrap_servers} ended with code {code}: the run ends.\n{said}",
+                        file=self.stderr,
+                    )
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                    return
+
+    # What happened
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.wanted |= {item.nodeid for item in session.items}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self.wanted |= set(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodeready(self, node: Any) -> None:
+        self.workers.append(node.gateway._io.popen.pid)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.begun[nodeid] = time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[_test(report.nodeid)] += report.duration
+        if report.when == "teardown":
+            self.ended.add(report.nodeid)
+            self.notes += [(key, str(value)) for key, value in report.user_properties]
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.is_worker:
+            return
+        for line in self.summary():
+            terminalreporter.write_line(line)
+
+    def pytest_sessionfinish(self) -> None:
+        if not self.is_worker:
+            self._keep()
+            self._end_leftovers()
+
+    def summary(self) -> list[str]:
+        """Seconds by file, and what tests noted."""
+        files: Counter[str] = Counter()
+        for (file, _), seconds in self.seconds.items():
+            files[file] += seconds
+        lines = [f"{seconds:7.1f} s  {file}" for file, seconds in files.most_common() if seconds >= 5]
+        deaths = Counter(value for key, value in self.notes if key == "death")
+        if deaths:
+            lines.append(
+                f"{deaths.total()} deaths: " + ", ".join(f"{point} {n}" for point, n in sorted(deaths.items()))
+            )
+        return lines
+
+    def _keep(self) -> None:
+        if not self.ended:
+            return
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / "files.txt").write_text("\n".join(self.summary()) + "\n")
+        kept: dict[str, dict[str, float]] = {}
+        for (file, test), seconds in sorted(self.seconds.items()):
+            kept.setdefault(file, {})[test] = round(seconds, 1)
+        (RESULTS / "durations.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+    # The end of a run that does not end
+
+    def _give_up(self, why: str) -> None:
+        me = psutil.Process()
+        left = sorted(self.wanted - self.ended)
+        running = [name for name in left if name in self.begun]
+        print(
+            f"\n\nThe run {why}: {len(left)} of {len(self.wanted)} tests are left.",
+            file=self.stderr,
+        )
+        for name in running:
+            print(f"  running for {time.monotonic() - self.begun[name]:.0f} s: {name}", file=self.stderr)
+        for name in left:
+            if name not in self.begun:
+                print(f"  not begun: {name}", file=self.stderr)
+        faulthandler.dump_traceback(file=self.stderr, all_threads=True)
+        for worker in self.workers:
+            print(f"\nThreads of worker {worker}:", file=self.stderr)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(
+                    worker, signal.SIGUSR1
+                )  # answered without Python's help: a worker stuck in a library says where
+                time.sleep(2)
+        self._keep()
+        for child in [*me.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        self._end_leftovers()
+        self.stderr.flush()
+        os._exit(3)
+
+    def _end_leftovers(self) -> None:
+        """End what tests of this run started and left: it works below the folder of this run, and nothing else does."""
+        factory = getattr(self.config, "_tmp_path_factory", None)
+        if factory is None or getattr(factory, "_basetemp", None) is None:
+            return
+        base = str(factory.getbasetemp())
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = [*process.cmdline(), process.environ().get("KAPPA_HOME", "")]
+                if process.pid != os.getpid() and any(base + os.sep in word for word in words):
+                    print(f"left by a test, ended: {process.pid} {' '.join(process.cmdline())[:200]}", file=self.stderr)
+                    process.kill()
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group run in one process, one after the other."""
+    if item.get_closest_marker("airflow"):
+        return "airflow"  # never two of it at once: each takes two cores and gigabytes while it starts
+    scopes = {found[-1].scope for found in item._fixtureinfo.name2fixturedefs.values()}  # type: ignore[attr-defined]
+    is_single = "module" not in scopes and any(item.get_closest_marker(mark) for mark in _MARKS_OF_SINGLES)
+    return item.nodeid.replace("/", ".") if is_single else item.path.stem
+
+
+def _unmeasured(item: pytest.Item) -> float:
+    return next((seconds for mark, seconds in _UNMEASURED.items() if item.get_closest_marker(mark)), 0.05)
+
+
+def _test(nodeid: str) -> tuple[str, str]:
+    """File and test function of a test, without its parameters and the group that xdist appends."""
+    file, _, test = nodeid.partition("::")
+    return file, re.split(r"[\[@]", test)[0]
+
+
+def _limit(item: pytest.Item) -> float | None:
+    mark = item.get_closest_marker("timeout")
+    given = (mark.args[0] if mark.args else mark.kwargs.get("timeout")) if mark else item.config.getoption("timeout")
+    return float(given) if given else None
+
+
+if __name__ == "__main__":
+    found = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS / "durations.json"
+    DURATIONS.write_text(found.read_text())
+    print(f"{DURATIONS} is what {found} says")

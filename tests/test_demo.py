@@ -1,0 +1,44 @@
+"""The demonstration proves nothing by what did not happen."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from threading import Event
+from types import ModuleType
+
+import pytest
+
+from kappa.config import Config
+
+
+@pytest.fixture
+def demo() -> ModuleType:
+    """The script."""
+    file = Path(__file__).resolve().parents[1] / "scripts" / "demo.py"
+    spec = importlib.util.spec_from_file_location("demo", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_reader_that_died_is_a_complaint_and_not_a_proof(demo: ModuleType, tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+    reader = demo.Reader(config)
+    thread = demo.Watched(lambda: reader.run(Event()))
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and reader.complaints == []
+    (complaint,) = demo.unproved(thread, "the reader")
+    assert "the reader ended" in complaint and "retail.loyalty" in complaint
+
+
+def test_a_reader_that_does_not_end_is_one_too(demo: ModuleType) -> None:
+    ended = Event()
+    thread = demo.Watched(ended.wait)
+    thread.start()
+    assert demo.unproved(thread, "the reader") == ["the reader did not end"]
+    ended.set()
+    thread.join(60)
+    assert demo.unproved(thread, "the reader") == []

@@ -1,0 +1,97 @@
+"""A run of tests ends whatever happens, and says what was left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+HANGS = """
+import time
+from pathlib import Path
+
+def test_hangs():
+    Path("begun").touch()
+    time.sleep(600)
+
+def test_comes_after():
+    pass
+"""
+BROKER_DIES = """
+from pathlib import Path
+from types import SimpleNamespace
+import brokers, time
+
+def test_needs_the_broker():
+    gone = SimpleNamespace(is_running=lambda: False, bootstrap_servers="127.0.0.1:1", data_dir=Path("."), process=SimpleNamespace(poll=lambda: 137))
+    Path("broker.log").write_text("no space left on device")
+    brokers.WATCHED.append(gone)
+    time.sleep(600)
+
+def test_comes_after():
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts pytest on a file of its own, as a run of all tests is started."""
+    started = []
+
+    def begin(text: str, *options: str) -> subprocess.Popen[str]:
+        (tmp_path / "test_it.py").write_text(text)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "conftest_run",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            *options,
+            "test_it.py",
+        ]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+        env = {name: value for name, value in env.items() if not name.startswith("PYTEST_XDIST")}
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_run_that_is_ended_says_what_hangs_where_and_which_tests_are_left(
+    run: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    process = run(HANGS, "-n", "1", "--dist", "loadgroup")
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate(timeout=10)[0]
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert "2 of 2 tests are left" in said
+    assert "test_it.py::test_hangs" in said.partition("running for")[2]
+    assert "test_it.py::test_comes_after" in said.partition("not begun")[2]
+    assert 'test_it.py", line 7 in test_hangs' in said, "the stack of the worker"
+
+
+def test_a_broker_that_died_ends_the_run_at_once_with_its_log(run: Callable[..., subprocess.Popen[str]]) -> None:
+    said, _ = (process := run(BROKER_DIES, "-n", "1", "--dist", "loadgroup")).communicate(timeout=120)
+    assert process.returncode == 2
+    assert "ended with code 137: the run ends." in said and "no space left on device" in said
+    assert "passed" not in said
