@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock, versioned
+from kappa.decoding import decoded
 from kappa.encoding import changelog_records
 from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
@@ -206,7 +207,4 @@ def fold(
             topic=topic,
         )
     newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")
-    columns = ", ".join(f"`{column.name}` {column.type}" for column in table.columns)
-    return newest.select(F.from_json(F.col("value").cast("string"), columns, {"mode": "FAILFAST"}).alias("row")).select(
-        "row.*"
-    )
+    return newest.select(decoded(F.col("value").cast("string"), table.columns).alias("row")).select("row.*")

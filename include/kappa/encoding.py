@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import orjson
+import pyarrow as pa
 
+from kappa.json_forms import json_rows
 from kappa.replay.offsets import Offsets
 from kappa.runtime.sender import Record
 from kappa.topology import ORDER, Table, Topic
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+_DELETED = "_deleted"
 #: Key of every marker: compaction keeps the newest.
 MARKER_KEY = b"marker"
 
@@ -32,9 +29,9 @@ def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name:
     """
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
-    for row in rows.to_pylist():
-        value = None if row.get("_deleted") else to_json({name: row[name] for name in columns})
-        yield Record(topic=name or topic.name, key=key_text(row, topic.key), value=value)
+    for key, row in zip(_keys(rows, topic.key), json_rows(rows, [*columns, *_marks(rows)]), strict=True):
+        value = None if row.pop(_DELETED, False) else to_json(row)
+        yield Record(topic=name or topic.name, key=key, value=value)
 
 
 def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iterator[Record]:
@@ -44,9 +41,10 @@ def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iter
     """
     columns = [column.name for column in table.columns]
     headers = [("seq", str(seq).encode())]
-    for row in rows.to_pylist():
+    for row in json_rows(rows, [*columns, *_marks(rows)]):
+        is_deleted = row.pop(_DELETED, False)
         key = to_json({key: row[key] for key in table.key})
-        value = None if row.get("_deleted") else to_json({c: row[c] for c in columns})
+        value = None if is_deleted else to_json(row)
         yield Record(topic=name, key=key, value=value, headers=headers)
 
 
@@ -62,28 +60,22 @@ def marker_record(name: str, *, seq: int, end: Offsets, **content: Any) -> Recor
     return Record(topic=name, key=MARKER_KEY, value=to_json({"seq": seq, "end": end.as_dict(), **content}))
 
 
-def key_text(row: Mapping[str, Any], key: Sequence[str]) -> bytes | None:
-    """A record's key: the column's value as text, or several as a JSON array; null when the one column is null."""
+def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
+    """Each record's key: the column's text, its JSON where it is no text, or several as a JSON array; null when the one is null."""
     if len(key) > 1:
-        return to_json([row[name] for name in key])
-    value = row[key[0]]
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else to_json(value)
+        yield from (to_json(list(row.values())) for row in json_rows(rows, key))
+        return
+    (name,) = key
+    is_text = rows.schema.field(name).type in (pa.string(), pa.large_string(), pa.string_view())
+    for row in json_rows(rows, key):
+        value = row[name]
+        yield None if value is None else value.encode() if is_text else to_json(value)
+
+
+def _marks(rows: pa.Table) -> list[str]:
+    return [_DELETED] if _DELETED in rows.column_names else []
 
 
 def to_json(value: Any) -> bytes:
-    """JSON as Spark's ``from_json`` reads it back without loss: decimals as numbers, times in UTC, bytes in base64."""
-    return orjson.dumps(value, default=_default, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME)
-
-
-def _default(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return orjson.Fragment(format(value, "f"))
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    """JSON of what :mod:`kappa.json_forms` made; numbers as keys become text."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)

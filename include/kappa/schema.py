@@ -69,6 +69,17 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     return tuple(found)
 
 
+def keyed_otherwise(kind: Any) -> bool:
+    """Whether a type, as a Delta schema has it, holds a MAP whose keys are not STRING: those are no names in JSON."""
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return any(keyed_otherwise(field["type"]) for field in kind["fields"])
+    if kind["type"] == "map" and kind["keyType"] != "string":
+        return True
+    return any(keyed_otherwise(kind[part]) for part in ("elementType", "valueType") if part in kind)
+
+
 def is_numeric(column: Column) -> bool:
     """Whether values of a column are numbers."""
     kind = str(column.delta)

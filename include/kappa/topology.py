@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.replay.thresholds import OUTPUT_MEASURES, TABLE_MEASURES, Threshold, limits_of, unknown
-from kappa.schema import Column, columns_of, is_numeric
+from kappa.schema import Column, columns_of, is_numeric, keyed_otherwise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,6 +89,12 @@ class Source:
         if self.format == "json" and not self.schema:
             raise TopologyError(
                 f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
+            )
+        odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
+        if odd:
+            raise TopologyError(
+                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. Use STRING, or "
+                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         clash = sorted({c.name for c in self.columns} & RECORD_COLUMNS.keys())
         if clash:

@@ -1,0 +1,170 @@
+"""The JSON form of each type, from Arrow: what Spark's ``from_json`` reads back without loss, and any other reader understands.
+
+====================  ==========================================================================================
+type                  form
+====================  ==========================================================================================
+integers, BOOLEAN     number; ``true`` or ``false``
+DECIMAL               number with all its digits, never with an exponent
+DOUBLE, FLOAT         number; ``"NaN"``, ``"Infinity"`` and ``"-Infinity"`` as text
+STRING                text
+BINARY                base64 as text
+DATE                  ISO 8601; years past 9999 as ``+10000-01-01``, years before 0 as ``-0001-01-01``
+TIMESTAMP             ISO 8601 in UTC with microseconds, years as in a DATE: ``2026-03-01T12:00:00.123000Z``
+ARRAY, STRUCT         array, object
+MAP                   object when its keys are STRING, else array of ``{"key": ..., "value": ...}``
+====================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Rows that are Python objects at one time.
+_CHUNK = 10_000
+#: Days from 0001-01-01 to 1970-01-01, and of 400 years, after which the calendar repeats.
+_FIRST, _CYCLE = 719_162, 146_097
+_DAY = 86_400_000_000
+#: First and last day, counted from 1970, of the years that have four digits.
+_DAYS = (-_FIRST, 2_932_896)
+
+
+def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """These columns of each row, as objects that orjson takes and in their JSON form."""
+    for batch in rows.select(list(columns)).to_batches(max_chunksize=_CHUNK):
+        values = [json_forms(column) for column in batch.columns]
+        for row in zip(*values, strict=True):
+            yield dict(zip(columns, row, strict=True))
+
+
+def json_forms(values: pa.Array) -> list[Any]:
+    """The JSON form of each value, None for null."""
+    for is_kind, forms in _FORMS:
+        if is_kind(values.type):
+            return forms(values)
+    return list(values.to_pylist())
+
+
+def _each(values: pa.Array, form: Callable[[Any], Any]) -> list[Any]:
+    return [None if value is None else form(value) for value in values.to_pylist()]
+
+
+def _numbers(values: pa.Array) -> list[Any]:
+    return _each(values, _number) if _has_strange(values) else list(values.to_pylist())
+
+
+def _structs(values: pa.StructArray) -> list[Any]:
+    names = [field.name for field in values.type]
+    parts = [json_forms(child) for child in values.flatten()]
+    rows = zip(values.is_valid().to_pylist(), zip(*parts, strict=True), strict=True)
+    return [dict(zip(names, row, strict=True)) if ok else None for ok, row in rows]
+
+
+def _arrays(values: pa.Array) -> list[Any]:
+    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    return _lists(values, json_forms(values.values.slice(first, last - first)))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_array(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _decimal(value: Decimal) -> orjson.Fragment:
+    return orjson.Fragment(format(value, "f"))
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _number(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _has_strange(values: pa.Array) -> bool:
+    return not pc.all(pc.is_finite(values), min_count=0).as_py()
+
+
+def _lists(values: pa.Array, items: list[Any]) -> list[Any]:
+    """Lists of items that begin where the first list does."""
+    offsets = values.offsets.to_numpy() - values.offsets[0].as_py()
+    spans = zip(values.is_valid().to_pylist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return [items[start:end] if ok else None for ok, start, end in spans]
+
+
+def _maps(values: pa.MapArray) -> list[Any]:
+    first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    keys, items = (json_forms(part.slice(first, last - first)) for part in (values.keys, values.items))
+    entries = _lists(values, list(zip(keys, items, strict=True)))
+    if pa.types.is_string(values.type.key_type) or pa.types.is_large_string(values.type.key_type):
+        return [None if entry is None else dict(entry) for entry in entries]
+    return [None if entry is None else [{"key": k, "value": v} for k, v in entry] for entry in entries]
+
+
+def _times(values: pa.Array) -> list[str | None]:
+    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    end = "" if values.type.tz is None else "Z"
+    near, far = _DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1
+    return _texts(
+        micros, near, far, lambda found: f"{_time(found)}{end}", f"%Y-%m-%dT%H:%M:%S{end}", pa.timestamp("us")
+    )
+
+
+def _dates(values: pa.Array) -> list[str | None]:
+    days = values.cast(pa.date32()).cast(pa.int32())
+    return _texts(days, *_DAYS, _date, "%Y-%m-%d", pa.date32())
+
+
+def _texts(
+    numbers: pa.Array, first: int, last: int, text: Callable[[int], str], form: str, kind: pa.DataType
+) -> list[str | None]:
+    """Arrow's text of the numbers within the years of four digits, and ours of the others."""
+    is_near = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
+    near = pc.if_else(is_near, numbers, pa.scalar(None, numbers.type))
+    found: list[str | None] = pc.strftime(near.cast(kind), format=form).to_pylist()
+    if near.null_count > numbers.null_count:
+        for place in np.flatnonzero(pc.invert(is_near).fill_null(False).to_numpy(zero_copy_only=False)):
+            found[place] = text(numbers[int(place)].as_py())
+    return found
+
+
+def _date(days: int) -> str:
+    cycles, day = divmod(days + _FIRST, _CYCLE)
+    at = date.fromordinal(day + 1)
+    year = at.year + 400 * cycles
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{at.month:02d}-{at.day:02d}"
+
+
+def _time(micros: int) -> str:
+    days, rest = divmod(micros, _DAY)
+    seconds, micros = divmod(rest, 1_000_000)
+    return f"{_date(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+
+
+#: Types whose values are no JSON as Arrow gives them.
+_FORMS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]]] = [
+    (pa.types.is_timestamp, _times),
+    (pa.types.is_date, _dates),
+    (pa.types.is_floating, _numbers),
+    (pa.types.is_decimal, lambda values: _each(values, _decimal)),
+    (_is_bytes, lambda values: _each(values, _base64)),
+    (pa.types.is_struct, _structs),
+    (pa.types.is_map, _maps),
+    (_is_array, _arrays),
+]
