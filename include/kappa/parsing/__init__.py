@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kappa.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, counted, ordered, parsed
 from kappa.parsing.decimals import is_endless
 from kappa.parsing.json_lines import is_exact
+from kappa.parsing.trailing import has_more
 from kappa.schema import Column, ddl_of, quote, quoted
 from kappa.topology import Source
 
@@ -34,9 +35,9 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     good record, else the value. The source's columns of a dead letter mean nothing. In detail:
 
     * A null value is a good record whose columns are null, ``NOT NULL`` ones too: it deletes its key.
-    * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields, and what follows the first object,
-      are ignored. Dead: no UTF-8, empty, no object at the top, a field of another type, a ``NOT NULL`` column null or absent, and
-      a DECIMAL with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
+    * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields
+      are ignored. Dead: no UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of nesting, a field of
+      another type, a ``NOT NULL`` column null or absent, and a DECIMAL with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
     * Text is dead when it is no UTF-8.
     * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
@@ -147,7 +148,7 @@ def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
     by_json = F.from_json(
         F.when(~F.col("_endless"), text), f"{wanted}, {_CORRUPT} STRING", {"columnNameOfCorruptRecord": _CORRUPT}
     )
-    read = marked.withColumn("_json", by_json)
+    read = marked.withColumn("_json", by_json).withColumn("_more", has_more(F.when(~F.col("_endless"), text)))
     by_spark = {column.name: F.col("_json").getField(column.name) for column in source.columns}
     rows = read.select(
         *(
@@ -175,6 +176,7 @@ def _reason(is_left: SparkColumn, text: SparkColumn) -> SparkColumn:
         .when(is_corrupt & F.try_parse_json(text).isNull(), "the value is not JSON")
         .when(F.col("_endless"), "a number of the value is out of range, or a field has another type")
         .when(is_corrupt, "a field of the value has another type")
+        .when(is_left & F.col("_more"), "text follows the JSON object")
     )
 
 
