@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 # Two processes share the tests; no test and no run takes longer than it may (tests/conftest_run.py).
+HOURS ?= 8
+SEED ?= $(shell date -u +%Y%m%d)
 TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --timeout 400
 export PYTHONPATH := $(CURDIR)/include
 
@@ -28,8 +30,11 @@ check: lint ## the same and the fast tests: before every commit
 bench: bootstrap ## ratios on 3,000,000 invoices; about half an hour
 	@$(BIN)/python -m benchmarks
 
-soak: bootstrap ## every crash window, killed for real; hours
-	@$(BIN)/python -m pytest -m soak -s
+soak: bootstrap ## every crash window, killed for real; HOURS=2 ends by itself, SEED=20261122 plays that day again
+	@SEED=$(SEED) $(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --soak-hours $(HOURS) --soak-day $(SEED) --durations 40 --junitxml build/test-results/soak.xml -m soak
+
+mutations: bootstrap ## each patch of tests/mutations breaks a guarantee: the tests that it names must notice
+	@PYTHONPATH=tests:$(PYTHONPATH) $(BIN)/python -m mutation
 
 up: bootstrap ## start the embedded stack: Kafka and Airflow
 	@$(BIN)/kappa up
@@ -37,4 +42,4 @@ up: bootstrap ## start the embedded stack: Kafka and Airflow
 down: ## stop it
 	@$(BIN)/kappa down
 
-.PHONY: help bootstrap demo test lint check bench soak up down
+.PHONY: help bootstrap demo test lint check bench soak mutations up down

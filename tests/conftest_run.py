@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import re
@@ -43,6 +44,8 @@ _GRACE_SECONDS = 60.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-minutes", type=float, default=None, help="end the run after this time, with all stacks")
+    parser.addoption("--soak-hours", type=float, default=None, help="begin no test after this time; kinds take turns")
+    parser.addoption("--soak-day", type=int, default=0, help="which kind goes first")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,16 +64,19 @@ class Run:
         self.stderr = stderr
         self.is_worker = hasattr(config, "workerinput")
         self.seconds: Counter[tuple[str, str]] = Counter()
+        self.by_kind: Counter[tuple[tuple[str, str], str]] = Counter()
         self.notes: list[tuple[str, str]] = []
         self.wanted: set[str] = set()
         self.begun: dict[str, float] = {}
         self.ended: set[str] = set()
         self.workers: list[int] = []
         threading.Thread(target=self._watch_brokers, name="brokers", daemon=True).start()
+        self.hours: float | None = config.getoption("soak_hours")
+        self.until = time.monotonic() + 3600 * self.hours if self.hours else None
         if self.is_worker:
             return
         signal.signal(signal.SIGTERM, lambda *_: self._give_up("was told to end"))
-        if minutes := config.getoption("run_minutes"):
+        if minutes := config.getoption("run_minutes") or (60 * self.hours + 60 if self.hours else None):
             timer = threading.Timer(60 * minutes, self._give_up, [f"takes longer than {minutes:g} minutes"])
             timer.daemon = True
             timer.start()
@@ -90,6 +96,8 @@ class Run:
         for item in items:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
         items.sort(key=lambda item: -by_group[groups[item]])
+        if self.hours:
+            items[:] = in_turns(items, self.config.getoption("soak_day"))
 
     # Life
 
@@ -101,6 +109,11 @@ class Run:
             return (yield)
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self.until is not None and time.monotonic() > self.until:
+            pytest.skip("the hours are over")
 
     def _watch_brokers(self) -> None:
         while True:
@@ -135,6 +148,8 @@ class Run:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[_test(report.nodeid)] += report.duration
+        if report.when == "call":
+            self.by_kind[_test(report.nodeid), report.outcome] += 1
         if report.when == "teardown":
             self.ended.add(report.nodeid)
             self.notes += [(key, str(value)) for key, value in report.user_properties]
@@ -156,11 +171,20 @@ class Run:
         for (file, _), seconds in self.seconds.items():
             files[file] += seconds
         lines = [f"{seconds:7.1f} s  {file}" for file, seconds in files.most_common() if seconds >= 5]
+        if self.hours:
+            lines += [
+                f"covered {self.by_kind[kind, 'passed']}, failed {self.by_kind[kind, 'failed']}, of {n}: {'::'.join(kind)}"
+                for kind, n in sorted(Counter(map(_test, self.wanted)).items())
+            ]
         deaths = Counter(value for key, value in self.notes if key == "death")
         if deaths:
             lines.append(
                 f"{deaths.total()} deaths: " + ", ".join(f"{point} {n}" for point, n in sorted(deaths.items()))
             )
+        if self.hours:
+            from kappa.runtime import faults
+
+            lines.append(f"no death at: {', '.join(sorted(set(faults.POINTS) - set(deaths))) or 'none is missing'}")
         return lines
 
     def _keep(self) -> None:
@@ -216,6 +240,17 @@ class Run:
                 if process.pid != os.getpid() and any(base + os.sep in word for word in words):
                     print(f"left by a test, ended: {process.pid} {' '.join(process.cmdline())[:200]}", file=self.stderr)
                     process.kill()
+
+
+def in_turns(items: list[pytest.Item], day: int) -> list[pytest.Item]:
+    """One of each kind, then the second of each, so that a run that ends early has some of all; another kind goes first each day."""
+    kinds: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in sorted(items, key=lambda item: item.nodeid):
+        kinds.setdefault(_test(item.nodeid), []).append(item)
+    first = day % max(1, len(kinds))
+    order = [*list(kinds.values())[first:], *list(kinds.values())[:first]]
+    turned = [[*kind[day % len(kind) :], *kind[: day % len(kind)]] for kind in order]
+    return [item for turn in itertools.zip_longest(*turned) for item in turn if item is not None]
 
 
 def _group(item: pytest.Item) -> str:

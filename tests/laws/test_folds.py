@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from by_hand import TABLE, Epoch, as_rows, merged
-from lab import Lab, lab
+from lab import DEADLINE_SECONDS, Lab, lab
 
 from kappa import control, serving, switching, upgrading
 from kappa.maintenance import maintain
@@ -195,11 +195,21 @@ def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(
         stream.deploy(1)
         epoch = live(stream, slices=0)
         torn: list[str] = []
+        errors: list[BaseException] = []
+        reads = 0
         ended = threading.Event()
 
         def read() -> None:
+            try:
+                poll()
+            except BaseException as error:
+                errors.append(error)
+
+        def poll() -> None:
+            nonlocal reads
             known = []
             while not ended.is_set():
+                reads += 1
                 known = [*known[-5:], serving.snapshot(stream.config, stream.name)]
                 for snapshot in known:  # also those of some slices ago, whose folds may have gone
                     total = snapshot.rows("balances", select="SUM(total) AS total").to_pylist()[0]["total"]
@@ -207,15 +217,16 @@ def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(
                     if total != counted:
                         torn.append(f"slice {snapshot.seq}: balances {total}, moves {counted}")
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
             for number in range(12):
                 more(stream, number)
         finally:
             ended.set()
-            reader.join()
-        assert torn == []
+            reader.join(DEADLINE_SECONDS)
+        assert not reader.is_alive() and errors == [] and torn == []
+        assert reads > 1
         state = stream.ledger(epoch).state()
         assert state.maintained is not None and stream.balances() == after(12)
 

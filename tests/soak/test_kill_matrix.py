@@ -11,12 +11,16 @@ from rig import Rig
 
 pytestmark = pytest.mark.soak
 
+KIND_NAMES = list(KINDS)
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case, kind: str
 ) -> None:
-    with machines() as machine:
+    # Every other kind folds in every slice: otherwise what is killed around a fold is a fold that does nothing.
+    settings = {"fold_seconds": 0.0} if KIND_NAMES.index(kind) % 2 == 0 else {}
+    with machines(**settings) as machine:
         walk(machine, kind, case, live=LIVE_POINTS)
 
 

@@ -1,0 +1,135 @@
+"""Two processes that each believe to be an epoch's driver: started at once, or woken in a cutover that went on without one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import psutil
+import pytest
+from rig import Rig, is_running, rows
+
+from kappa import control
+from kappa.replay.stages import Stage
+from kappa.runtime import heartbeat
+from kappa.runtime.launcher import launch
+
+pytestmark = pytest.mark.e2e
+
+LATER_MS = 1_700_000_060_000
+
+
+def test_of_two_drivers_started_at_once_one_works_and_the_other_ends_having_done_nothing(machine: Rig) -> None:
+    machine.produce(rows(12))
+    epoch = machine.start()
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    machine.kill(epoch)
+    claims = [row for row in machine.ledger(epoch).rows() if row.kind == "claim"]
+    pids = [launch(machine.config, machine.name, epoch, machine.record().epoch(epoch).code) for _ in range(2)]
+    machine.produce(rows(12, first=12), start_ms=LATER_MS)
+    machine.wait(lambda: any(not is_running(pid) for pid in pids), "one of the two ends")
+    machine.settle(epoch)
+    (left,) = [pid for pid in pids if is_running(pid)]
+    assert machine.beat(epoch).pid == left
+    assert "DriverAlreadyRunningError" in machine.driver_log(epoch)
+    assert len([row for row in machine.ledger(epoch).rows() if row.kind == "claim"]) == len(claims) + 1
+    assert machine.prove({epoch: 1}) == 24
+
+
+@pytest.mark.parametrize(
+    ("role", "point"),
+    [
+        ("old", "yield"),
+        pytest.param("new", "moved", marks=pytest.mark.soak),
+        pytest.param("new", "resume", marks=pytest.mark.soak),
+        ("new", "going_live"),
+    ],
+)
+def test_a_driver_frozen_in_a_cutover_that_went_on_without_it_harms_nothing_when_it_wakes(
+    machine: Rig, role: str, point: str
+) -> None:
+    machine.config = replace(machine.config, stale_seconds=4.0)
+    machine.produce(rows(50))
+    first = machine.start(f"{point}:stop" if role == "old" else "")
+    machine.await_live(first)
+    machine.settle(first)
+    machine.deploy(2)
+    second = machine.plan_replay(f"{point}:stop" if role == "new" else "")
+    machine.await_stage(second, Stage.VERIFIED)
+    machine.produce(rows(12, first=100), start_ms=LATER_MS)
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    sleeper = first if role == "old" else second
+    frozen = machine.await_death(sleeper)
+    machine.wait(
+        lambda: not machine.status(sleeper).is_running or machine.beat(sleeper).pid != frozen, "it is given up"
+    )
+    machine.run(sleeper)
+    machine.await_live(second)
+    machine.produce(rows(12, first=200), start_ms=2 * LATER_MS - 1_700_000_000_000)
+    machine.settle(second)
+    before = {epoch: len(machine.ledger(epoch).rows()) for epoch in (first, second)}
+    os.kill(frozen, signal.SIGCONT)
+    machine.wait(lambda: not is_running(frozen), "the woken driver stops")
+    assert {epoch: len(machine.ledger(epoch).rows()) for epoch in (first, second)} == before
+    assert machine.record().live == second
+    machine.produce(rows(12, first=300), start_ms=3 * LATER_MS - 2 * 1_700_000_000_000)
+    machine.settle(second)
+    assert machine.prove({first: 1, second: 2}) == 86
+
+
+def test_a_driver_whose_jvm_froze_with_it_is_fenced_when_both_wake(machine: Rig) -> None:
+    machine.config = replace(machine.config, stale_seconds=4.0)
+    machine.produce(rows(12))
+    epoch = machine.start()
+    machine.await_live(epoch)
+    machine.settle(epoch)
+    frozen = machine.beat(epoch)
+    both = [*psutil.Process(frozen.pid).children(recursive=True), psutil.Process(frozen.pid)]
+    assert any(process.name() == "java" for process in both)
+    for process in both:
+        process.suspend()
+    machine.produce(rows(12, first=12), start_ms=LATER_MS)
+    machine.wait(lambda: not machine.status(epoch).is_running, "the heartbeat grows stale")
+    machine.run(epoch)
+    machine.settle(epoch)
+    for process in both:
+        process.resume()
+    machine.produce(rows(12, first=24), start_ms=2 * LATER_MS - 1_700_000_000_000)
+    machine.wait(lambda: not heartbeat.is_process(frozen.pid, frozen.started), "the woken driver stops")
+    machine.settle(epoch)
+    assert "StaleWriterError" in machine.driver_log(epoch)
+    assert machine.prove({epoch: 1}) == 36
+
+
+def test_a_host_of_drivers_starts_what_is_wanted_and_missing_and_ends_it_at_a_slice_boundary(machine: Rig) -> None:
+    here, machine.config = machine.config, replace(machine.config, launcher="elsewhere")
+    machine.produce(rows(12))
+    epoch = machine.start()
+    assert machine.status(epoch).state == "never", "it is started by the host alone"
+    log = (here.home / "drivers.log").open("ab")
+    host = subprocess.Popen(
+        [sys.executable, "-m", "kappa", "drivers"], env={**os.environ, **machine.config.to_env()}, stdout=log, stderr=log
+    )  # fmt: skip
+    try:
+        machine.await_live(epoch)
+        machine.settle(epoch)
+        first = machine.beat(epoch)
+        os.kill(first.pid, signal.SIGKILL)
+        machine.produce(rows(12, first=12), start_ms=LATER_MS)
+        machine.settle(epoch)
+        second = machine.beat(epoch)
+        assert second.pid != first.pid and is_running(second.pid)
+        host.send_signal(signal.SIGTERM)
+        assert host.wait(120) == 0
+        assert not is_running(second.pid) and machine.status(epoch).state == "stopped"
+        state = machine.ledger(epoch).state()
+        assert state.open_plan is None
+        assert machine.prove({epoch: 1}) == 24
+    finally:
+        host.kill()
+        host.wait(60)
+        log.close()
