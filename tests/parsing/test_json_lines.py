@@ -31,12 +31,18 @@ def test_a_row_stays_beside_its_value() -> None:
         '{"n":7}}{"i":2,"v":{"n":8}',
         '{"n":7},"v":{"n":8}',
         '{"n":7},"i":9',
+        '{"n":7},"x":{"n":8}',
+        '{"n":7,"o":{}} ,\t"x":8',
         '{"n":\n7}',
         '{"n":7',
     ],
 )
 def test_a_value_that_would_shift_the_rows_is_refused(value: str) -> None:
     assert numbers('{"n":1}', value, '{"n":3}') == [1, "refused", 3]
+
+
+def test_an_object_within_an_object_is_read_whatever_follows_it() -> None:
+    assert numbers('{"o":{"a":1},"n":1}', '{"o":[{"a":1},{}],"n":2}', '{"text":"},\\"","n":3}') == [1, 2, 3]
 
 
 @pytest.mark.parametrize("bad", [0, 1, 511, 512, 513, 4999])

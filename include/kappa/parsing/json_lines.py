@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -22,6 +23,8 @@ Mask = npt.NDArray[np.bool_]
 #: parses by recursion: a deeper value would end the process. A shorter value cannot reach them.
 _LIMIT = 1_000
 _LONG = 40_000
+#: A brace that closes before a further field: of the object around it, or of none.
+_FURTHER = r'\}[ \t]*,[ \t]*"'
 #: Decimal digits that always fit a 128-bit number.
 _DIGITS = 38
 
@@ -137,11 +140,23 @@ def _suspects(values: pa.StringArray) -> Mask | None:
         found |= _mask(pc.match_substring_regex(values, r"[\n\r]"))
     if b"\\u" in text:  # half of a surrogate pair: '?' for Spark
         found |= _mask(pc.match_substring_regex(values, r"(?i)\\ud[89a-f]"))
+    if re.search(_FURTHER.encode(), text):  # what follows the object may read as further fields of the line around it
+        nested = np.flatnonzero(_mask(pc.match_substring_regex(values, _FURTHER)))
+        found[nested] |= np.array([not _is_one(value) for value in values.take(pa.array(nested)).to_pylist()])
     lengths = pc.binary_length(values).to_numpy()
     if len(text) > _LIMIT and (lengths > _LIMIT).any():
         long = np.flatnonzero(lengths > _LIMIT)
         found[long] |= _has_extremes(values.take(pa.array(long))) | (lengths[long] > _LONG)
     return found if found.any() else None
+
+
+def _is_one(text: str) -> bool:
+    """Whether a text is one JSON value; False also where it is one only for readers less strict than this."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _has_extremes(values: pa.StringArray) -> Mask:
