@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kappa import clock, versioned
+from kappa import clock, stored, versioned
 from kappa.decoding import decoded
 from kappa.encoding import changelog_records
 from kappa.errors import DataLossError, LedgerError
@@ -77,7 +77,10 @@ class Marker:
 
 
 def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
-    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow."""
+    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow.
+
+    Fields are read as :mod:`kappa.stored` says.
+    """
     if paths.markers not in broker.topics(paths.markers):
         return None
     found = broker.last_record(paths.markers, 0)
@@ -85,7 +88,7 @@ def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
         return None
     content: dict[str, Any] = json.loads(found[1])
     times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content.pop("max_timestamps").items()}
-    return Marker(**{**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
+    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
 
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kappa import stored
 from kappa.companions import others_of
 from kappa.replay.estimates import Estimate, Measured, told
 from kappa.replay.offsets import Offsets
@@ -63,7 +64,7 @@ class Entry:
         """Of the event that ended a replay's bulk work: what was estimated and what it was; empty otherwise."""
         if self.event != "replayed" or not {"measured", "estimate"} <= self.detail.keys():
             return ""
-        return told(Estimate(**self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
+        return told(stored.read(Estimate, self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
 
     @property
     def reconciled(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -101,3 +103,64 @@ def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, mo
         again.refresh()
     assert [row["word"] for row in AppendLog(again.path, SCHEMA).refresh()] == [str(number) for number in range(60)]
     assert len(list(Path(again.path).glob("*.parquet"))) < 20
+
+
+def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) -> None:
+    """As the thread of a stream and the driver's own share the record of epochs."""
+    given: list[dict[str, Any]] = []
+    errors: list[BaseException] = []
+    start, last = threading.Barrier(3), threading.Event()
+
+    def look() -> None:
+        try:
+            start.wait()
+            while not last.is_set():
+                given.extend(log.refresh())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    log.refresh()
+    for thread in threads:
+        thread.start()
+    start.wait()
+    other = AppendLog(log.path, SCHEMA)
+    for number in range(1, 151):
+        other.refresh()
+        other.append([{"word": str(number)}])
+    last.set()
+    for thread in threads:
+        thread.join()
+    given.extend(log.refresh())
+    assert errors == []
+    assert sorted(row["n"] for row in given) == list(range(1, 151))
+    assert log.last == 150
+
+
+def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order that numbers a whole record wrongly: both threads read the same new file before either counts it."""
+    log.refresh()
+    writer = AppendLog(log.path, SCHEMA)
+    writer.refresh()
+    writer.append([{"word": "a"}])
+    read, second, met = AppendLog._read, [], threading.Event()
+
+    def slowly(self: AppendLog, files: Any) -> list[dict[str, Any]]:
+        rows = read(self, files)
+        if self is log and not met.is_set():
+            met.set()
+            thread = threading.Thread(target=lambda: second.extend(log.refresh()))
+            thread.start()
+            thread.join(0.5)  # it waits for this refresh where there is a lock, and is done where there is none
+            threads.append(thread)
+        return rows
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(AppendLog, "_read", slowly)
+    first = log.refresh()
+    for thread in threads:
+        thread.join()
+    assert [row["n"] for row in [*first, *second]] == [1]
+    assert log.last == 1

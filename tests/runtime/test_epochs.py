@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,3 +131,24 @@ def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs
         epochs.append(lambda _: [event(1, "start")])
     assert mine and Epochs(str(tmp_path)).lake_id() == mine == Epochs(str(tmp_path / "copy")).lake_id()
     assert Epochs(str(other)).lake_id() not in ("", mine)
+
+
+def test_a_look_by_another_thread_never_makes_a_decision_rest_on_events_it_was_not_shown(tmp_path: Path) -> None:
+    """The thread of a stream looks at the record while the driver decides on it: still compare-and-set."""
+    mine, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
+    mine.append(lambda _: [event(1, "planned")])
+    shown: list[list[int]] = []
+    threads: list[threading.Thread] = []
+
+    def decide(known: list[Event]) -> list[Event]:
+        shown.append([found.epoch for found in known])
+        if len(shown) == 1:
+            theirs.append(lambda _: [event(2, "planned")])
+            threads.append(threading.Thread(target=mine.events))
+            threads[0].start()
+            threads[0].join(0.5)  # it waits for this decision where there is a lock, and is done where there is none
+        return [event(3, "planned")]
+
+    mine.append(decide)
+    threads[0].join()
+    assert shown == [[1], [1, 2]]

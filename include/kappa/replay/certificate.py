@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+from kappa import stored
 from kappa.errors import DataLossError
 from kappa.replay.archives import is_within, joined
 from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
@@ -135,11 +136,12 @@ class Certificate:
         """Read what :meth:`to_json` wrote."""
         values: dict[str, Any] = json.loads(text)
         proofs = tuple(
-            PartitionProof(**{**proof, "spans": tuple(Span(**span) for span in proof["spans"])})
+            stored.read(PartitionProof, {**proof, "spans": tuple(stored.read(Span, span) for span in proof["spans"])})
             for proof in values["partitions"]
         )
-        return cls(
-            **{
+        return stored.read(
+            cls,
+            {
                 **values,
                 "at": Offsets.from_json(values["at"]),
                 "problems": tuple(values["problems"]),
@@ -151,7 +153,7 @@ class Certificate:
                     for epoch, ranges in values.get("archived", {}).items()
                 },
                 "notes": tuple(values.get("notes", ())),  # older certificates have none
-            }
+            },
         )
 
     def render(self) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from kappa import stored
 from kappa.errors import LedgerError
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets
@@ -93,7 +94,7 @@ def bindings_as_dict(bound: Mapping[str, Binding]) -> dict[str, dict[str, object
 
 def bindings_from_dict(values: Mapping[str, Mapping[str, object]]) -> dict[str, Binding]:
     """Read what :func:`bindings_as_dict` gave."""
-    return {source: Binding(**binding) for source, binding in values.items()}  # type: ignore[arg-type]  # as written
+    return {source: stored.read(Binding, binding) for source, binding in values.items()}
 
 
 def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from kappa import stored
+
 
 @dataclass(frozen=True, kw_only=True)
 class Twice:
@@ -90,10 +92,10 @@ class Determinism:
     def from_dict(cls, values: Mapping[str, Any]) -> Determinism:
         """Read what :meth:`as_dict` gave."""
         members = tuple(
-            Twice(**{**member, "columns": tuple(member["columns"]), "samples": tuple(member["samples"])})
+            stored.read(Twice, {**member, "columns": tuple(member["columns"]), "samples": tuple(member["samples"])})
             for member in values["members"]
         )
-        return cls(**{**values, "members": members})
+        return stored.read(cls, {**values, "members": members})
 
 
 def other_size(slice_records: int, offsets: int) -> int:

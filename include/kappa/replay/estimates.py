@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from kappa import stored
 from kappa.replay.archives import common
 from kappa.replay.facts import Facts
 from kappa.replay.offsets import OffsetRange, Offsets
@@ -70,7 +71,7 @@ class Measured:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measured:
         """Read what :meth:`as_dict` gave; what later code adds is passed over."""
-        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
+        return stored.read(cls, values)
 
     def ratios(self, estimate: Estimate) -> dict[str, float]:
         """Measured by estimated, of whatever was estimated: 1.25 took a quarter more than that."""

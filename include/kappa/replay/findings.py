@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from kappa import stored
 from kappa.errors import RefusedError
 
 #: Codes of findings that refuse a plan unless the request allows them by name.
@@ -59,7 +60,7 @@ class Finding:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Finding:
         """Read what :meth:`as_dict` gave."""
-        return cls(**{**values, "severity": Severity(values["severity"])})
+        return stored.read(cls, {**values, "severity": Severity(values["severity"])})
 
 
 def refuse(code: str, message: str, remedy: str, **numbers: Any) -> Finding:

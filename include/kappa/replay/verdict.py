@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kappa import stored
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import Offsets
@@ -218,20 +219,20 @@ class DiffReport:
     def from_json(cls, text: str) -> DiffReport:
         """Read what :meth:`to_json` wrote; the verdict is derived anew."""
         values: dict[str, Any] = json.loads(text)
-        del values["verdict"]
-        return cls(
-            **{
+        return stored.read(
+            cls,
+            {
                 **values,
                 "at": Offsets.from_json(values["at"]),
                 "tables": tuple(_table_diff(table) for table in values["tables"]),
-                "outputs": tuple(OutputDiff(**_tuples(output)) for output in values["outputs"]),
-                "checks": tuple(CheckResult(**check) for check in values["checks"]),
+                "outputs": tuple(stored.read(OutputDiff, _tuples(output)) for output in values["outputs"]),
+                "checks": tuple(stored.read(CheckResult, check) for check in values["checks"]),
                 # Reports that are older than thresholds have none.
-                "thresholds": tuple(ThresholdResult(**found) for found in values.get("thresholds", ())),
+                "thresholds": tuple(stored.read(ThresholdResult, found) for found in values.get("thresholds", ())),
                 "determinism": Determinism.from_dict(values["determinism"]) if values.get("determinism") else None,
                 "findings": tuple(Finding.from_dict(found) for found in values.get("findings", ())),
                 "notes": tuple(values["notes"]),
-            }
+            },
         )
 
     def render(self) -> list[str]:
@@ -288,9 +289,9 @@ def visible(text: str) -> str:
 
 
 def _table_diff(values: Mapping[str, Any]) -> TableDiff:
-    drift = {name: Drift(**found) for name, found in values.get("drift", {}).items()}
-    samples = tuple(Sample(**sample) for sample in values["samples"])
-    return TableDiff(**{**_tuples(values), "drift": drift, "samples": samples})
+    drift = {name: stored.read(Drift, found) for name, found in values.get("drift", {}).items()}
+    samples = tuple(stored.read(Sample, sample) for sample in values["samples"])
+    return stored.read(TableDiff, {**_tuples(values), "drift": drift, "samples": samples})
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ an append states the number that it expects to write and is refused when somebod
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ _VACUUM_AFTER = 8
 class AppendLog:
     """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
 
+    May be used by several threads: each row is given to one of them, and an append is checked against what any of them saw.
+    A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
+
     Args:
         path: path or URL of the Delta table.
         schema: Arrow schema of a row, its first column ``n`` (int64).
@@ -47,6 +51,7 @@ class AppendLog:
         self._last = 0
         self._seen: set[str] = set()
         self._merges = 0
+        self._lock = threading.RLock()
 
     def exists(self) -> bool:
         """Whether the table is there."""
@@ -79,6 +84,10 @@ class AppendLog:
             LedgerError: the table was there and is gone.
             LakeUnreachableError: the storage does not answer.
         """
+        with self._lock:
+            return self._refresh()
+
+    def _refresh(self) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -93,9 +102,11 @@ class AppendLog:
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
             except DeltaError as error:
                 raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        uris = set(self._table.file_uris())
-        new = {row["n"]: row for row in _read(uris - self._seen) if row["n"] > self._last}  # a merged file repeats rows
-        self._seen = uris
+        # By name: Delta gives URIs, in which a blank or a letter with an umlaut of the path is encoded.
+        files = {uri.rpartition("/")[2] for uri in self._table.file_uris()}
+        added = self._read(files - self._seen)
+        new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
+        self._seen = files
         if new and (min(new), max(new)) != (self._last + 1, self._last + len(new)):
             raise LedgerError(
                 f"{self.path} holds {len(new)} rows after number {self._last}, numbered {min(new)} to {max(new)}.",
@@ -113,7 +124,7 @@ class AppendLog:
             return
         files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True)).to_pylist()
         for file in sorted(files, key=lambda file: file["max.n"], reverse=True):
-            yield from sorted(_read([f"{self.path}/{file['path']}"]), key=lambda row: -row["n"])
+            yield from sorted(self._read([file["path"]]), key=lambda row: -row["n"])
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Append rows if nobody appended since the last :meth:`refresh`.
@@ -130,6 +141,10 @@ class AppendLog:
             ConflictError: somebody else appended first; nothing was written. Refresh, check again, retry.
             LedgerError: the table is gone.
         """
+        with self._lock:
+            return self._append(rows)
+
+    def _append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         import pyarrow as pa
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -148,6 +163,7 @@ class AppendLog:
                 self._table,
                 pa.Table.from_pylist(numbered, schema=self.schema),
                 mode="append",
+                schema_mode=None if self._is_alike(self._table) else "merge",
                 commit_properties=properties,
             )
         except CommitFailedError as error:
@@ -157,6 +173,21 @@ class AppendLog:
         if len(self._seen) > _COMPACT_AFTER:
             self._compact()
         return numbered
+
+    def _is_alike(self, table: DeltaTable) -> bool:
+        """Whether the table has the columns of this code, and no others."""
+        return {field.name for field in table.schema().fields} == set(self.schema.names)
+
+    def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        rows: list[dict[str, Any]] = []
+        for file in files:
+            place = f"{self.path}/{file}"
+            # A dataset would take "=" in a folder's name for a partition.
+            read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+            rows.extend(read.to_pylist())
+        return rows
 
     def _compact(self) -> None:
         from deltalake import CommitProperties
@@ -173,18 +204,3 @@ class AppendLog:
                 self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
         except CommitFailedError:
             return  # an append came in between; the next one compacts
-
-
-def _read(uris: Iterable[str]) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = []
-    for uri in uris:
-        rows.extend(
-            pq.ParquetFile(_local(uri)).read().to_pylist() if "://" not in uri else pq.read_table(uri).to_pylist()
-        )
-    return rows
-
-
-def _local(uri: str) -> str:
-    return uri.removeprefix("file://")

@@ -6,12 +6,13 @@ One append-only Delta table for all topologies. The pointer of a topology is its
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from kappa import clock
+from kappa import clock, stored
 from kappa.errors import ConflictError, IllegalTransitionError, UnknownEpochError, UnknownTopologyError
 from kappa.lake import epochs_log
 from kappa.replay.chains import Binding, bindings_from_dict
@@ -331,11 +332,15 @@ class Epochs:
         self._log = AppendLog(epochs_log(lake), _arrow_schema())
         self._parsed: list[Event] = []
         self._lake_id = ""
+        # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on it:
+        # a look by the other thread in between would make an append seem to know rows that ``decide`` was not shown.
+        self._lock = threading.RLock()
 
     def events(self) -> list[Event]:
         """All events of all topologies, oldest first, as they are now."""
-        self._parsed.extend(map(_from_record, self._log.refresh()))
-        return self._parsed
+        with self._lock:
+            self._parsed.extend(map(_from_record, self._log.refresh()))
+            return list(self._parsed)
 
     def lake_id(self) -> str:
         """The lake's id: that of the table that this record is. A copied or restored lake keeps it. Empty before the first event."""
@@ -364,22 +369,23 @@ class Epochs:
             IllegalTransitionError: an event would bring an epoch to a stage that cannot follow its present one.
         """
         while True:
-            known = self.events()
-            chosen = list(decide(known))
-            if not chosen:
-                return []
-            for event in chosen:
-                _check(known, event)
-            about_to(" and ".join(map(intent, chosen)))
-            if not self._log.exists():
-                self._log.create()
-                continue  # another process may have created it, and appended, in between
-            try:
-                written = self._log.append([_to_record(event) for event in chosen])
-            except ConflictError:
-                continue
-            self.events()
-            return [_from_record(record) for record in written]
+            with self._lock:
+                known = self.events()
+                chosen = list(decide(known))
+                if not chosen:
+                    return []
+                for event in chosen:
+                    _check(known, event)
+                about_to(" and ".join(map(intent, chosen)))
+                if not self._log.exists():
+                    self._log.create()
+                    continue  # another process may have created it, and appended, in between
+                try:
+                    written = self._log.append([_to_record(event) for event in chosen])
+                except ConflictError:
+                    continue
+                self.events()
+                return [_from_record(record) for record in written]
 
     def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
@@ -435,4 +441,4 @@ def _to_record(event: Event) -> dict[str, Any]:
 
 
 def _from_record(record: Mapping[str, Any]) -> Event:
-    return Event(**{**record, "detail": json.loads(record["detail"])})
+    return stored.read(Event, {**record, "detail": json.loads(record.get("detail") or "{}")})

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from kappa import clock
+from kappa import clock, stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +56,12 @@ class Heartbeat:
 
 
 def read(path: str) -> Heartbeat | None:
-    """The heartbeat at a path, or None when there is none."""
+    """The heartbeat at a path, or None when there is none; fields as :mod:`kappa.stored` says."""
     try:
         values: dict[str, Any] = json.loads(Path(path).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return Heartbeat(**{**values, "at": datetime.fromisoformat(values["at"])})
+    return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
 
 
 def write(path: str, beat: Heartbeat) -> None:

@@ -7,13 +7,14 @@ is derived from these rows: :meth:`Ledger.state`.
 from __future__ import annotations
 
 import json
+import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from kappa import clock
+from kappa import clock, stored
 from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError
 from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_from_json, ranges_to_json
 from kappa.replay.shapes import Shape, shapes_from_dict
@@ -275,6 +276,8 @@ class Ledger:
         self.path = path
         self._log = AppendLog(path, _arrow_schema())
         self._fold = _Fold()
+        # Held from the look to the append that rests on it, as in :class:`kappa.runtime.epochs.Epochs`.
+        self._lock = threading.RLock()
 
     def exists(self) -> bool:
         """Whether the ledger is there."""
@@ -290,9 +293,10 @@ class Ledger:
 
     def state(self) -> LedgerState:
         """What the rows say now; only rows that are new are read."""
-        for record in self._log.refresh():
-            self._fold.add(_from_record(record))
-        return self._fold.state()
+        with self._lock:
+            for record in self._log.refresh():
+                self._fold.add(_from_record(record))
+            return self._fold.state()
 
     def last_commit(self) -> LedgerRow | None:
         """The last commit, without reading the whole ledger."""
@@ -313,10 +317,11 @@ class Ledger:
         Raises:
             ConflictError: the ledger moved since; look again who has the epoch.
         """
-        state = self.state()
-        if state.last != expected.last:
-            raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
-        self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
+        with self._lock:
+            state = self.state()
+            if state.last != expected.last:
+                raise ConflictError(f"The ledger {self.path} moved while it was being claimed.", path=self.path)
+            self._write(LedgerRow(kind="claim", seq=state.seq, writer=writer, at=clock.now(), code=code))
 
     def append(self, row: LedgerRow) -> LedgerRow:
         """Append a row as the epoch's writer.
@@ -325,12 +330,13 @@ class Ledger:
             StaleWriterError: another driver claimed the epoch; nothing was written.
             LedgerError: the ledger is gone.
         """
-        self.check_claim(row.writer)
-        try:
-            return self._write(row)
-        except ConflictError:
+        with self._lock:
             self.check_claim(row.writer)
-            raise
+            try:
+                return self._write(row)
+            except ConflictError:
+                self.check_claim(row.writer)
+                raise
 
     def check_claim(self, writer: str) -> None:
         """Raise unless the writer has the epoch.
@@ -380,9 +386,9 @@ def _to_record(row: LedgerRow) -> dict[str, Any]:
 
 def _from_record(record: dict[str, Any]) -> LedgerRow:
     values = dict(record)
+    for name in ("ranges", "max_timestamps", "delta_versions", "detail"):
+        values[name] = json.loads(values.get(name) or "{}")
     values["ranges"] = ranges_from_json(values["ranges"])
-    times = json.loads(values["max_timestamps"])
+    times = values["max_timestamps"]
     values["max_timestamps"] = {topic: {int(p): t for p, t in parts.items()} for topic, parts in times.items()}
-    for name in ("delta_versions", "detail"):
-        values[name] = json.loads(values[name])
-    return LedgerRow(**values)
+    return stored.read(LedgerRow, values)

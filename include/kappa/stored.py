@@ -1,0 +1,38 @@
+"""Values that outlive the code that wrote them: ledger rows, events, markers, heartbeats, findings, reports.
+
+An epoch keeps its code, so older and newer code read what the other wrote. One rule holds for all of these values: a field
+that the reader does not know is passed over, and a field that is absent or null reads as its default. A field that is added
+later therefore has a default. What older code must not pass over is a new kind of row or event instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+from kappa.errors import LedgerError
+
+Kind = TypeVar("Kind")
+
+
+def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    """The dataclass whose fields were stored under these names.
+
+    Raises:
+        LedgerError: a field that has no default is absent.
+    """
+    found: dict[str, Any] = {}
+    absent = []
+    for item in fields(kind):  # type: ignore[arg-type]  # every kind is a dataclass
+        has_default = item.default is not MISSING or item.default_factory is not MISSING
+        if item.name in values and not (has_default and values[item.name] is None):
+            found[item.name] = values[item.name]
+        elif not has_default:
+            absent.append(item.name)
+    if absent:
+        raise LedgerError(
+            f"A stored {kind.__name__} has no {', '.join(absent)}: it was cut short, or is something else. It has {sorted(values)}.",
+            absent=absent,
+        )
+    return kind(**found)
