@@ -776,9 +776,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
-    while driver_status(config, topology, epoch).is_running or (
-        is_here and heartbeat.is_process(beat.pid, beat.started)
-    ):
+    while driver_status(config, topology, epoch).is_running or (is_here and beat.is_process):
         if time.monotonic() > deadline:
             if not is_here:
                 raise KappaError(
@@ -786,7 +784,13 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     host=beat.host,
                     pid=beat.pid,
                 )
-            os.kill(beat.pid, signal.SIGKILL)
+            if beat.may_be_ended:
+                os.kill(beat.pid, signal.SIGKILL)
+            elif beat.is_process:
+                raise KappaError(
+                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. Look at it: ps -fp {beat.pid}",
+                    pid=beat.pid,
+                )
         time.sleep(POLL_SECONDS)
 
 

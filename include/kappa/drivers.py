@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
 
@@ -65,19 +64,14 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     found = []
     for name, epoch in control.wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
-        if (
-            beat
-            and beat.host == socket.gethostname()
-            and beat.pid != os.getpid()
-            and heartbeat.is_process(beat.pid, beat.started)
-        ):
+        if beat and beat.may_be_ended:
             os.kill(beat.pid, signal.SIGTERM)
             found.append(beat)
     deadline = time.monotonic() + timeout_seconds
     left = list(found)
     while left and time.monotonic() < deadline:
         time.sleep(control.POLL_SECONDS)
-        left = [beat for beat in left if heartbeat.is_process(beat.pid, beat.started)]
-    for beat in left:
+        left = [beat for beat in left if beat.is_process]
+    for beat in [beat for beat in left if beat.may_be_ended]:
         os.kill(beat.pid, signal.SIGKILL)
     return len(found)

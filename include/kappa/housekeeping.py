@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -272,7 +271,7 @@ def is_at_work(config: Config, paths: EpochPaths) -> bool:
     beat = heartbeat.read(paths.heartbeat)
     if beat is None:
         return False
-    if beat.host == socket.gethostname() and beat.pid != os.getpid() and heartbeat.is_process(beat.pid, beat.started):
+    if beat.pid != os.getpid() and beat.is_process:
         return True
     return beat.is_fresh(clock.now(), config.stale_seconds)
 

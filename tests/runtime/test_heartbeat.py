@@ -63,3 +63,26 @@ def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path:
     assert old.is_lost
     old.close()
     assert found is not None and found.writer == "new"
+
+
+def test_a_process_of_an_earlier_boot_is_none_of_this_one() -> None:
+    mine = heartbeat.this_process("me", "code")
+    assert mine.is_process
+    assert not replace(mine, boot="00000000-0000-0000-0000-000000000000").is_process, "pids and ticks begin anew"
+    assert replace(mine, boot="").is_process, "earlier code wrote none"
+
+
+def test_only_a_driver_s_process_may_be_ended_whatever_a_heartbeat_names() -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    driver = subprocess.Popen([sys.executable, "-c", "input()", "/x/jobs/run_epoch.py"], stdin=subprocess.PIPE)
+    try:
+        beats = [
+            replace(heartbeat.this_process("w", "c"), pid=p.pid, started=heartbeat.process_start(p.pid))
+            for p in (stranger, driver)
+        ]
+        assert [beat.is_process for beat in beats] == [True, True]
+        assert [beat.may_be_ended for beat in beats] == [False, True]
+        assert not replace(beats[1], started=beats[1].started + 1).may_be_ended
+    finally:
+        for process in (stranger, driver):
+            process.communicate(b"\n")

@@ -1,11 +1,13 @@
 """Code by content hash: the topology's own files and the platform's, zipped into the lake.
 
 A driver runs the code that its epoch recorded, not what happens to be deployed, so that a restart or a rollback runs
-what ran before.
+what ran before. What is stored, and what is unpacked from it, is held against the hash before it runs: that finds files
+that were cut short or altered. It does not keep out a writer of the lake, which may record another hash as well.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -13,7 +15,8 @@ import shutil
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyarrow import fs
@@ -32,31 +35,35 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
     """Content hash and zip of what runs a topology.
 
     Holds the file that declares it, the other Python files of the folder that declare no topology (they may be imported
-    by it), the platform and its job files. Equal content gives an equal hash.
+    by it), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python, so
+    that a step which reads one does not find it in its driver, and installed packages.
 
     Raises:
         UnknownTopologyError: no file declares the topology.
     """
-    digest = hashlib.sha256()
+    content = {name: path.read_bytes() for name, path in _content(folder, topology)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, path in sorted(_content(folder, topology)):
-            content = path.read_bytes()
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH_OF_ZIP), content)
-    return digest.hexdigest()[:32], buffer.getvalue()
+        for name in sorted(content):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH_OF_ZIP), content[name])
+    return _digest(content), buffer.getvalue()
 
 
 def store(lake: str, folder: Path, topology: str) -> str:
-    """Store what runs a topology; idempotent. Returns its content hash."""
+    """Store what runs a topology; idempotent. Returns its content hash.
+
+    A stored file that is torn or altered is replaced, since the same content is at hand.
+    """
     code, content = snapshot(folder, topology)
     about_to(f"store code {code[:12]} of {topology}")
-    filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+    filesystem, path = _open(lake, code)
+    if not _is_stored(filesystem, path, code):
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         temporary = f"{path}.{uuid.uuid4().hex}.tmp"  # by threads, and by hosts that share the lake
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)
+        if isinstance(filesystem, fs.LocalFileSystem):
+            _sync(Path(temporary))
         filesystem.move(temporary, path)
     elif isinstance(filesystem, fs.LocalFileSystem):
         _touch(Path(path))
@@ -64,28 +71,34 @@ def store(lake: str, folder: Path, topology: str) -> str:
 
 
 def extract(lake: str, code: str, home: Path) -> Path:
-    """Unpack stored code under ``<home>/code/<hash>``; idempotent, safe when two do it at once.
+    """Unpack stored code under ``<home>/code/<hash>``; idempotent, safe when several do it at once.
+
+    What is unpacked already is held against the hash, and unpacked again when it is another by now.
 
     Returns:
         Folder with ``include/``, ``jobs/`` and ``topologies/``.
 
     Raises:
-        CodeError: the lake does not hold that code.
+        CodeError: the lake does not hold that code, or holds something else under its name.
     """
     target = home / "code" / code
-    if target.is_dir() and _touch(target):
+    if target.is_dir() and _touch(target) and _is_unpacked(target, code):
         return target
-    filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
-    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        raise CodeError(f"Code {code} is not in the lake ({code_file(lake, code)}).", code=code)
+    content = _stored(lake, code)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent))
-    with filesystem.open_input_file(path) as stream, zipfile.ZipFile(stream) as archive:
-        archive.extractall(temporary)
-    try:
-        temporary.rename(target)
-    except OSError:
-        shutil.rmtree(temporary)  # somebody else unpacked the same content first
+    with (home / "code.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir() and _is_unpacked(target, code):  # another process was first
+            return target
+        temporary = Path(tempfile.mkdtemp(dir=target.parent))
+        for name, data in content.items():
+            file = temporary / "new" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        if target.exists():
+            target.rename(temporary / "old")
+        (temporary / "new").rename(target)
+        shutil.rmtree(temporary)
     return target
 
 
@@ -93,13 +106,82 @@ def holds(lake: str, code: str, name: str) -> bool:
     """Whether stored code has a file of that name, as ``include/kappa/driver.py``; without unpacking it.
 
     Raises:
-        CodeError: the lake does not hold that code.
+        CodeError: the lake does not hold that code, or holds something else under its name.
     """
-    filesystem, path = fs.FileSystem.from_uri(_uri(code_file(lake, code)))
+    return name in _stored(lake, code)
+
+
+def _digest(content: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(content):
+        digest.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
+    return digest.hexdigest()[:32]
+
+
+def _stored(lake: str, code: str) -> dict[str, bytes]:
+    """Stored code by file name, held against its hash."""
+    filesystem, path = _open(lake, code)
+    place = code_file(lake, code)
     if filesystem.get_file_info(path).type == fs.FileType.NotFound:
-        raise CodeError(f"Code {code} is not in the lake ({code_file(lake, code)}).", code=code)
-    with filesystem.open_input_file(path) as stream, zipfile.ZipFile(stream) as archive:
-        return name in archive.namelist()
+        raise CodeError(f"Code {code} is not in the lake ({place}).", code=code)
+    with filesystem.open_input_file(path) as stream:
+        data = stream.read()
+    content = _unzipped(data)
+    found = None if content is None else _digest(content)
+    if content is None or found != code:
+        what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
+        raise CodeError(
+            f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file back from a "
+            f"backup, or deploy the files that it was made of again; the next kappa start, replay or upgrade then replaces it.",
+            code=code, found=found, path=place,
+        )  # fmt: skip
+    return content
+
+
+def _is_stored(filesystem: fs.FileSystem, path: str, code: str) -> bool:
+    if filesystem.get_file_info(path).type == fs.FileType.NotFound:
+        return False
+    with filesystem.open_input_file(path) as stream:
+        content = _unzipped(stream.read())
+    return content is not None and _digest(content) == code
+
+
+def _unzipped(data: bytes) -> dict[str, bytes] | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _is_unpacked(target: Path, code: str) -> bool:
+    """Whether a folder holds that code and nothing else; bytecode that Python put there aside."""
+    try:
+        content = {
+            path.relative_to(target).as_posix(): path.read_bytes()
+            for path in target.rglob("*")
+            if not path.is_dir() and path.parent.name != "__pycache__"
+        }
+    except OSError:
+        return False
+    return _digest(content) == code
+
+
+def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:
+    place = code_file(lake, code)
+    if "://" in place:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
+        return found
+    return fs.LocalFileSystem(), str(Path(place).absolute())
+
+
+def _sync(path: Path) -> None:
+    """Bring a file to the disk before its name says that it is whole."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _touch(path: Path) -> bool:
@@ -124,7 +206,3 @@ def _content(folder: Path, topology: str) -> Iterator[tuple[str, Path]]:
         yield f"include/{path.relative_to(_INCLUDE).as_posix()}", path
     for path in _JOBS.glob("*.py"):
         yield f"jobs/{path.name}", path
-
-
-def _uri(path: str) -> str:
-    return path if "://" in path else Path(path).absolute().as_uri()

@@ -31,6 +31,7 @@ class Heartbeat:
         state: ``running``, ``stuck`` or ``stopped``.
         records_per_second: rate of the last slices.
         code: content hash of the code that it runs.
+        boot: id of the host's boot to which ``started`` belongs; empty where the system has none.
     """
 
     writer: str
@@ -44,6 +45,21 @@ class Heartbeat:
     state: str = "running"
     records_per_second: float | None = None
     code: str = ""
+    boot: str = ""
+
+    @property
+    def is_process(self) -> bool:
+        """Whether its process runs on this host: the id, its start and the boot that it was counted from all agree."""
+        is_here = self.host == socket.gethostname() and self.boot in ("", boot_id())
+        return is_here and is_process(self.pid, self.started)
+
+    @property
+    def may_be_ended(self) -> bool:
+        """Whether its process may be sent a signal: it runs on this host, is another than the caller, and is a driver's.
+
+        A heartbeat is a file in the lake. What it names is ended only if its command line says that it is a driver.
+        """
+        return self.is_process and self.pid != os.getpid() and "run_epoch.py" in _command_line(self.pid)
 
     def is_fresh(self, now: datetime, stale_seconds: float) -> bool:
         """Whether its driver is to be believed alive.
@@ -52,7 +68,7 @@ class Heartbeat:
         """
         if self.state == "stopped" or now - self.at > timedelta(seconds=stale_seconds):
             return False
-        return self.host != socket.gethostname() or is_process(self.pid, self.started)
+        return self.host != socket.gethostname() or self.is_process
 
 
 def read(path: str) -> Heartbeat | None:
@@ -79,6 +95,21 @@ def process_start(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if after_name[0] in "ZX" else int(after_name[19])
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot, empty where it gives none (random(4))."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def is_process(pid: int, started: int) -> bool:
@@ -146,5 +177,11 @@ def this_process(writer: str, code: str) -> Heartbeat:
     """A heartbeat of the calling process."""
     pid = os.getpid()
     return Heartbeat(
-        writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code
+        writer=writer,
+        host=socket.gethostname(),
+        pid=pid,
+        started=process_start(pid),
+        at=clock.now(),
+        code=code,
+        boot=boot_id(),
     )
