@@ -263,6 +263,8 @@ def _group(item: pytest.Item) -> str:
 
 
 def _unmeasured(item: pytest.Item) -> float:
+    if item.get_closest_marker("timeout"):  # a limit of its own is set for what takes long
+        return (_limit(item) or 0.0) / 4
     return next((seconds for mark, seconds in _UNMEASURED.items() if item.get_closest_marker(mark)), 0.05)
 
 

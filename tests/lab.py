@@ -159,9 +159,14 @@ class Lab:
         return archive_status(config, self.topic).records
 
     def close(self) -> None:
-        """Stop all drivers."""
-        for epoch in list(self.running):
-            self.stop(epoch)
+        """Stop all drivers: all are asked before one is waited for, and one that does not end does not keep the others."""
+        stopping = [self.running.pop(epoch) for epoch in list(self.running)]
+        for driver, _, _ in stopping:
+            driver.stop("test")
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        for _, thread, _ in stopping:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        assert not [thread.name for _, thread, _ in stopping if thread.is_alive()]
 
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait until a condition holds; a driver that raised fails the test."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ import pytest
 import typer
 import typer.core
 import typer.main
+from rig import QUICK_JVM
 
 from kappa.cli import app
 from kappa.config import PREFIX, Config
@@ -293,7 +295,7 @@ class World:
             "PATH": f"{binaries}{os.pathsep}{kept['PATH']}", "LOGNAME": "ada", "COLUMNS": "1000",
             # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
             "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
-            "KAPPA_TRIGGER_SECONDS": "0.5", "KAPPA_CACHE": str(Config.from_env({}).cache),
+            "KAPPA_SPARK_CONF": json.dumps(QUICK_JVM), "KAPPA_TRIGGER_SECONDS": "0.5", "KAPPA_CACHE": str(Config.from_env({}).cache),
         }  # fmt: skip
 
     def run(self, fence: Fence) -> str:
@@ -340,12 +342,19 @@ class World:
             supervisor.down(config)
 
 
+#: Pages that are tours of their own, in homes of their own; all others follow the README's.
+OWN_TOURS = tuple(ROOT / "docs" / name for name in ("testing.md", "archive.md"))
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["the tour of the README", "pages with homes of their own"])
+def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path, own: bool) -> None:
     world = World(tmp_path)
     try:
         for page in PAGES:
+            if (page in OWN_TOURS) != own:
+                continue
             found = fences(page)
             for fence, behind in zip(found, [*found[1:], None], strict=False):
                 if fence.tag != "run":

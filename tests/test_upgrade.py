@@ -147,7 +147,7 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
     stream.deploy(2)
     found = upgrading.propose(stream.config, stream.name, slices=0)
     answers: list[str] = []
-    gate = threading.Barrier(2)
+    gate = threading.Barrier(2, timeout=60)
 
     def operator(name: str) -> None:
         gate.wait()
@@ -157,11 +157,12 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
         except MoveRefusedError as error:
             answers.append(str(error))
 
-    threads = [threading.Thread(target=operator, args=(name,)) for name in ("ada", "bob")]
+    threads = [threading.Thread(target=operator, args=(name,), daemon=True) for name in ("ada", "bob")]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(120)
+        assert not thread.is_alive()
     assert "asked" in answers
     (refused,) = [answer for answer in answers if answer != "asked"]
     assert "asked for an upgrade" in refused

@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from kappa.config import Config
 from kappa.embedded import airflow
+from kappa.embedded.kafka import free_port
 from kappa.errors import Transient
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class AirflowStack:
     def __init__(self, config: Config, extra: Mapping[str, str] | None = None, *, with_fakes: bool = False) -> None:
         self.config = config
         self.home = airflow.airflow_home(config)
-        self.port = _free_port()
+        self.port = free_port()
         self.environment = {**airflow.whole_environment(config, api_port=self.port), **_QUICK, **(extra or {})}
         if with_fakes:
             self.environment["PYTHONPATH"] = f"{FAKES}{os.pathsep}{self.environment['PYTHONPATH']}"
@@ -195,9 +195,3 @@ def _log_line(entry: Any) -> str:
         return str(entry)
     errors = [f"{error['exc_type']}: {error['exc_value']}" for error in entry.get("error_detail") or ()]
     return " ".join([entry["event"], *errors])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -85,9 +85,9 @@ def compose() -> list[str]:
     """Debian's compose tool, installed when that is possible."""
     if not shutil.which("docker-compose") and shutil.which("apt-get") and os.geteuid() == 0:
         install = ["apt-get", "install", "--yes", "--no-install-recommends", "docker-compose"]
-        if subprocess.run(install, capture_output=True, check=False).returncode:
-            subprocess.run(["apt-get", "update"], capture_output=True, check=False)
-            subprocess.run(install, capture_output=True, check=False)
+        if subprocess.run(install, capture_output=True, check=False, timeout=120).returncode:
+            subprocess.run(["apt-get", "update"], capture_output=True, check=False, timeout=120)
+            subprocess.run(install, capture_output=True, check=False, timeout=120)
     if shutil.which("docker-compose"):
         return ["docker-compose", "--file", str(FILE), "config"]
     pytest.skip("docker-compose is missing and could not be installed: `apt-get install docker-compose`")
