@@ -190,18 +190,39 @@ class Archive:
                     topic=self.topic, range=str(chunk.range), found=found, expected=chunk.rows,
                 )  # fmt: skip
 
-    def offsets_for_time(self, timestamp_ms: int) -> dict[TopicPartition, int]:
+    def offsets_for_time(self, timestamp_ms: int, since: Offsets | None = None) -> dict[TopicPartition, int]:
         """For each partition the first archived record at or after a time, where there is one.
 
         Of several covered ranges of a partition only the last counts: it is the one that may reach the log.
+
+        Args:
+            timestamp_ms: the time.
+            since: offsets from which on records count, where the first one lies before them.
         """
         found: dict[TopicPartition, int] = {}
         for at, (held, largest) in self._maxima(len(self.chunks)).items():
             index = bisect.bisect_left(largest, timestamp_ms)
             if index < len(held):
                 offsets, times = self._times(at[1], held[index].seq)
-                found[at] = int(offsets[np.searchsorted(times, timestamp_ms)])
+                first = int(offsets[np.searchsorted(times, timestamp_ms)])
+                least = 0 if since is None else since.get(*at) or 0
+                later = first if first >= least else self._first_since(held[index:], least, timestamp_ms)
+                if later is not None:
+                    found[at] = later
         return found
+
+    def _first_since(self, chunks: Sequence[Chunk], since: int, timestamp_ms: int) -> int | None:
+        """The first record of these chunks at or after a time, from an offset on."""
+        for chunk in chunks:
+            if chunk.range.end > since and chunk.max_ms is not None and chunk.max_ms >= timestamp_ms:
+                place = f'"partition" = {chunk.range.partition} AND seq = {chunk.seq} AND "offset" >= {since}'
+                rows = tables.query(self.paths.records, None, select='"offset", "timestamp"', where=place).sort_by(
+                    "offset"
+                )
+                late = rows["timestamp"].cast("int64").to_numpy() // 1000 >= timestamp_ms
+                if late.any():
+                    return int(rows["offset"].to_numpy()[late.argmax()])
+        return None
 
     def _load_maxima(self, count: int) -> dict[TopicPartition, tuple[list[Chunk], list[int]]]:
         """The chunks of the last covered range of each partition, and the largest timestamp up to the end of each."""

@@ -309,11 +309,11 @@ class Workbench:
         topics = sorted(self.plan.topic_ids)
         archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
 
-        def first_records(timestamp_ms: int) -> Offsets:
-            found = self.broker.offsets_for_time(topics, timestamp_ms)
+        def first_records(timestamp_ms: int, since: Offsets) -> Offsets:
+            found = self.broker.offsets_for_time(topics, timestamp_ms, since)
             # An archive knows records that are gone from the log, and agrees with it on all others.
             return Offsets.of(
-                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms).items())]
+                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms, since).items())]
             )
 
         return first_records

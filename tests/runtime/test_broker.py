@@ -152,6 +152,27 @@ def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
     assert asked == [2, None, 2, 2, 3]
 
 
+@pytest.mark.parametrize("grain", [1, 3, 1000])
+def test_records_before_an_offset_do_not_count_where_that_is_asked(
+    kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
+) -> None:
+    monkeypatch.setattr(times, "_GRAIN", grain)
+    name, draw = topic(), random.Random(grain)
+    transact(kafka, name, 100, 10**12, 120)  # the second one is of the future
+    for _ in range(6):
+        transact(kafka, name, *(draw.randrange(100, 200) for _ in range(draw.randrange(1, 6))))
+    log = [
+        (m.offset(), m.timestamp()[1]) for batch in kafka.read(Offsets(), kafka.stable_offsets([name])) for m in batch
+    ]
+    began = log[2][0]
+    for since, _ in log[2:]:  # as slices ask, one after the other
+        reached = max((at for offset, at in log if began <= offset < since), default=-1)
+        for ms in draw.sample(range(reached + 1, 205), min(6, 204 - reached)):
+            expected = next((offset for offset, at in log if at >= ms and offset >= since), end_of(kafka, name))
+            assert kafka.offsets_for_time([name], ms, Offsets({name: {0: since}}))[name, 0] == expected
+    assert kafka.first_at_or_after([name], 10**9)[name, 0] == log[1][0]  # where nothing is said, everything counts
+
+
 def test_the_last_record_is_found_behind_markers_and_aborted_records(kafka: Broker, topic: TopicFactory) -> None:
     name = topic()
     transact(kafka, name, *range(40), abort=True)

@@ -12,9 +12,9 @@ from functools import cache
 
 from kappa.replay.offsets import Offsets, TopicPartition
 
-#: Time in milliseconds -> for each partition the first offset, of those that a reader under ``read_committed`` sees,
-#: whose timestamp is not before it; the partition's end where there is none.
-TimeIndex = Callable[[int], Offsets]
+#: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a reader
+#: under ``read_committed`` sees, whose timestamp is not before it; the partition's end where there is none.
+TimeIndex = Callable[[int, Offsets], Offsets]
 
 _FIRST_STEP_MS = 60_000
 _END_OF_TIME_MS = 2**63
@@ -116,7 +116,9 @@ def _cut_at(
         return end
     if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
         return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
-    found = index(time_ms)
+    # A record of the future may lie before the start of a replay: then it is no record of this order, and Kafka would answer with it.
+    waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
+    found = index(time_ms, waiting)
 
     def one(at: TopicPartition, last: int) -> int:
         start = position.get(*at) or 0

@@ -126,17 +126,23 @@ class Broker:
         self._wait(is_settled, f"a transaction in {', '.join(names)} is open")
         return found
 
-    def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int) -> Offsets:
+    def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
         """For every partition the offset of the first committed record at or after a time; its stable end where there is none.
 
         Always a prefix of the total order, whatever the times: every record before it is earlier.
+
+        Args:
+            topics: the topics.
+            timestamp_ms: the time.
+            since: offsets from which on records count, of partitions where they lie behind the beginning. The caller knows that
+                all that it has read before them is earlier than the time.
         """
-        end, found = self._first_records(topics, timestamp_ms)
+        end, found = self._first_records(topics, timestamp_ms, since or Offsets())
         return end.merge(Offsets.of(found.items()))
 
     def first_at_or_after(self, topics: Iterable[str], timestamp_ms: int) -> dict[At, int | None]:
         """As :meth:`offsets_for_time`, with None where no record reaches the time."""
-        end, found = self._first_records(topics, timestamp_ms)
+        end, found = self._first_records(topics, timestamp_ms, Offsets())
         return {at: found.get(at) for at in end}
 
     # Topics
@@ -461,7 +467,7 @@ class Broker:
                 time.sleep(0.02)
         return found
 
-    def _first_records(self, topics: Iterable[str], timestamp_ms: int) -> tuple[Offsets, dict[At, int]]:
+    def _first_records(self, topics: Iterable[str], timestamp_ms: int, since: Offsets) -> tuple[Offsets, dict[At, int]]:
         described = self._described(topics)
         # The end first: a record that arrives in between may reach the time, and must then lie behind the end.
         end = Offsets.of(self._listed(described, _LATEST, _COMMITTED, "asking for the last stable offsets").items())
@@ -469,7 +475,8 @@ class Broker:
         answers = self._listed(described, spec, _COMMITTED, f"asking for time {timestamp_ms}")
         if self._confirmer is None:
             self._confirmer = Confirmer(self.bootstrap_servers)
-        return end, self._confirmer.first_records({at: o for at, o in answers.items() if o >= 0}, end, timestamp_ms)
+        found = {at: o for at, o in answers.items() if o >= 0}
+        return end, self._confirmer.first_records(found, end, timestamp_ms, since)
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         if name not in self.topics(name):

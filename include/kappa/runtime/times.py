@@ -33,9 +33,11 @@ class Confirmer:
         self._reader = Reader(bootstrap_servers, fetch_kbytes=64)
         #: per partition: ascending (highest time of the records before an offset, that offset), from the first offset that was scanned
         self._scanned: dict[TopicPartition, list[tuple[int, int]]] = {}
+        #: the same of records that only count from an offset on: what lies before the first such offset is in no maximum
+        self._scanned_since: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def first_records(
-        self, answers: Mapping[TopicPartition, int], end: Offsets, timestamp_ms: int
+        self, answers: Mapping[TopicPartition, int], end: Offsets, timestamp_ms: int, since: Offsets | None = None
     ) -> dict[TopicPartition, int]:
         """Offset of the first record with a time of ``timestamp_ms`` or later, for each partition that has one before ``end``.
 
@@ -43,8 +45,15 @@ class Confirmer:
             answers: offsets such that every record before them is earlier.
             end: last stable offsets.
             timestamp_ms: the time.
+            since: offsets from which on records count, where an answer lies before them. What the caller has read before them is
+                earlier than the time.
         """
-        starts = {at: self._known(at, offset, timestamp_ms) for at, offset in answers.items()}
+        least = {at: offset for at, offset in (since or Offsets()).items() if answers.get(at, offset) < offset}
+        memories = {at: self._scanned_since if at in least else self._scanned for at in answers}
+        starts = {
+            at: _known(memories[at].get(at, []), max(offset, least.get(at, 0)), timestamp_ms)
+            for at, offset in answers.items()
+        }
         found: dict[TopicPartition, int] = {}
         highest = dict.fromkeys(starts, -1)
         passed = dict.fromkeys(starts, 0)
@@ -65,26 +74,27 @@ class Confirmer:
                 highest[at] = max(highest[at], time)
                 passed[at] += 1
                 if passed[at] % _GRAIN == 0:
-                    self._remember(at, starts[at], highest[at], offset + 1, timestamp_ms)
+                    scanned = memories[at].setdefault(at, [(-1, starts[at])])
+                    _remember(scanned, starts[at], highest[at], offset + 1, timestamp_ms)
         return found
 
     def close(self) -> None:
         """Disconnect."""
         self._reader.close()
 
-    def _known(self, at: TopicPartition, offset: int, timestamp_ms: int) -> int:
-        """The furthest offset known to have only earlier records before it."""
-        scanned = self._scanned.get(at, [])
-        if not scanned or offset < scanned[0][1]:
-            return offset
-        nearest = bisect_left(scanned, timestamp_ms, key=itemgetter(0))
-        return max(offset, scanned[nearest - 1][1]) if nearest else offset
 
-    def _remember(self, at: TopicPartition, start: int, highest: int, offset: int, timestamp_ms: int) -> None:
-        scanned = self._scanned.setdefault(at, [(-1, start)])
-        if scanned[0][1] <= start and scanned[-1][1] < offset:
-            if (
-                start > scanned[-1][1]
-            ):  # of the records in between it is only known that they are earlier than what was asked
-                highest = timestamp_ms - 1
-            scanned.append((max(highest, scanned[-1][0]), offset))
+def _known(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) -> int:
+    """The furthest offset known to have only earlier records before it."""
+    if not scanned or offset < scanned[0][1]:
+        return offset
+    nearest = bisect_left(scanned, timestamp_ms, key=itemgetter(0))
+    return max(offset, scanned[nearest - 1][1]) if nearest else offset
+
+
+def _remember(scanned: list[tuple[int, int]], start: int, highest: int, offset: int, timestamp_ms: int) -> None:
+    if scanned[0][1] <= start and scanned[-1][1] < offset:
+        if (
+            start > scanned[-1][1]
+        ):  # of the records in between it is only known that they are earlier than what was asked
+            highest = timestamp_ms - 1
+        scanned.append((max(highest, scanned[-1][0]), offset))

@@ -1,0 +1,69 @@
+"""Answers about times, confirmed by reading a log that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kappa.replay.offsets import Offsets
+from kappa.runtime import times
+from kappa.runtime.times import Confirmer
+
+AT = ("pos", 0)
+
+
+class Message:
+    """A record with an offset and a time."""
+
+    def __init__(self, offset: int, time: int) -> None:
+        self._offset, self._time = offset, time
+
+    def topic(self) -> str:
+        return AT[0]
+
+    def partition(self) -> int:
+        return AT[1]
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._time
+
+
+class Log:
+    """Reads a list of times as a partition, one record a batch."""
+
+    def __init__(self, log: list[int]) -> None:
+        self.log = log
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[list[Message]]:
+        for offset in range(start.get(*AT) or 0, end.get(*AT) or 0):
+            yield [Message(offset, self.log[offset])]
+
+    def skip(self, *_: object) -> None:
+        """The rest of the partition is passed over by the caller."""
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 11), st.data())
+@settings(deadline=None)
+def test_records_before_an_offset_do_not_count_and_what_was_read_is_remembered(
+    log: list[int], began: int, data: st.DataObject
+) -> None:
+    began = min(began, len(log) - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "_GRAIN", 1)
+        confirmer = Confirmer("")
+        patch.setattr(confirmer, "_reader", Log(log))
+        for since in sorted(data.draw(st.lists(st.integers(began, len(log) - 1), min_size=1, max_size=4))):
+            reached = max(log[began:since], default=0)
+            for ms in data.draw(st.lists(st.integers(reached + 1, 11), max_size=4)):
+                raw = next((offset for offset, at in enumerate(log) if at >= ms), None)
+                answers = {} if raw is None else {AT: raw}
+                end = Offsets({"pos": {0: len(log)}})
+                found = confirmer.first_records(answers, end, ms, Offsets({"pos": {0: since}}))
+                assert found.get(AT) == next((o for o, at in enumerate(log) if at >= ms and o >= since), None)
+                assert confirmer.first_records(answers, end, ms).get(AT) == raw
