@@ -18,7 +18,7 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.housekeeping import GRACE, Found, discard, find, remove
+from kappa.housekeeping import GRACE, Found, discard, find, remove, topics_of
 from kappa.lake import EpochPaths, code_file, plan_file
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.offsets import Offsets
@@ -172,6 +172,15 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
     assert "epoch 9 is being built from it" in look(config, changelog).kept[0].reason
     Epochs(config.lake).add("a.b", 9, "aborted", actor="test")
     assert names_of(look(config, changelog)) == {changelog}
+
+
+def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_that_only_begins_like_them(config: Config) -> None:
+    mine = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
+    others = [
+        "kappa.a.e0001.e0001.markers", "kappa.a.e0001.e0001.t.changelog", "kappa.a.e00011.markers", "kappa.a.e0001",
+        "kappa.axe0001.markers", "kappa.a.e0001.notes", "kappa.a.e0001.b.c.changelog",
+    ]  # fmt: skip
+    assert topics_of(paths(config, 1, "a"), [*others, *mine]) == mine
 
 
 def test_a_name_that_can_be_read_in_two_ways_goes_only_when_it_may_go_either_way(config: Config) -> None:

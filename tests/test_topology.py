@@ -38,6 +38,8 @@ def test_a_good_one_knows_its_parts() -> None:
     ("make", "message"),
     [
         (lambda: topology(name="A b"), "lower-case"),
+        (lambda: topology(name="a.e0001"), "number of an epoch"),
+        (lambda: topology(name="a.e00012.b"), "number of an epoch"),
         (lambda: topology(version=""), "no version"),
         (lambda: topology(sources=[]), "no source"),
         (lambda: topology(sources=[SOURCE, SOURCE]), "more than once"),

@@ -225,9 +225,16 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
 
 def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:
     """Remove an epoch's topics, also those under names of its ``own``, and its group. Idempotent."""
-    broker.delete_topics([*broker.topics(f"{paths.name}."), *(set(own) & set(broker.topics()))])
+    present = broker.topics()
+    broker.delete_topics([*topics_of(paths, present), *(set(own) & set(present))])
     if paths.name in broker.groups(paths.name):
         broker.delete_group(paths.name)
+
+
+def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
+    """Of these topics the changelogs and the markers of an epoch; none that only begins like them."""
+    form = re.compile(rf"{re.escape(paths.name)}\.(?:[a-z][a-z0-9_]*\.changelog|markers)")
+    return [name for name in names if form.fullmatch(name)]
 
 
 def discard(path: Path, now: datetime) -> bool:

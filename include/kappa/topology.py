@@ -52,6 +52,7 @@ RECORD_COLUMNS = {
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_EPOCH = re.compile(r"e\d{4,}")
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
 #: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
 _LONGEST_VERSIONED = 240
@@ -284,6 +285,12 @@ class Topology:
     def __post_init__(self) -> None:
         for name in ("sources", "tables", "outputs", "checks", "thresholds"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
+            raise TopologyError(
+                f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as kappa.<topology>.e0001, would "
+                "have two meanings. Give it another name.",
+                name=self.name,
+            )  # fmt: skip
         if not _NAME.fullmatch(self.name):
             raise TopologyError(
                 f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."
