@@ -321,7 +321,7 @@ def lab(
     topologies.mkdir(parents=True)
     config = Config(
         lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
-        launcher="elsewhere", trigger_seconds=0.2, **settings,
+        launcher="elsewhere", trigger_seconds=0.2, **{"delete_after_hours": 0.0, **settings},
     )  # fmt: skip
     made = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:

@@ -330,7 +330,8 @@ def rig(base: Path, kafka: Broker, topic: str, **settings: Any) -> Iterator[Rig]
     topologies.mkdir(parents=True)
     config = Config(
         lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
-        spark_master="local[2]", spark_conf=QUICK_JVM, trigger_seconds=0.1, heartbeat_seconds=0.5, **settings,
+        spark_master="local[2]", spark_conf=QUICK_JVM, trigger_seconds=0.1, heartbeat_seconds=0.5,
+        **{"delete_after_hours": 0.0, **settings},
     )  # fmt: skip
     made = Rig(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     made.deploy(1)

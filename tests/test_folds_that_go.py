@@ -39,7 +39,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 
 def config_of(base: Path, **settings: Any) -> Config:
-    return Config(lake=str(base), bootstrap_servers="", topologies=base, home=base, cache=base, **settings)
+    return Config(
+        lake=str(base), bootstrap_servers="", topologies=base, home=base, cache=base, delete_after_hours=0.0, **settings
+    )
 
 
 def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
@@ -49,7 +51,8 @@ def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
     epoch.run.ledger.append(row)
     upkeep.forget_before(epoch.paths.changes("sums"), state.seq)
-    upkeep.vacuum(epoch.paths.changes("sums"), {state.committed.delta_versions["changes/sums"]})
+    kept = {state.committed.delta_versions["changes/sums"]}
+    upkeep.vacuum(epoch.paths.changes("sums"), lambda: kept, age=timedelta(0), check=lambda: None)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -46,6 +46,7 @@ class Epoch:
             home=base,
             cache=base,
             savepoint_minutes=60.0,
+            delete_after_hours=0.0,
         )
         self.paths = EpochPaths(lake=str(base), topology="sums", epoch=1)
         self.ledger = Ledger(self.paths.ledger)

@@ -44,6 +44,7 @@ class Config:
         keep_minutes: how long every commit of an epoch stays readable.
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
         savepoint_hours: how long savepoints stay readable.
+        delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -68,6 +69,7 @@ class Config:
     keep_minutes: float = 30.0
     savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0
+    delete_after_hours: float = 24.0
     launcher: str = "here"
 
     @classmethod

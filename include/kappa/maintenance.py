@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from kappa.config import Config
@@ -50,6 +51,7 @@ def maintain(
     state = run.ledger.state()
     if state.open_plan is not None or not state.commits:
         raise LedgerError("Tables are maintained between two slices.", seq=state.seq)
+    run.look_at_commits()  # files that a foreign commit removed are needed to undo it
     readable = state.readable
     kept = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
     if keeps_all:
@@ -78,23 +80,39 @@ def maintain(
     forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}
     row = run.ledger.append(replace(wanted, detail={**wanted.detail, "forgotten": forgotten}))
     crash_point("maintain", state.seq)
+    check = partial(run.ledger.check_claim, run.writer)
     for name, seq in forgotten.items():
+        check()
         upkeep.forget_before(run.paths.changes(name), seq + 1)
+    age = timedelta(hours=config.delete_after_hours)
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
+        check()
         upkeep.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
-        needed = resolved
-        if place.startswith("changes/"):  # of an older commit whose table is folded nobody reads them again
-            name = place.removeprefix("changes/")
-            needed = [
-                commit
-                for commit in resolved
-                if commit.seq >= recent_from or not contents_of(run.paths, commit, name).is_folded
-            ]
         if not keeps_all:
-            upkeep.vacuum(path, {commit.delta_versions[place] for commit in needed if place in commit.delta_versions})
+            upkeep.vacuum(path, partial(_held_now, run, place), age=age, check=check)
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     return row
+
+
+def _held_now(run: EpochRun, place: str) -> set[int]:
+    """Delta versions of one of an epoch's Delta tables that its readable commits need, by the ledger as it is now.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch: what it holds is not for this one to judge.
+    """
+    run.ledger.check_claim(run.writer)
+    state = run.ledger.state()
+    kind, _, name = place.partition("/")
+    found = set()
+    for commit in map(state.resolved, state.readable):
+        # The changes of an older commit whose table is folded are read by nothing any more.
+        is_unread = (
+            kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_folded
+        )
+        if place in commit.delta_versions and not is_unread:
+            found.add(commit.delta_versions[place])
+    return found
 
 
 def is_due(state: LedgerState, config: Config, now: datetime) -> bool:

@@ -68,6 +68,7 @@ POINTS: Mapping[str, str] = {
     "reconcile.send": "the Kafka transaction is committed; the new epoch may not send yet",
     "resume": "the new epoch may send",
     "maintain": "it is on record which commits stay readable; no file is gone",
+    "vacuum.chosen": "the files of a table that are to go are chosen, none of them is gone",
     "maintain.dead_letters": "old files of the dead letters are gone",
     "maintain.outputs": "old files of an append output are gone",
     "maintain.changes": "old files of a table's changes are gone",

@@ -35,6 +35,8 @@ CONFIGURATION = {
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
+#: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
+SEALED = "kappa.seal"
 
 SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
 DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
@@ -401,7 +403,7 @@ def seal(path: str, seq: int, *, column: str = "_seq") -> None:
 
     table = DeltaTable(path)
     if _is_written(table, seq):
-        table.delete(f"{column} = {seq}")
+        table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
         return
     _write_nothing(table, seq)
 
@@ -422,6 +424,13 @@ def files_of(table: DeltaTable) -> pa.Table:
 def _is_written(table: DeltaTable, seq: int) -> bool:
     done = table.transaction_version(APP)
     return done is not None and done >= seq
+
+
+def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    """Properties of a commit that belongs to no slice; it says of itself what it is."""
+    from deltalake import CommitProperties
+
+    return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0)
 
 
 def _transaction(seq: int):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only

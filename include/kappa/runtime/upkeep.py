@@ -1,15 +1,18 @@
 """Keeps a Delta table small: small files are merged, and rows, files and log entries that nobody needs any more go.
 
-Each call may die anywhere and be repeated: readers of versions that are kept see no difference.
+Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was frozen in
+the middle and wakes up later removes nothing that a newer version names.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kappa.runtime import tables
+from kappa.runtime.faults import crash_point
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 COMPACT_AFTER = 64
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
+#: ``userMetadata`` of commits that merge files, and of those that let go of changes which are in their table.
+COMPACTED = "kappa.compact"
+FORGOTTEN = "kappa.forget"
 
 
 def compact(path: str, target_bytes: int | None = None) -> None:
@@ -28,12 +34,12 @@ def compact(path: str, target_bytes: int | None = None) -> None:
         path: the table.
         target_bytes: size from which on a file is not small: it is never written again. None leaves that to ``deltalake``.
     """
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
     table = DeltaTable(path)
     sizes = tables.files_of(table)["size_bytes"].to_pylist()
     if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
-        table.optimize.compact(target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0))
+        table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
 
 
 def forget_before(path: str, seq: int) -> None:
@@ -41,7 +47,7 @@ def forget_before(path: str, seq: int) -> None:
 
     Idempotent; readers of older Delta versions keep them.
     """
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
 
     table = DeltaTable(path)
     found = tables.files_of(table)
@@ -52,20 +58,22 @@ def forget_before(path: str, seq: int) -> None:
         if first < seq <= last:
             seq = first
     if any(last < seq for _, last in spans):
-        table.delete(f"_seq < {seq}", commit_properties=CommitProperties(max_commit_retries=0))
+        table.delete(f"_seq < {seq}", commit_properties=tables.upkeep_commit(FORGOTTEN))
 
 
-def vacuum(path: str, keep_versions: Collection[int]) -> int:
-    """Remove the files that neither the newest version nor these need, and old log entries; there is no commit for it.
+def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, check: Callable[[], None]) -> int:
+    """Remove the files that neither the newest version nor the kept ones need, and old log entries; there is no commit for it.
 
-    Versions that are not kept can no longer be read. Log entries stay while a version is kept that is older than two days: it
-    could not be opened without them. Files of which the log says nothing (any more) go when they are a day old:
-    somebody died before the commit that was to name them, or they were kept for longer than the log remembers. A crash leaves
-    some files; the next call removes them.
+    Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that is older
+    than two days: it could not be opened without them. Files of which the log says nothing (any more) go when they are a day
+    old: their writer died before the commit that was to name them, or they were kept for longer than the log remembers. A crash
+    leaves some files; the next call removes them.
 
     Args:
         path: a table without partitions.
-        keep_versions: versions that stay readable.
+        keep: the versions that stay readable, looked up after the table was opened.
+        age: files younger than this stay, whether they are needed or not.
+        check: raises when nothing may be removed any more; called before each removal.
 
     Returns:
         Number of files that were removed.
@@ -75,8 +83,10 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
     from pyarrow import fs
 
     table = DeltaTable(path)
-    wanted = sorted({*keep_versions, table.version()})
+    # In this order: a writer that takes over from here on knows only files of this version, of kept ones, and new ones.
+    wanted = sorted({*keep(), table.version()})
     folder = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
+    check()
     _forget_log(table, folder, wanted[0])
     unneeded = {
         name
@@ -86,8 +96,15 @@ def vacuum(path: str, keep_versions: Collection[int]) -> int:
     if not unneeded:
         return 0
     # The vacuum of the table itself would write two commits each time, and ask for files that are long gone.
-    present = [found.path for found in folder.get_file_info(fs.FileSelector("")) if found.path in unneeded]
+    oldest = time.time() - age.total_seconds()
+    present = [
+        found.path
+        for found in folder.get_file_info(fs.FileSelector(""))
+        if found.path in unneeded and found.mtime is not None and found.mtime.timestamp() <= oldest
+    ]
+    crash_point("vacuum.chosen")
     for name in present:
+        check()
         folder.delete_file(name)
     return len(present)
 
