@@ -435,6 +435,8 @@ class Driver(Workbench):
         """Forget, once, the differences of one that died between its resume row and this."""
         if not self._has_served and self.topology.reconciled_topics:
             reconciliation.forget(self.paths)
+        if not self._has_served:
+            self.slice_run.look_at_commits()  # not only when the next record comes
         self._has_served = True
 
     _has_served = False

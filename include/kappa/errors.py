@@ -17,6 +17,7 @@ KappaError
 │   ├── StaleWriterError        another driver claimed the epoch
 │   ├── DriverAlreadyRunningError  a healthy driver has the epoch
 │   ├── StuckError              a slice failed too often and the epoch waits
+│   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
@@ -119,6 +120,10 @@ class DriverAlreadyRunningError(Terminal):
 
 class StuckError(Terminal):
     """A slice failed too often and the epoch waits for a decision."""
+
+
+class ForeignCommitError(Terminal):
+    """Another program wrote into an epoch's Delta tables."""
 
 
 class LedgerError(Terminal):

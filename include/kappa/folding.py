@@ -120,6 +120,7 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
         ConflictError: somebody else wrote to the table at the same time.
     """
     run.ledger.check_claim(run.writer)
+    run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
     at = pending.contents
     if pending.rows <= run.arrow_rows:
         changed = _own_changes(run, table, at) or contents.changed(at)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -25,6 +26,7 @@ from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
 from kappa.errors import LedgerError, TopologyError
 from kappa.folding import fold, is_due, unfolded
+from kappa.foreign_commits import Watch
 from kappa.lake import EpochPaths
 from kappa.reading import Reading, archived_ranges, is_small
 from kappa.replay.archives import common
@@ -102,6 +104,21 @@ class EpochRun:
     states: dict[str, TableState] = field(default_factory=dict)
     archives: dict[str, Archive] = field(default_factory=dict)
 
+    @cached_property
+    def watch(self) -> Watch:
+        """Looks at commits that another program made in the epoch's Delta tables."""
+        return Watch(paths=self.paths)
+
+    def look_at_commits(self) -> None:
+        """Raise where another program wrote into the epoch's Delta tables since the last look.
+
+        Raises:
+            ForeignCommitError: it did.
+        """
+        committed = self.ledger.state().committed
+        if committed is not None:
+            self.watch.look(committed.delta_versions)
+
     def archive(self, topic: str) -> Archive:
         """The archive of a source's topic."""
         if topic not in self.archives:
@@ -140,6 +157,7 @@ def run_slice(
         LedgerError: the ranges do not join the last commit.
         DataLossError: records of the ranges are no longer in the log.
     """
+    run.look_at_commits()
     state = run.ledger.state()
     plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots)
     if tuple(plan.ranges) != tuple(ranges):
@@ -185,6 +203,7 @@ def plan_slice(
 
 def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
+    run.look_at_commits()
     state = run.ledger.state()
     effects = state.open_effects or write_effects(run, plan, state, raw)
     if plan.logged or plan.sends != "held":
@@ -426,6 +445,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
         )
     committed = run.ledger.state().committed
     assert committed is not None
+    run.look_at_commits()  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have folded meanwhile.
     pending = {table.name: unfolded(run, table, committed, effects) for table in run.topology.tables}
     folded = {name: found.entry for name, found in pending.items() if found.rows}

@@ -1,0 +1,39 @@
+"""The command that undoes what another program wrote into an epoch's Delta tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa import restoring
+from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json
+from kappa.foreign_commits import described
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(restore)
+
+
+def restore(
+    topology: Topology,
+    epoch: Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the live one.")] = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
+    """Undo commits of other programs in an epoch's Delta tables; the epoch's driver is stopped meanwhile."""
+    found = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
+    if json:
+        commits = {place: [commit.version for commit in these] for place, these in found.commits.items()}
+        say_json({"executed": execute, "epoch": found.epoch, "commits": commits, "made": found.made})
+        return
+    say(f"{place}: {described(commit)}" for place, these in found.commits.items() for commit in these)
+    if not found.commits:
+        say(f"Epoch {found.epoch} of {topology} has no commit that Kappa did not make.")
+    elif not execute:
+        dry("undo these commits, one new commit for each table", f"kappa restore {topology}")
+    else:
+        say(f"{place}: undone by version {version}" for place, version in found.made.items())
+        say(f"To go on: kappa start {topology} --execute")
