@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
 from kappa import clock
+from kappa.errors import Terminal
+from kappa.parsing import batches
 from kappa.reading import Counts, Reading
 from kappa.replay.offsets import OffsetRange
+from kappa.runtime import tables
 from kappa.runtime.ledger import LedgerRow
 from kappa.topology import Source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from conftest_spark import Log, Sent
     from pyspark.sql import DataFrame, SparkSession
 
@@ -101,3 +106,62 @@ def test_a_slice_of_a_source_with_times_beyond_memory_by_default_is_counted(spar
     rows, letters, counts, reading = read(spark, raw, [source], count, 50_000)
     assert not reading.is_small
     assert (len(rows), letters, counts.rows_read, counts.rows_parsed) == (count, [], count, count)
+
+
+@pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
+@pytest.mark.parametrize("schema", [EXACT, OTHERS], ids=["by Arrow", "by Spark"])
+def test_times_of_any_year_are_kept(
+    log: Log, spark: SparkSession, tmp_path: Path, schema: str, small_slice: int
+) -> None:
+    far, early = 1_700_000_000_000_000, -70_000_000_000_000  # microseconds sent as milliseconds; before year 1
+    value = exact(1) if schema == EXACT else other(1)
+    raw = log([(0, early, value), (0, far, b"{"), (0, 10**12, value)])
+    source = Source(topic="pos", schema=schema)
+    now = clock.now()
+    plan = LedgerRow(
+        kind="plan", seq=1, writer="test", at=now, ranges=(OffsetRange(topic="pos", partition=0, start=0, end=3),)
+    )
+    committed = LedgerRow(kind="commit", seq=0, writer="test", at=now)
+    with Reading(spark, "", [source], plan, committed, raw, small_slice=small_slice) as reading:
+        rows = reading.records["pos"].toArrow().sort_by("_offset")
+        letters = reading.dead_letters()
+        counts = reading.counts()
+    assert counts.max_timestamps == {"pos": {0: far}}
+    assert rows["_order_timestamp"].cast("int64").to_pylist() == [early * 1000, far * 1000]
+    tables.create(str(tmp_path / "letters"), tables.DEAD_LETTER)
+    tables.append(str(tmp_path / "letters"), letters, 1)
+    kept = tables.query(str(tmp_path / "letters"), None)["timestamp"].cast("int64").to_pylist()
+    by_spark = spark.read.format("delta").load(str(tmp_path / "letters")).selectExpr("unix_micros(timestamp) AS t")
+    assert kept == [row["t"] for row in by_spark.where("t > 0").collect()] == [far * 1000]
+    later = LedgerRow(kind="commit", seq=1, writer="test", at=now, max_timestamps=counts.max_timestamps)
+    with Reading(spark, "", [source], plan, later, raw, small_slice=small_slice) as reading:
+        rows = reading.records["pos"].toArrow()
+        assert set(rows["_order_timestamp"].cast("int64").to_pylist()) == {far * 1000}, "the maximum carries over"
+
+
+def test_a_count_is_of_one_run_of_a_stage_that_runs_for_each_job(
+    log: Log, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = log(records(600, 0, is_exact=True)).localCheckpoint()
+    source = Source(topic="pos", schema=EXACT)
+    expected = read(spark, raw, [source], 600, 100)[2]
+
+    def uncached(self: Reading, frames: Sequence[DataFrame]) -> None:
+        """Nothing is kept: each job runs the stage of the others again."""
+
+    monkeypatch.setattr(Reading, "hold", uncached)
+    assert read(spark, raw, [source], 600, 100)[2] == expected
+
+
+def test_a_parser_that_loses_a_record_is_seen(log: Log, spark: SparkSession) -> None:
+    given = log(records(20, 0, is_exact=True)).select("key", "value").toArrow().rename_columns(["_key", "_value"])
+
+    def losing(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in given:
+            yield batch.slice(0, batch.num_rows - 1)
+
+    *kept, told = batches.counted(given.to_batches(), losing)
+    assert sum(batch.num_rows for batch in kept) == 19
+    assert told.to_pylist()[0]["_read"] == 20
+    with pytest.raises(Terminal, match="none came out"):
+        list(batches.counted(given.to_batches(), lambda stream: (batch for batch in stream if False)))
