@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.replay.offsets import OffsetRange, ranges_end
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.thresholds import Threshold, limits_of
-from kappa.replay.verdict import Drift
+from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.verification import checked, output_diff, table_diff
 
@@ -165,6 +165,10 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         1: {"tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")), "tables/old": rewards(("a", 1, "x")), "outputs/rows": rows(("a", 1, 0, 1))},
         2: {"tables/rewards": rewards(("a", 11, "x"), ("b", 20, "x")), "outputs/rows": rows(("a", 2, 0, 1))},
     }  # fmt: skip
+    session = lake[1]["tables/old"].sparkSession
+    letter = ["'pos' AS topic", "0 AS partition", "id AS offset", "IF(id = 1", "'broken'", "'n is absent') AS reason"]
+    lake[1]["dead_letters"] = session.range(1, 2).selectExpr(*letter)
+    lake[2]["dead_letters"] = session.range(0, 3).selectExpr(*letter)
     sides = []
     for epoch, frames in lake.items():
         paths = EpochPaths(lake=str(tmp_path), topology="a.b", epoch=epoch)
@@ -181,7 +185,7 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
     limits = limits_of(
         [Threshold(table="rewards", keys_changed=0.5, drift={"points": 0.03}), Threshold(table="rows", rows_added=0)]
     )
-    report = verify(lake[1]["tables/old"].sparkSession, topology, sides[0], sides[1], limits=limits)
+    report = verify(session, topology, sides[0], sides[1], limits=limits)
     assert [(t.name, t.rows_live, t.rows_candidate) for t in report.tables] == [("rewards", 2, 2), ("old", 1, None)]
     assert [(t.measure, t.found, t.ok) for t in report.thresholds] == [
         ("rewards.drift.points", pytest.approx(1 / 30), False),
@@ -189,7 +193,17 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         ("rows.rows_added", 1, False),
     ]
     assert report.verdict == "failed"
+    assert report.is_level
     assert report.notes == (
+        "2 records are dead letters of this epoch alone: 2 (n is absent).",
         "Rows of rows were both added and removed. What depends on the order of records across partitions is the same only "
         "along the same cuts.",
     )
+    later = verify(session, topology, sides[0], sides[1], limits=limits, begun=Offsets({"pos": {0: 2}}))
+    assert later.notes[0] == "1 records are dead letters of this epoch alone: 1 (n is absent)."
+    elsewhere = (OffsetRange(topic="pos.v2", partition=0, start=0, end=3),)
+    sides[1][1].ranges, sides[1][1].standing = elsewhere, ranges_end(elsewhere)
+    apart = verify(session, topology, sides[0], sides[1])
+    assert not apart.is_level and "no topic in common" in apart.notes[0]
+    assert "both of different topics" not in apart.render()[0] and "at the same offsets" not in apart.render()[0]
+    assert DiffReport.from_json(apart.to_json()) == apart

@@ -38,6 +38,7 @@ from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.shapes import tables_only
 from kappa.replay.stages import Stage
+from kappa.replay.standing import has_common_topic, later
 from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat
 from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
@@ -347,7 +348,14 @@ class Driver(Workbench):
         keys = {place.removeprefix("tables/"): shape.key for place, shape in shapes.items()}
         by_origin = topics_of(self.plan.bound) == topics_of(record.epoch(live.epoch).bound)
         found = verify(
-            self.session, self.topology, (live, commits[-1]), mine, limits=limits, keys=keys, by_origin=by_origin
+            self.session,
+            self.topology,
+            (live, commits[-1]),
+            mine,
+            limits=limits,
+            keys=keys,
+            by_origin=by_origin,
+            begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
@@ -476,6 +484,9 @@ class Driver(Workbench):
             return False
         state = self.ledger.state()
         position = state.standing
+        theirs = self.live_ledger(record).state().committed
+        if theirs is not None and not self.plan.bound and not has_common_topic(theirs.standing, position):
+            return record.handover is None and self._read_apart(state, what)
         ahead: list[Offsets] = []
         for row in reversed(self.live_ledger(record).state().commits):
             end = row.standing.beside(position)
@@ -495,6 +506,14 @@ class Driver(Workbench):
         rest = position.merge(self.stable(position).only(own)) if own else position
         fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
         self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
+        return True
+
+    def _read_apart(self, state: LedgerState, what: str) -> bool:
+        """One held slice towards the end of topics of which the live epoch reads none; False when there is nothing to read."""
+        end = self.stable(state.position)
+        if end == state.position:
+            return False
+        self._bounded(state, end, sends=self._apart, what=what)
         return True
 
     def _cut_slice(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str) -> None:

@@ -151,7 +151,7 @@ _WORDS = {
 def _between(report: DiffReport) -> str:
     return (
         f"Live epoch {report.live_epoch} after slice {report.live_seq} and epoch {report.candidate_epoch} after slice "
-        f"{report.candidate_seq}, at the same offsets."
+        f"{report.candidate_seq}, {'at the same offsets' if report.is_level else 'of different topics'}."
     )
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import first_line
 from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets
+from kappa.replay.standing import dead_letter_notes, has_common_topic, topic_notes
 from kappa.replay.thresholds import Limit, judged
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff
 from kappa.runtime.contents import frame_at
@@ -42,6 +44,7 @@ def verify(
     limits: Mapping[str, Limit] | None = None,
     keys: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
+    begun: Offsets | None = None,
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
@@ -55,6 +58,7 @@ def verify(
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different topics.
+        begun: where the reading of the later of both begins; dead letters from before are not compared.
     """
     paths, row = mine
     places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
@@ -91,7 +95,10 @@ def verify(
         outputs=tuple(outputs),
         checks=tuple(checked(session, topology, {p.partition("/")[2]: _there(frame) for p, frame in after.items()})),
         thresholds=judged(limits or {}, tables, outputs),
+        is_level=has_common_topic(live[1].standing, row.standing),
         notes=(
+            *topic_notes(live[1].standing, row.standing),
+            *dead_letter_notes(*_dead_alone(session, live, mine, begun)),
             *_notes(tables, outputs),
             *(
                 ()
@@ -280,6 +287,35 @@ def _error(error: Exception, is_masked: bool) -> str:
         return f"{kind}: {line}" if line else kind
     condition = re.match(r"\[[A-Z_.0-9]+\]", line)
     return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
+
+
+def _dead_alone(
+    session: SparkSession, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow], begun: Offsets | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Reason -> dead letters that only the live epoch has, and those that only the other one has, of topics that both read."""
+    from pyspark.sql import functions as F
+
+    both = sorted(set(live[1].standing.topics) & set(mine[1].standing.topics))
+    place = ["topic", "partition", "offset"]
+
+    def letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
+        if "dead_letters" not in row.delta_versions or not both:
+            return None
+        found = frame_at(session, paths, row, "dead_letters").where(F.col("topic").isin(*both))
+        for (topic, partition), offset in begun.items() if begun else ():
+            is_there = (F.col("topic") == topic) & (F.col("partition") == partition)
+            found = found.where(~is_there | (F.col("offset") >= offset))
+        return found.select(*place, "reason")
+
+    theirs, ours = letters(*live), letters(*mine)
+    if theirs is None or ours is None:
+        return {}, {}
+
+    def alone(own: DataFrame, other: DataFrame) -> dict[str, int]:
+        rows = own.join(other.select(*place), on=place, how="left_anti").groupBy("reason").count().collect()
+        return {row["reason"]: row["count"] for row in rows}
+
+    return alone(theirs, ours), alone(ours, theirs)
 
 
 def _notes(tables: Sequence[TableDiff], outputs: Sequence[OutputDiff]) -> list[str]:

@@ -179,6 +179,7 @@ class DiffReport:
         determinism: what a second run of the candidate over the plan's range gave; ``None`` if none was asked for.
         findings: what may make the candidate's step give another result when it is run again.
         notes: what a reader must know, for example that the epochs were cut differently.
+        is_level: whether both have read a common topic, and up to the same offsets.
     """
 
     topology: str
@@ -194,6 +195,7 @@ class DiffReport:
     determinism: Determinism | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    is_level: bool = True
 
     @property
     def verdict(self) -> Verdict:
@@ -239,7 +241,7 @@ class DiffReport:
         """Lines of text for people."""
         lines = [
             f"{self.topology}: live epoch {self.live_epoch} (seq {self.live_seq}) and epoch {self.candidate_epoch} "
-            f"(seq {self.candidate_seq}), both at the same offsets: {self.verdict}"
+            f"(seq {self.candidate_seq}), {'both at the same offsets' if self.is_level else 'of different topics'}: {self.verdict}"
         ]
         for table in self.tables:
             lines.append(

@@ -1,0 +1,54 @@
+"""What two epochs that are compared have both read, in words for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kappa.replay.offsets import Offsets
+
+
+def has_common_topic(live: Offsets, mine: Offsets) -> bool:
+    """Whether two vectors name a topic in which they can be compared."""
+    return bool(set(live.topics) & set(mine.topics))
+
+
+def later(one: Offsets, other: Offsets) -> Offsets:
+    """For each partition of both the later of both offsets."""
+    common = [(at, max(offset, other.get(*at) or 0)) for at, offset in one.items() if other.get(*at) is not None]
+    return Offsets.of(common)
+
+
+def topic_notes(live: Offsets, mine: Offsets) -> list[str]:
+    """Which topics only one of both epochs reads; what that means for the report where they share none."""
+    if not has_common_topic(live, mine):
+        return [
+            f"The live epoch reads {_names(live.topics)}, this epoch reads {_names(mine.topics)}: no topic in common, so that no "
+            "commit of one is at the offsets of the other. The last commits of both are compared; nothing shows that they are of "
+            "the same records."
+        ]
+    found = []
+    for who, own, other in (("the live epoch", live, mine), ("this epoch", mine, live)):
+        alone = [topic for topic in own.topics if topic not in other.topics]
+        if alone:
+            at = own.only(alone).to_json()
+            found.append(f"Only {who} reads {_names(alone)} (up to {at}): its records have no counterpart.")
+    return found
+
+
+def dead_letter_notes(live: Mapping[str, int], mine: Mapping[str, int]) -> list[str]:
+    """How dead letters differ.
+
+    Args:
+        live: reason -> records that are dead letters of the live epoch alone.
+        mine: the same of this epoch.
+    """
+    found = []
+    for who, reasons in (("the live epoch", live), ("this epoch", mine)):
+        if reasons:
+            counted = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons.items()))
+            found.append(f"{sum(reasons.values()):,} records are dead letters of {who} alone: {counted}.")
+    return found
+
+
+def _names(topics: Iterable[str]) -> str:
+    return ", ".join(map(repr, topics))
