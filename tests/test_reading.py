@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,6 @@ import orjson
 import pytest
 
 from kappa import clock
-from kappa.errors import Terminal
-from kappa.parsing import batches
 from kappa.reading import Counts, Reading
 from kappa.replay.offsets import OffsetRange
 from kappa.runtime import tables
@@ -19,7 +17,6 @@ from kappa.runtime.ledger import LedgerRow
 from kappa.topology import Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from conftest_spark import Log, Sent
     from pyspark.sql import DataFrame, SparkSession
 
@@ -151,17 +148,3 @@ def test_a_count_is_of_one_run_of_a_stage_that_runs_for_each_job(
 
     monkeypatch.setattr(Reading, "hold", uncached)
     assert read(spark, raw, [source], 600, 100)[2] == expected
-
-
-def test_a_parser_that_loses_a_record_is_seen(log: Log, spark: SparkSession) -> None:
-    given = log(records(20, 0, is_exact=True)).select("key", "value").toArrow().rename_columns(["_key", "_value"])
-
-    def losing(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in given:
-            yield batch.slice(0, batch.num_rows - 1)
-
-    *kept, told = batches.counted(given.to_batches(), losing)
-    assert sum(batch.num_rows for batch in kept) == 19
-    assert told.to_pylist()[0]["_read"] == 20
-    with pytest.raises(Terminal, match="none came out"):
-        list(batches.counted(given.to_batches(), lambda stream: (batch for batch in stream if False)))

@@ -166,7 +166,7 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         2: {"tables/rewards": rewards(("a", 11, "x"), ("b", 20, "x")), "outputs/rows": rows(("a", 2, 0, 1))},
     }  # fmt: skip
     session = lake[1]["tables/old"].sparkSession
-    letter = ["'pos' AS topic", "0 AS partition", "id AS offset", "IF(id = 1", "'broken'", "'n is absent') AS reason"]
+    letter = ["'pos' AS topic", "0 AS partition", "id AS offset", "IF(id = 1, 'broken', 'n is absent') AS reason"]
     lake[1]["dead_letters"] = session.range(1, 2).selectExpr(*letter)
     lake[2]["dead_letters"] = session.range(0, 3).selectExpr(*letter)
     sides = []

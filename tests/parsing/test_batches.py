@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import Terminal
-from kappa.parsing.batches import RunningMaximum
+from kappa.parsing.batches import RunningMaximum, counted
 
 Record = tuple[int, int, int]
 
@@ -60,3 +63,22 @@ def test_any_batches_give_what_one_record_at_a_time_gives(arrived: list[tuple[in
     maximum = RunningMaximum({1: 2})
 
     assert [time for batch in (records[:cut], records[cut:]) if batch for time in followed(maximum, *batch)] == expected
+
+
+def test_what_is_read_is_counted_before_it_is_parsed() -> None:
+    def losing(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in given:
+            yield batch.slice(0, batch.num_rows - 1)
+
+    records = pa.table({"_key": ["k", None, "key"] * 5, "_value": pa.array([b"{}", b"", None] * 5)})
+    for _ in range(2):  # a task that runs again tells its count, not the sum of both runs
+        *kept, told = counted(records.to_batches(max_chunksize=4), losing)
+        assert sum(batch.num_rows for batch in kept) == 15 - 4
+        assert told.to_pylist() == [{"_key": None, "_value": None, "_read": 15, "_bytes": 5 * (1 + 3 + 2)}]
+
+
+def test_a_task_without_records_tells_nothing_and_one_that_loses_them_all_fails() -> None:
+    assert list(counted([], iter)) == []
+    records = pa.table({"_key": ["k"], "_value": pa.array([b"{}"])})
+    with pytest.raises(Terminal, match="1 records were read and none came out"):
+        list(counted(records.to_batches(), lambda given: (batch for batch in given if batch.num_rows > 1)))

@@ -187,13 +187,13 @@ def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> Non
 @pytest.mark.parametrize("round", [0, 1])
 def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round: int) -> None:
     """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most ways a value can be."""
-    seed = int(os.environ.get("KAPPA_TEST_SEED", secrets.randbits(32))) + round
+    seed = int(os.environ.get("TEST_SEED", secrets.randbits(32))) + round
     random = Random(seed)
     values = [value(random) for _ in range(VALUES)]
     try:
         compare(values, log, spark)
     except AssertionError as error:
-        raise AssertionError(f"{error}\nThe same values once more: KAPPA_TEST_SEED={seed - round}") from error
+        raise AssertionError(f"{error}\nThe same values once more: TEST_SEED={seed - round}") from error
 
 
 def compare(values: list[bytes | None], log: Log, spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _CORRUPT = "_kappa_corrupt"
 #: What :func:`counted` adds.
@@ -207,7 +207,7 @@ def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool 
         return counted(given, lambda read: ordered(read, before)) if is_counted else ordered(given, before)
 
     added = f"_order_timestamp TIMESTAMP{_COUNTS if is_counted else ''}"
-    return records.mapInArrow(batches, StructType([*records.schema, *_fields(added)]))
+    return records.mapInArrow(batches, StructType([*_loose(records), *_fields(added)]))
 
 
 def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
@@ -220,10 +220,17 @@ def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Map
 
     columns = [
         *_fields(ddl_of(_nullable(source))),
-        *records.schema,
+        *_loose(records),
         *_fields(f"_state TINYINT, _dead STRING, _order_timestamp TIMESTAMP{_COUNTS}"),
     ]
     return records.mapInArrow(batches, StructType(columns))
+
+
+def _loose(records: DataFrame) -> list[StructField]:
+    """The columns, all nullable: the row that tells the count has none of them."""
+    from pyspark.sql.types import StructField
+
+    return [StructField(field.name, field.dataType) for field in records.schema]
 
 
 def arrow_kind(source: Source) -> pa.StructType | None:

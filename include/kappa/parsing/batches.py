@@ -89,9 +89,7 @@ def counted(
     if schema is None:
         raise Terminal(f"{read} records were read and none came out of parsing: the parser lost them.", read=read)
     told = {"_read": read, "_bytes": size}
-    yield pa.RecordBatch.from_arrays(
-        [pa.array([told.get(field.name)], field.type) for field in schema], names=schema.names
-    )
+    yield pa.RecordBatch.from_arrays([pa.array([told.get(field.name)], field.type) for field in schema], schema=schema)
 
 
 def size_of(records: pa.RecordBatch | pa.Table) -> int:
