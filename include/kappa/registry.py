@@ -1,6 +1,7 @@
 """Finds topologies in a folder of Python files.
 
-:func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them.
+:func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them, and a file that
+never ends then hangs the caller. :mod:`kappa.deployed` imports them in a process of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def declared(folder: Path) -> tuple[Declared, ...]:
     A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder count.
     """
     found: list[Declared] = []
-    for file in _files(folder):
+    for file in files(folder):
         try:
             tree = ast.parse(file.read_text())
         except (SyntaxError, UnicodeDecodeError, OSError):
@@ -60,7 +61,7 @@ def load(folder: Path, name: str) -> Topology:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(known)}."
         raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
-    for topology in _import(known[name].file):
+    for topology in import_file(known[name].file):
         if topology.name == name:
             return topology
     raise UnknownTopologyError(
@@ -93,21 +94,24 @@ def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]
     """
     good: dict[str, Topology] = {}
     broken: dict[Path, CodeError] = {}
-    for file in _files(folder):
+    for file in files(folder):
         try:
-            for topology in _import(file):
+            for topology in import_file(file):
                 if topology.name in good:
-                    raise CodeError(
-                        f"{file} defines topology {topology.name!r}, which another file of the folder defines too.",
-                        file=str(file),
-                    )
+                    raise defined_twice(file, topology.name)
                 good[topology.name] = topology
         except CodeError as error:
             broken[file] = error
     return good, broken
 
 
-def _files(folder: Path) -> list[Path]:
+def defined_twice(file: Path, name: str) -> CodeError:
+    """What is wrong with the second file that defines a topology."""
+    return CodeError(f"{file} defines topology {name!r}, which another file of the folder defines too.", file=str(file))
+
+
+def files(folder: Path) -> list[Path]:
+    """Files of a folder that may declare topologies, sorted."""
     return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
 
 
@@ -119,7 +123,12 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
                 yield Declared(name=str(words["name"]), version=str(words.get("version", "")), file=file)
 
 
-def _import(file: Path) -> list[Topology]:
+def import_file(file: Path) -> list[Topology]:
+    """Import a file in this process; the topologies that it defines.
+
+    Raises:
+        CodeError: it does not import, or would end the process.
+    """
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
@@ -129,7 +138,7 @@ def _import(file: Path) -> list[Topology]:
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file raises is that file's error
+    except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
         sys.modules.pop(name, None)
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
     finally:

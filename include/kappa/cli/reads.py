@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kappa import control, registry, serving
+from kappa import control, serving
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
 from kappa.conditions import condition, ordering
+from kappa.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
 from kappa.history import Entry, vector
 from kappa.lake import EpochPaths
@@ -31,13 +32,12 @@ def register(app: typer.Typer) -> None:
 def topologies(json: Json = False) -> None:
     """List the deployed topologies, and say which files are broken and why."""
     chosen = config()
-    good, broken = registry.topologies(chosen.topologies)
+    good, broken = deployed(chosen.topologies)
     epochs = Epochs(chosen.lake)
     rows = [
         {
             "name": topology.name, "version": topology.version, "live_epoch": epochs.record(topology.name).live,
-            "sources": [source.topic for source in topology.sources], "tables": [t.name for t in topology.tables],
-            "outputs": [*(a.name for a in topology.appends), *(t.name for t in topology.topics)],
+            "sources": list(topology.sources), "tables": list(topology.tables), "outputs": list(topology.outputs),
         }
         for topology in good.values()
     ]  # fmt: skip
