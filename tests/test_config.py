@@ -36,3 +36,23 @@ def test_the_stack_file_is_read_and_the_environment_wins(tmp_path: Path) -> None
     (tmp_path / "stack.json").write_text(json.dumps({"bootstrap_servers": "stack:1", "lake": "/stack"}))
     config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": "/mine"})
     assert (config.bootstrap_servers, config.lake) == ("stack:1", "/mine")
+
+
+def test_a_relative_lake_is_one_of_the_folder_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = Config.from_env({"KAPPA_LAKE": "data/lake"})
+    assert config.lake == str(tmp_path / "data" / "lake")
+    monkeypatch.chdir("/")  # where a driver works
+    assert Config.from_env(config.to_env()).lake == config.lake
+    assert Config.from_env({"KAPPA_LAKE": "s3://bucket/lake"}).lake == "s3://bucket/lake"
+
+
+@pytest.mark.parametrize("name", ["a[b", "a]b", "a^b", "a|b", "a\\b", "a*b", "a{b}", "a%20b", "a\nb"])
+def test_a_lake_whose_path_delta_would_take_for_another_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="Move it, or set KAPPA_LAKE"):
+        Config.from_env({"KAPPA_LAKE": f"/data/{name}/lake"})
+
+
+@pytest.mark.parametrize("name", ["my lake", "jürgen", "a#b", "100%", "a?b", "名前"])
+def test_a_lake_may_have_blanks_and_letters_of_every_language_in_its_path(name: str) -> None:
+    assert Config.from_env({"KAPPA_LAKE": f"/data/{name}/lake"}).lake == f"/data/{name}/lake"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,6 +15,9 @@ from kappa.errors import ConfigError
 
 PREFIX = "KAPPA_"
 
+#: What deltalake takes for a part of a URL, or for another path, instead of a part of a name.
+_NO_PATH = re.compile(r"[\[\]^|\\*{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -22,7 +26,7 @@ class Config:
     """Where everything is and how drivers run.
 
     Attributes:
-        lake: root of the lake, a local path or an object store URL.
+        lake: root of the lake, a local path or an object store URL; a relative path is one from the folder of the call.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         topologies: folder whose ``*.py`` files declare topologies.
         home: local working files: logs, process ids, extracted code. Never the only copy of anything.
@@ -94,11 +98,27 @@ class Config:
             **given,
             "home": str(home),
         }
-        return cls(**{name: _parse(name, value) for name, value in values.items()})
+        found = {name: _parse(name, value) for name, value in values.items()}
+        return cls(**{**found, "lake": _lake(found["lake"])})
 
     def to_env(self) -> dict[str, str]:
         """The variables from which :meth:`from_env` makes an equal object."""
         return {PREFIX + item.name.upper(): _render(getattr(self, item.name)) for item in fields(self)}
+
+
+def _lake(given: str) -> str:
+    """A lake's path as every process sees it, whatever folder that works in."""
+    if "://" in given:
+        return given
+    path = str(Path(given).absolute())
+    wrong = _NO_PATH.search(path)
+    if wrong:
+        raise ConfigError(
+            f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a name. "
+            f"Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and % before two hexadecimal digits.",
+            name="lake", value=given,
+        )  # fmt: skip
+    return path
 
 
 def _render(value: Any) -> str:

@@ -90,6 +90,10 @@ def _deployed(topology: Topology) -> Deployed:
     )  # fmt: skip
 
 
+def _from_values(values: dict[str, Any]) -> Deployed:
+    return Deployed(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
 def _imported(files: Sequence[Path], seconds: float) -> Iterator[tuple[Path, list[Deployed] | str]]:
     """Each file with what it defines, or why it does not import."""
     left = list(files)
@@ -116,14 +120,7 @@ def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | s
             if "found" in line:
                 found = line["found"]
                 count += 1
-                yield (
-                    found
-                    if isinstance(found, str)
-                    else [
-                        Deployed(**{name: tuple(v) if isinstance(v, list) else v for name, v in item.items()})
-                        for item in found
-                    ]
-                )
+                yield found if isinstance(found, str) else [_from_values(item) for item in found]
         if count < len(files):
             yield f"{files[count]} does not import: it ended the process with exit code {child.wait()}."
     except TimeoutError:
