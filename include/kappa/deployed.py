@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kappa import registry
+from kappa import registry, stored
 from kappa.errors import CodeError
 from kappa.topology import Topology
 
@@ -91,7 +91,7 @@ def _deployed(topology: Topology) -> Deployed:
 
 
 def _from_values(values: dict[str, Any]) -> Deployed:
-    return Deployed(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    return stored.read(Deployed, {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 
 def _imported(files: Sequence[Path], seconds: float) -> Iterator[tuple[Path, list[Deployed] | str]]:
