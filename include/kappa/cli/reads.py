@@ -13,6 +13,7 @@ from kappa.conditions import condition, ordering
 from kappa.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
 from kappa.history import Entry, vector
+from kappa.json_forms import python_rows
 from kappa.lake import EpochPaths
 from kappa.replay.companion_rules import companions
 from kappa.replay.notation import parsed_time
@@ -201,11 +202,11 @@ def query(
                 "epoch": snapshot.epoch,
                 "seq": snapshot.seq,
                 "position": snapshot.position,
-                "rows": [plain(row) for row in rows.to_pylist()],
+                "rows": [plain(row) for row in python_rows(rows)],
             }
         )
         return
-    table([list(row.values()) for row in rows.to_pylist()], rows.column_names)
+    table([list(row.values()) for row in python_rows(rows)], rows.column_names)
     say(f"epoch {snapshot.epoch}, slice {snapshot.seq}: {rows.num_rows} rows shown")
 
 
