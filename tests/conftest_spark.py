@@ -72,7 +72,12 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
 
 @pytest.fixture
 def world(
-    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    kafka: Broker,
+    broker: Any,
+    topic: TopicFactory,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], AbstractContextManager[World]]:
     """Makes labs in which things happen at random; their drivers look after files every few seconds."""
     from histories import World
@@ -85,6 +90,8 @@ def world(
         often = {"maintain_minutes": 0.05, "handover_seconds": 20.0}
         with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=World, **often) as made:
             monkeypatch.setattr(faults, "os", made.reaper)
+            data_dir = getattr(broker, "data_dir", None)
+            made.checkpoint = data_dir and data_dir / "log" / "cleaner-offset-checkpoint"
             made.deploy(1)
             yield made
 

@@ -11,12 +11,14 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import orjson
 from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from deaths import DEATHS
 from lab import DEADLINE_SECONDS, Lab, Move, Place
 
 from kappa import control
@@ -28,6 +30,28 @@ from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest
 from kappa.runtime import faults
 
+#: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no topics
+#: of their own, compute no range twice, and no slice of theirs is impossible.
+_ELSEWHERE = (
+    "archive.",
+    "recomputed",
+    "upgrade",
+    "reconcile.",
+    "standing",
+    "move.ready",
+    "rewind.names",
+    "baseline.topics",
+    "abandon",
+)
+PASSABLE = tuple(sorted(point for point in faults.POINTS if not point.startswith(_ELSEWHERE)))
+#: Settings that differ from history to history: whether each slice folds, how soon commits expire, whether slices are large.
+SETTINGS: Mapping[str, Sequence[Any]] = {
+    "fold_seconds": (0.0, 0.0, 0.5, 120.0),
+    "keep_minutes": (0.02, 30.0),
+    "small_slice": (50_000, 50_000, 0),
+    "arrow_rows": (500_000, 500_000, 0),
+}
+
 ACCOUNTS = [f"account-{n}" for n in range(7)]
 START_MS = 1_700_000_000_000
 
@@ -36,11 +60,30 @@ class Killed(BaseException):
     """What a driver's thread ends with where a process would be gone."""
 
 
-class Reaper:
-    """Stands in for ``os`` at the crash points."""
+class Wish(dict[str, str]):
+    """An environment that remembers what was taken from it: where a driver dies, its wish to die goes."""
 
     def __init__(self) -> None:
-        self.environ: dict[str, str] = {}
+        self.taken: list[str] = []
+
+    def pop(self, name: str) -> str:  # type: ignore[override]  # as the crash points call it
+        self.taken.append(found := super().pop(name))
+        return found
+
+
+class Reaper:
+    """Stands in for ``os`` at the crash points.
+
+    Attributes:
+        fallen: every point at which a driver died, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.environ = Wish()
+
+    @property
+    def fallen(self) -> list[str]:
+        return self.environ.taken
 
     def getpid(self) -> int:
         """No process: :meth:`kill` means the thread that calls it."""
@@ -48,6 +91,7 @@ class Reaper:
 
     def kill(self, pid: int, number: int) -> None:
         """End the driver that came by."""
+        DEATHS.append(self.fallen[-1].partition("@")[0])
         raise Killed
 
 
@@ -94,6 +138,8 @@ class World(Lab):
         written: every committed record, by place.
         factors: epoch -> what its code counts an amount.
         script: what was done, to be printed when the proof fails.
+        compacted: whether changelogs are to be compacted.
+        checkpoint: where the broker notes how far its cleaner has come; None where the broker is another's.
     """
 
     random: random.Random = field(default_factory=random.Random)
@@ -106,6 +152,8 @@ class World(Lab):
     clock_ms: int = START_MS
     pending: tuple[Producer, list[Message]] | None = None
     driver_type: type[Driver] = MortalDriver
+    compacted: bool = False
+    checkpoint: Path | None = None
 
     # Drivers
 
@@ -212,7 +260,7 @@ class World(Lab):
 
     def arm(self) -> None:
         """The next driver that comes by a crash point dies there."""
-        point = self.random.choice(sorted(faults.POINTS))
+        point = self.random.choice(PASSABLE)
         self.say(f"kill after {point}")
         self.reaper.environ[faults.VARIABLE] = point
 
@@ -234,7 +282,11 @@ class World(Lab):
         except RefusedError as error:
             self.say(f"replay {start} refused: {error}")
             has_sent = any(row.sends == "live" for row in self.ledger(record.live).state().commits)
-            is_right = lost or (isinstance(start, FromMarker) and not has_sent)
+            # Between the choice of a savepoint and the plan, a look after files may have let go of it.
+            expired = isinstance(start, FromSavepoint) and not self.ledger(record.live).state().is_readable(
+                start.seq or 0
+            )
+            is_right = lost or expired or (isinstance(start, FromMarker) and not has_sent)
             assert is_right, error
             assert self.record().candidate is None
         else:
@@ -332,8 +384,10 @@ class World(Lab):
             future.result(30)
 
     def compact(self) -> None:
-        """The changelogs are compacted as soon as something is added to them."""
+        """The changelogs are compacted as soon as something is added to them; :meth:`finish` waits until they were."""
         self.say("compact the changelogs")
+        self.compacted = True
+        configure(self.config.bootstrap_servers, ResourceType.BROKER, "", {"log.cleaner.backoff.ms": "200"})
         prefix = f"kappa.{self.name}."
         settings = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"}
         for topic in self.kafka.topics(prefix):
@@ -374,14 +428,50 @@ class World(Lab):
             moves[at] = (row["id"], amount, totals[row["id"]])
         return Outcome(start=plan.start, base=base, inherited=inherited, moves=moves)
 
+    def is_compacted(self) -> bool:
+        """Whether the broker's cleaner has been through a part of the live epoch's changelog."""
+        assert self.checkpoint is not None
+        name = self.paths(self.record().live).changelog("balances")
+        lines = [line.split() for line in self.checkpoint.read_text().splitlines()] if self.checkpoint.exists() else []
+        return any(line[0] == name and int(line[2]) > 0 for line in lines if len(line) == 3)
+
     def finish(self) -> None:
-        """No more deaths; everything that is open is ended and read."""
+        """No more deaths; everything that is open is ended and read. A history without a death or a cutover gets both."""
         self.say("finish")
         self.end_transaction()
+        if not self.reaper.fallen:
+            self.reaper.environ[faults.VARIABLE] = self.random.choice(
+                ["plan", "effects", "send.open", "send", "commit"]
+            )
+            self.say(f"kill after {self.reaper.environ[faults.VARIABLE]}, since nothing died yet")
+            self.write()
+            self.wait(lambda: self.reaper.fallen, "a driver dies")
         self.reaper.environ.clear()
-        self.cut_over()
+        if len(self.record().moves) == 1 and self.record().candidate is None:
+            self.deploy(1 + len(self.script), 5)
+            epoch = self.plan_replay(ToLatest(), allow=frozenset({"partial-history"}))
+            self.factors[epoch] = 5
+        candidate = self.record().candidate
+        for _ in range(3):  # under load a handover may take longer than it may, and is withdrawn
+            self.cut_over()
+            if candidate is None or self.record().live == candidate.epoch:
+                break
+        assert candidate is None or self.record().live == candidate.epoch, "no handover succeeds"
         self.write()
         self.settle(self.record().live)
+        if self.compacted and self.checkpoint is not None:
+            self.await_compaction()
+
+    def await_compaction(self) -> None:
+        """Add to the changelog until the cleaner has been through what was there before."""
+        self.compact()  # also those that are new since
+        for _ in range(60):
+            if self.is_compacted():
+                return
+            self.write()
+            self.settle(self.record().live)
+            self.pause()
+        raise AssertionError("the changelog was not compacted")
 
     def prove(self) -> None:
         """Hold everything that is served, sent and on record against what must have come out."""
@@ -416,6 +506,12 @@ def play(world: World, seed: int, acts: int) -> None:
         AssertionError: something is not as it must be; the message is the script.
     """
     world.random.seed(seed)
+    known = {field.name for field in fields(world.config)}
+    # Of the few that every run plays only folds differ; rarer settings belong to the soak.
+    names = [name for name in SETTINGS if name in known and (seed >= 1000 or name == "fold_seconds")]
+    chosen = {name: world.random.choice(SETTINGS[name]) for name in names}
+    world.config = replace(world.config, **chosen)
+    world.say(f"settings {chosen}")
     try:
         world.write()
         world.factors[world.start()] = 1

@@ -49,6 +49,7 @@ class Mortal(World):
             before = self.deaths
             self.reaper.environ[faults.VARIABLE] = point
             self.wait(lambda before=before: self.deaths > before, f"a driver dies at {point}")
+            assert self.reaper.fallen[-1] == point
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
         """Wait for a condition while whoever is dead stays dead, and whoever is stuck stuck."""
@@ -77,6 +78,7 @@ class Mortal(World):
         epoch = self.plan_replay(start, **request)
         if points:
             self.wait(lambda: self.deaths > before, f"a driver dies at {points[0]}")
+            assert self.reaper.fallen[-1] == points[0]
             self.dies(*points[1:])
         self.await_stage(epoch, Stage.VERIFIED)
         return epoch

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -45,7 +46,7 @@ def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_
             machine.deploy(2)
 
             run = stack.trigger(replay, {"cut_over": True, "reason": "version 2"})
-            kill_a_running_task(stack, replay, run)
+            killed = kill_a_running_task(stack, replay, run)
             wait_for(lambda: len(machine.record().epochs) == 2, PATIENCE, "the replay is on record")
             machine.started.add(2)
             wait_for(lambda: machine.status(2).is_running, PATIENCE, "the candidate's driver runs")
@@ -60,6 +61,7 @@ def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_
             stack.start_component("triggerer")
             stack.start_component("scheduler")
             assert stack.finish(replay, run, PATIENCE) == "success"
+            assert stack.tasks(replay, run)[killed]["try_number"] > 1, f"{killed} was killed and not tried again"
             assert machine.record().live == 2
 
             machine.produce(rows(12, first=200), start_ms=1_700_000_200_000)
@@ -72,17 +74,31 @@ def is_known(stack: AirflowStack, dag_id: str) -> bool:
     return dag_id in [dag["dag_id"] for dag in stack.call("GET", "/dags?limit=100")["dags"]]
 
 
-def kill_a_running_task(stack: AirflowStack, dag_id: str, run: str) -> None:
-    """SIGKILL the process of a task while it works; Airflow's executor is not told."""
-    process = wait_for(lambda: next(iter(task_processes(stack)), None), PATIENCE, "a task runs")
-    process.kill()
+def kill_a_running_task(stack: AirflowStack, dag_id: str, run: str) -> str:
+    """SIGKILL the process of a task of a run while it works; Airflow's executor is not told. Which task it was."""
+
+    def killed() -> str | None:
+        for name, task in stack.tasks(dag_id, run).items():
+            process = task_process(stack, task)
+            if process is None:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()  # it cannot end by itself between the look and the kill
+                if task_process(stack, stack.tasks(dag_id, run)[name]) is not None:
+                    process.kill()
+                    return name
+                process.resume()
+        return None
+
+    return wait_for(killed, PATIENCE, f"a task of {run} runs") or ""
 
 
-def task_processes(stack: AirflowStack) -> list[psutil.Process]:
-    """Processes below the executor's workers: what runs a task's code."""
-    scheduler = psutil.Process(stack.processes["scheduler"].pid)
-    workers = scheduler.children()
-    return [child for worker in workers for child in worker.children(recursive=True)]
+def task_process(stack: AirflowStack, task: dict[str, Any]) -> psutil.Process | None:
+    """The process that runs a task at the moment: one below the executor's workers."""
+    if task["state"] != "running" or not task["pid"]:
+        return None
+    below = psutil.Process(stack.processes["scheduler"].pid).children(recursive=True)
+    return next((process for process in below if process.pid == task["pid"]), None)
 
 
 def kill_all(stack: AirflowStack, machine: Rig, component: str, epoch: int) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repeats_nothing(machine: Rig) -> None:
+    machine.config = replace(
+        machine.config, fold_seconds=0.0
+    )  # what is killed around a fold is then one that does something
     machine.produce(rows(12))
     points = ["plan", "effects.outputs", "send.open", "send", "apply", "commit"]
     epoch = machine.start(f"{points[0]}@1")
@@ -108,23 +112,38 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
     assert machine.prove({epoch: 1}) == 36
 
 
-def test_a_broker_killed_in_mid_stream_and_started_again_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
-        with rig(tmp_path / "rig", kafka, "pos", slice_records=2_000) as machine:
+        with rig(tmp_path / "rig", kafka, "pos", slice_records=100, handover_seconds=600.0) as machine:
+
+            def outage() -> None:
+                broker.kill()
+                time.sleep(2)  # the outage itself: there is nothing to wait for
+                broker.restart()
+
             machine.produce(rows(12))
             epoch = machine.start()
             machine.await_live(epoch)
             machine.settle(epoch)
             with machine.feeding():
                 machine.wait(lambda: machine.ledger(epoch).state().seq >= 4, "the stream flows")
-                broker.kill()
-                time.sleep(2)  # the outage itself: there is nothing to wait for
-                broker.restart()
+                outage()
                 seq = machine.ledger(epoch).state().seq
                 machine.wait(lambda: machine.ledger(epoch).state().seq >= seq + 3, "the stream flows again")
-            machine.settle(epoch)
-            assert machine.prove({epoch: 1}) > 12
+                machine.deploy(2)
+                second = machine.plan_replay()
+                machine.wait(
+                    lambda: machine.ledger(second).exists() and machine.ledger(second).state().seq > 0,
+                    "the replay runs",
+                )
+                outage()
+                machine.await_stage(second, Stage.VERIFIED)
+                control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+                outage()
+                machine.await_live(second)
+            machine.settle(second)
+            assert machine.prove({epoch: 1, second: 2}) > 12
 
 
 @pytest.mark.soak

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,35 @@ import orjson
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from lab import Lab, read_all
+from lab import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
 from kappa import changelog, control, serving, slices
 from kappa.driver import Driver
-from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, StaleWriterError
-from kappa.replay.offsets import joins, ranges_end
+from kappa.errors import (
+    DriverAlreadyRunningError,
+    IllegalTransitionError,
+    MoveRefusedError,
+    RefusedError,
+    StaleWriterError,
+)
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
-from kappa.runtime import tables
+from kappa.runtime import heartbeat, tables
 from kappa.runtime.epochs import Epochs, Event
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
+
+
+@pytest.fixture
+def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
+    """A deployed topology, version 1, whose tables are folded in every slice: each line of the protocol does something."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.0) as made:
+        made.deploy(1)
+        yield made
 
 
 def claimed(stream: Lab, epoch: int) -> Driver:
@@ -131,10 +147,14 @@ class TestLaw3ExactlyOnceInDelta:
         run.written = {}
         again = slices.write_effects(run, plan, run.ledger.state(), None)
         assert dict(again.delta_versions) == versions
+        table = run.paths.table("balances")
+        folded = [tables.version(table)]
         for _ in range(2):
             run.written = {}
             slices.send_effects(run, plan, first)
             slices.apply_changes(run, plan, first)
+            folded.append(tables.version(table))
+        assert folded == [folded[0], folded[0] + 1, folded[0] + 1], "folded by the first, and not again"
         slices.commit_slice(run, plan, first)
         assert stream.balances() == {"a": 14, "b": 2, "c": 4}
         assert sorted(stream.sent()) == sorted([*ROWS, ("a", 10)])
@@ -243,42 +263,82 @@ class TestLaw5OneWriter:
         assert {path: tables.version(path) for path in versions} == versions
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
 
-    def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab) -> None:
+    def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab, monkeypatch: Any) -> None:
         epoch = live_epoch(stream)
         drivers = [Driver(stream.config, stream.name, epoch, session=stream.session) for _ in range(2)]
-        for driver in drivers:
-            driver.ledger.create()
-        states = [driver.ledger.state() for driver in drivers]
-        drivers[0].ledger.claim(drivers[0].writer, drivers[0].code, states[0])
-        from kappa.errors import ConflictError
+        both, read = threading.Barrier(2, timeout=DEADLINE_SECONDS), heartbeat.read
 
-        with pytest.raises(ConflictError):
-            drivers[1].ledger.claim(drivers[1].writer, drivers[1].code, states[1])
-        drivers[0].ledger.check_claim(drivers[0].writer)
+        def read_at_once(path: str) -> Any:
+            both.wait()  # both have read the ledger, and neither has claimed it
+            return read(path)
+
+        monkeypatch.setattr(heartbeat, "read", read_at_once)
+        raised: list[BaseException] = []
+
+        def claim(driver: Driver) -> None:
+            try:
+                driver.claim()
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=claim, args=[driver], daemon=True) for driver in drivers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_SECONDS)
+            assert not thread.is_alive()
+        assert [type(error) for error in raised] == [DriverAlreadyRunningError]
+        assert sorted(driver.has_claim() for driver in drivers) == [False, True]
 
 
 class TestLaw6AReplayTouchesNothingLive:
     def test_abort_leaves_lake_and_broker_as_they_were(self, stream: Lab) -> None:
         stream.produce(ROWS)
         epoch = live_epoch(stream)
-
-        def listing() -> Any:
-            lake = Path(stream.config.lake)
-            files = sorted(str(p.relative_to(lake)) for p in lake.rglob("*") if "_kappa/epochs" not in str(p))
-            return files, stream.kafka.topics(), stream.kafka.groups("kappa.")
-
-        before = listing()
+        before = everything(stream, but="_kappa/epochs")
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
-        stream.await_stage(second, Stage.REPLAYED)
+        stream.wait(
+            lambda: stream.ledger(second).exists() and stream.ledger(second).state().baseline_seq is not None,
+            "all that a candidate writes is written",
+        )
+        stream.await_stage(second, Stage.VERIFIED)
         assert stream.stop(second) == []
-        assert listing() != before
+        assert everything(stream, but="_kappa/epochs") != before
         control.abort(stream.config, stream.name, second, actor="test", reason="test")
-        assert listing() == before
+        assert everything(stream, but="_kappa/epochs") == before
         control.abort(stream.config, stream.name, second, actor="test", reason="again")
+        assert everything(stream, but="_kappa/epochs") == before
         with pytest.raises(IllegalTransitionError):
             control.abort(stream.config, stream.name, epoch, actor="test", reason="live")
+
+    def test_a_live_stream_goes_on_beside_a_replay_and_its_abort_as_if_they_were_not(self, stream: Lab) -> None:
+        stream.produce(ROWS, partition=0)
+        epoch = stream.start()
+        stream.await_live(epoch)
+        stream.settle(epoch)
+        theirs = [stream.topic, f"{stream.topic}.moves"]
+        configs = stream.kafka.topic_configs(theirs)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.produce([("a", 10)], partition=0, start_ms=1_700_000_100_000)
+        stream.settle(epoch)
+        stream.await_stage(second, Stage.VERIFIED)
+        control.abort(stream.config, stream.name, second, actor="test", reason="test")
+        stream.stop(second)
+        stream.produce([("z", 5)], partition=0, start_ms=1_700_000_200_000)
+        stream.settle(epoch)
+        moves = [("a", 1, 1), ("b", 2, 2), ("a", 3, 4), ("c", 4, 4), ("a", 10, 14), ("z", 5, 5)]
+        stream.hold(
+            totals={"a": 14, "b": 2, "c": 4, "z": 5},
+            moves={(0, offset): move for offset, move in enumerate(moves)},
+            sent=moves,
+        )
+        assert {row.code for row in stream.ledger(epoch).state().commits} == {stream.record().epoch(epoch).code}
+        assert stream.kafka.topic_configs(theirs) == configs
+        assert not [name for name in stream.kafka.topics() if f"{stream.name}.e{second:04d}" in name]
 
 
 class TestLaw7OnePointer:
@@ -323,7 +383,7 @@ class TestLaw7OnePointer:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(DEADLINE_SECONDS)
         assert len(set(seen)) == len(seen) == 20
 
     def test_an_epoch_that_does_not_take_over_in_time_is_left_behind(self, stream: Lab) -> None:
@@ -362,6 +422,8 @@ class TestLaw8AConsistentCut:
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = slices.write_effects(run, plan, run.ledger.state(), None)
         slices.apply_changes(run, plan, effects)
+        found = {row["id"] for row in tables.query(run.paths.table("balances"), None).to_pylist()}
+        assert "z" in found, "the table is ahead of its last commit"
         middle = serving.snapshot(stream.config, stream.name)
         assert middle == before
         assert middle.rows("moves").num_rows == len(ROWS)
@@ -425,17 +487,21 @@ def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
     return str(captured.out + captured.err)
 
 
-def everything(stream: Lab) -> Any:
-    """All files of the lake with their content's size and time, and all that the broker has."""
+def everything(stream: Lab, but: str = "nothing") -> Any:
+    """All files of the lake with their content's size and time, and all that the broker has; without those of a folder."""
     files = {
-        str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in Path(stream.config.lake).rglob("*") if p.is_file()
+        str(p): (p.stat().st_size, p.stat().st_mtime_ns)
+        for p in Path(stream.config.lake).rglob("*")
+        if p.is_file() and but not in str(p)
     }
-    topics = stream.kafka.topics()
-    groups = {group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.")}
-    mine = [name for name in topics if stream.topic in name or stream.name in name]
+    # Only names that it may have touched: the broker still lets go of what the tests before left.
+    groups = {
+        group: stream.kafka.group_offsets(group) for group in stream.kafka.groups("kappa.") if stream.name in group
+    }
+    mine = sorted(name for name in stream.kafka.topics() if stream.topic in name or stream.name in name)
     return (
         files,
-        topics,
+        mine,
         groups,
         stream.kafka.low_watermarks(mine),
         stream.kafka.high_watermarks(mine),
@@ -565,6 +631,47 @@ class TestLaw13EveryMoveIsOnRecord:
         assert (moved.epoch, moved.detail["from"], moved.reason) == (epoch, None, "start")
         assert moved.detail["plan"] == events[0].detail["plan_id"]
         assert events[0].actor == "test"
+
+    def test_the_record_only_grows_and_has_offsets_difference_and_verdict_of_each_move(self, stream: Lab) -> None:
+        stream.produce(ROWS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, Stage.VERIFIED)
+        control.cut_over(stream.config, stream.name, second, actor="ada", reason="twice")
+        stream.await_live(second)
+        stream.deploy(3)
+        third = stream.plan_replay()
+        control.abort(stream.config, stream.name, third, actor="bob", reason="no")
+        path = EpochPaths(lake=stream.config.lake, topology=stream.name, epoch=second)
+        record = f"{path.lake}/_kappa/epochs"
+        grown: list[Any] = []
+        for version in range(tables.version(record) + 1):
+            rows = tables.query(record, version, order_by="n").to_pylist()
+            assert rows[: len(grown)] == grown, f"version {version} of the record says otherwise what was said before"
+            grown = rows
+        for file in Path(record, "_delta_log").glob("*.json"):
+            removed = [
+                action["remove"] for line in file.read_text().splitlines() if "remove" in (action := orjson.loads(line))
+            ]
+            assert not [action for action in removed if action.get("dataChange", True)], f"{file.name} removes rows"
+        events = control.history(stream.config, stream.name)
+        (verified,) = [event for event in events if (event.epoch, event.event) == (second, "verified")]
+        assert verified.detail["report"], "what differs is on record"
+        moved = [event for event in events if event.event == "moved"][-1]
+        assert (moved.epoch, moved.detail["from"], moved.actor, moved.reason) == (second, first, "ada", "twice")
+        assert Offsets.from_json(moved.detail["at"]) == stream.kafka.stable_offsets([stream.topic])
+        told = [
+            one
+            for one in control.chronicle(stream.config, stream.name)
+            if (one.epoch, one.event) == (second, "verified")
+        ]
+        assert told[0].verdict == control.diff(stream.config, stream.name, second).verdict != "same"
+        (aborted,) = [event for event in events if event.event == "aborted"]
+        assert (aborted.epoch, aborted.actor, aborted.reason) == (third, "bob", "no")
 
 
 class TestTheChangelog:
