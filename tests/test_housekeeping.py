@@ -69,11 +69,19 @@ def config(tmp_path: Path, lake: Path) -> Config:
     return Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
 
 
-def look(config: Config, *names: str, last_sender: int | None = None, after: timedelta = timedelta(0)) -> Found:
+def look(
+    config: Config,
+    *names: str,
+    last_sender: int | None = None,
+    after: timedelta = timedelta(0),
+    maker: str | None = "this",
+) -> Found:
     epochs = Epochs(config.lake)
     records = {name: epochs.record(name) for name in epochs.topologies()}
     kinds = [("topic" if name.count(".") > 3 else "group", name) for name in names]
-    return find(config, kinds, records, lambda _: last_sender, clock.now() + after)
+    lake = epochs.lake_id() if records else ""
+    made = lake if maker == "this" else maker
+    return find(config, kinds, records, lambda _: last_sender, lambda *_: made, lake, clock.now() + after)
 
 
 def paths(config: Config, number: int, topology: str = "a.b") -> EpochPaths:
@@ -135,6 +143,19 @@ def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
     write(plan_file(config.lake, "p")), write(code_file(config.lake, "c")), write(config.home / "code" / "c" / "x")
     assert look(config, "kappa.a.b.e0001.markers", after=OLD).leftovers == ()
+
+
+@pytest.mark.parametrize("maker", [None, "11111111-2222-3333-4444-555555555555"])
+def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config, maker: str | None) -> None:
+    """Epoch 2 is on no record, below the newest, without a heartbeat, and another one has sent further: of another lake all the same."""
+    names = ["kappa.a.b.e0002", "kappa.a.b.e0002.markers", "kappa.a.b.e0002.t.changelog"]
+    found = look(config, *names, last_sender=6, maker=maker)
+    assert found.leftovers == ()
+    assert {item.name for item in found.kept} == set(names)
+    said = "no marker says that this lake made it" if maker is None else f"of another lake (its marker names {maker})"
+    assert all(said in item.reason for item in found.kept)
+    aborted = look(config, "kappa.a.b.e0003.markers", maker=maker)
+    assert bool(aborted.leftovers) == (maker is None), "a number may be on record in both"
 
 
 def test_an_unknown_epoch_stays_while_no_epoch_is_live_that_could_stand_for_it(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from kappa import clock
 from kappa import housekeeping as house
 from kappa.chains import check_bindings, check_moves, check_removal
+from kappa.changelog import read_marker
 from kappa.companions import asked, others_of, together_of, withdrawals
 from kappa.config import Config
 from kappa.errors import (
@@ -632,8 +633,13 @@ def housekeeping(config: Config) -> Found:
             found = last_live_marker(config, broker, topology)
             return found[0] if found else None
 
+        def maker(topology: str, number: int) -> str | None:
+            marker = read_marker(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
+            return marker.lake or None if marker is not None else None
+
         records = {name: epochs.record(name) for name in epochs.topologies()}
-        return house.find(config, names, records, last_sender, clock.now())
+        lake = epochs.lake_id() if records else ""
+        return house.find(config, names, records, last_sender, maker, lake, clock.now())
 
 
 def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -83,14 +84,23 @@ class Judge:
         records: what the record of epochs says, by topology; read after everything that is judged was listed, since an epoch
             is put on record before it has anything.
         last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is unknown.
+        maker: id of the lake that the marker of an epoch on the broker names; None where it has no marker or names none.
+        lake: id of this lake.
     """
 
     def __init__(
-        self, config: Config, records: Mapping[str, TopologyRecord], last_sender: Callable[[str], int | None]
+        self,
+        config: Config,
+        records: Mapping[str, TopologyRecord],
+        last_sender: Callable[[str], int | None],
+        maker: Callable[[str, int], str | None],
+        lake: str,
     ) -> None:
         self._config = config
         self._records = records
         self._last_sender = last_sender
+        self._maker = cache(maker)
+        self._lake = lake
         self._senders: dict[str, int | None] = {}
 
     def fate(self, topology: str, number: int) -> Fate:
@@ -104,6 +114,24 @@ class Judge:
         if number in record.epochs:
             return self._known(record.epochs[number], topology)
         return self._unknown(record, number)
+
+    def fate_on_broker(self, topology: str, number: int) -> Fate:
+        """What becomes of an epoch's topics and group: other lakes may have theirs on the same broker.
+
+        A marker says which lake an epoch is of. What another lake made stays, whatever this one has on record; so does what is on no
+        record here, unless its marker names this lake.
+        """
+        found = self.fate(topology, number)
+        if not found.is_over:
+            return found
+        maker = self._maker(topology, number)
+        if maker is not None and maker != self._lake:
+            return Fate(
+                is_over=False, reason=f"epoch {number} of {topology} is of another lake (its marker names {maker})"
+            )
+        if maker is None and number not in self._records[topology].epochs:
+            return Fate(is_over=False, reason=f"{found.reason}, and no marker says that this lake made it")
+        return found
 
     def _known(self, epoch: EpochRecord, topology: str) -> Fate:
         if not epoch.stage.is_ended:
@@ -137,7 +165,7 @@ class Judge:
         """
         parts = name.split(".")
         fates = [
-            self.fate(".".join(parts[1:at]), int(match[1]))
+            self.fate_on_broker(".".join(parts[1:at]), int(match[1]))
             for at, part in enumerate(parts)
             if at > 1 and (match := _EPOCH.fullmatch(part))
         ]
@@ -146,7 +174,7 @@ class Judge:
 
     def fate_of_topic(self, owners: Iterable[tuple[str, int]]) -> Fate:
         """What becomes of a topic that these epochs made for themselves, one after the other."""
-        fates = [self.fate(*owner) for owner in owners]
+        fates = [self.fate_on_broker(*owner) for owner in owners]
         return next((fate for fate in fates if not fate.is_over), fates[0])
 
 
@@ -155,6 +183,8 @@ def find(
     names: Iterable[tuple[str, str]],
     records: Mapping[str, TopologyRecord],
     last_sender: Callable[[str], int | None],
+    maker: Callable[[str, int], str | None],
+    lake: str,
     now: datetime,
 ) -> Found:
     """Everything that is left over. Changes nothing.
@@ -164,9 +194,11 @@ def find(
         names: kind (``topic`` or ``group``) and name of all that is on the broker, listed before the record was read.
         records: what the record of epochs says, by topology.
         last_sender: see :class:`Judge`.
+        maker: see there.
+        lake: see there.
         now: the time.
     """
-    judge = Judge(config, records, last_sender)
+    judge = Judge(config, records, last_sender, maker, lake)
     leftovers: list[Leftover] = []
     kept: list[Leftover] = []
 
@@ -206,7 +238,9 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
     groups = [item for item in chosen if item.kind == "group"]
     if topics or groups:
         with Broker(config.bootstrap_servers) as broker:
-            broker.delete_topics(item.name for item in topics)
+            # Markers last: they say which lake made the others.
+            broker.delete_topics(item.name for item in topics if not item.name.endswith(".markers"))
+            broker.delete_topics(item.name for item in topics if item.name.endswith(".markers"))
             done += topics
             for item in groups:
                 try:
