@@ -141,7 +141,7 @@ def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Versioned, monkeypat
     stream.tell([("a", 100)], minute=1)
     stream.deploy(2)
     second = stream.verified(
-        "baseline.topics", "baseline.topics", "baseline.deleted", "baseline.marker", start=FromSavepoint(seq=seq)
+        "baseline.topics", "baseline.topics", "baseline.begun", "baseline.marker", start=FromSavepoint(seq=seq)
     )
     expected = [*told(ROWS, 1), ("a", 200, 211)]
     assert sorted(stream.story(second)) == sorted(expected)

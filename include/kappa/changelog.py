@@ -7,7 +7,10 @@ that changed the key in header ``seq``; the marker of a slice, sent in the same 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock, stored, versioned
@@ -19,6 +22,7 @@ from kappa.replay.offsets import Offsets
 from kappa.runtime.contents import chunks, contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, Sends
+from kappa.runtime.sender import Record
 from kappa.slices import EpochRun, marker, sent_ends
 from kappa.topology import Table, Topology
 
@@ -105,8 +109,9 @@ def write_baseline(run: EpochRun) -> LedgerRow:
 
     The epoch's own topics get what it was seeded with, in the same way: they hold all that the epoch ever computed.
 
-    Idempotent. A crash in the middle leaves records without a marker; the topics are then made anew, since a key that
-    was deleted in between would otherwise stay in them, and a row would be in them twice.
+    Idempotent, and nothing is ever deleted for it: a driver that was frozen here would delete what its successor wrote. A crash
+    in the middle leaves records without a marker. The next attempt reads them: a key that is no longer in the table gets a
+    tombstone, and a record of an own topic that is there is not sent again.
 
     Raises:
         LedgerError: the epoch has no sender, or has own topics and computed slices that are not in them.
@@ -123,27 +128,28 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         )
     if run.marker_seq < committed.seq:
         partitions = max(run.broker.partitions(topic) for topic in run.topic_ids)
-        filled = {run.paths.changelog(table.name) for table in run.topology.tables}
-        filled |= {run.paths.versioned(topic.name) for topic in run.topology.versioned_topics}
-        begun = sorted(filled & set(run.broker.topics()))
-        if any(offset for _, offset in run.broker.high_watermarks(begun).items()):
-            run.ledger.check_claim(run.writer)
-            run.broker.delete_topics(begun)
-            crash_point("baseline.deleted", committed.seq)
-            run.sender.init()  # forgets the topics that are gone
-        create_topics(run.broker, run.topology, run.paths, partitions)  # a crash may have left them deleted
+        create_topics(run.broker, run.topology, run.paths, partitions)
         versioned.create_topics(run.broker, run.topology, run.paths, partitions)
+        # The sender is initialised: from here on no earlier driver can add to what is read now.
+        begun = Begun(run.broker)
+        crash_point("baseline.begun", committed.seq)
         for table in run.topology.tables:
-            names = [column.name for column in table.columns]
+            name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
+            gone = begun.keys(name)
             for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
                 run.ledger.check_claim(run.writer)
-                run.sender.send(
-                    changelog_records(run.paths.changelog(table.name), table, rows, committed.seq), state.position
-                )
+                part = list(changelog_records(name, table, rows, committed.seq))
+                gone -= {record.key for record in part if record.key is not None}
+                run.sender.send(part, state.position)
                 crash_point("baseline.chunk", committed.seq)
+            headers = [("seq", str(committed.seq).encode())]
+            if gone:
+                run.ledger.check_claim(run.writer)
+                tombstones = [Record(topic=name, key=key, value=None, headers=headers) for key in sorted(gone)]
+                run.sender.send(tombstones, state.position)
         for records in versioned.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
-            run.sender.send(records, state.position)
+            run.sender.send(begun.lacking(records), state.position)
             crash_point("baseline.topics", committed.seq)
         closing = marker(
             run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
@@ -157,6 +163,46 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             detail=sent_ends(run, "versioned", None),
         )
     )  # fmt: skip
+
+
+class Begun:
+    """What attempts at a baseline left in topics, before the one at hand.
+
+    Args:
+        broker: Kafka; nobody else may send to the topics.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sent: dict[str, Counter[bytes]] = {}
+
+    def keys(self, topic: str) -> set[bytes]:
+        """Keys that a changelog holds and that are not deleted in it."""
+        found: set[bytes] = set()
+        for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
+            for key, value in batch:
+                (found.discard if value is None else found.add)(key)
+        return found
+
+    def lacking(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records that are not in their topic yet; of equal ones as many as it lacks."""
+        for record in records:
+            if record.topic not in self._sent:
+                self._sent[record.topic] = self._counted(record.topic)
+            sent, digest = self._sent[record.topic], _digest(record.key, record.value)
+            if sent[digest]:
+                sent[digest] -= 1
+            else:
+                yield record
+
+    def _counted(self, topic: str) -> Counter[bytes]:
+        start, end = self._broker.low_watermarks([topic]), self._broker.settled_ends([topic])
+        return Counter(_digest(m.key(), m.value()) for batch in self._broker.read(start, end) for m in batch)
+
+
+def _digest(key: bytes | None, value: bytes | None) -> bytes:
+    parts = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in (key, value))
+    return blake2b(parts, digest_size=16).digest()
 
 
 def fold(

@@ -48,7 +48,7 @@ POINTS: Mapping[str, str] = {
     "caught_up": "the stage CAUGHT_UP is on record",
     "verify": "both epochs are compared, the verdict is not on record",
     "verified": "the verdict is on record",
-    "baseline.deleted": "a changelog that was begun before is deleted",
+    "baseline.begun": "the topics of a baseline are there; what an earlier attempt left in them is not read yet",
     "baseline.chunk": "a part of the tables is in the changelog",
     "baseline.topics": "a part of what the epoch was seeded with is in its own topics",
     "baseline.marker": "the whole tables are in the changelog, closed by a marker",
