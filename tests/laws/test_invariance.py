@@ -24,7 +24,11 @@ pytestmark = pytest.mark.spark
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "include" / "topologies"
 START_MS = 1_700_000_000_000
 FEW = settings(
-    max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,  # an example takes seconds: none is shrunk, and the failing one can be run again by what is printed
 )
 
 #: Times that go back and forth by a few milliseconds, with equal ones, and clocks that are far off.
