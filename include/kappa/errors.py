@@ -7,6 +7,7 @@ KappaError
 │   ├── TopologyError           a topology is declared wrongly
 │   ├── CodeError               stored or deployed code does not import
 │   ├── UnknownTopologyError    no topology of that name is deployed or on record
+│   │   └── UnknownTableError   an epoch has no table or output of that name
 │   ├── UnknownEpochError       the topology has no such epoch
 │   ├── UnknownArchiveError     the topic has no archive
 │   ├── UnknownGroupError       no consumer group of that name has offsets
@@ -76,6 +77,10 @@ class CodeError(Terminal):
 
 class UnknownTopologyError(Terminal):
     """No topology of that name is deployed or on record."""
+
+
+class UnknownTableError(UnknownTopologyError):
+    """An epoch has no table or output of that name."""
 
 
 class UnknownEpochError(Terminal):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.topology import Topology
+from kappa.undeclared import undeclared_reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ def import_file(file: Path) -> list[Topology]:
     """Import a file in this process; the topologies that it defines.
 
     Raises:
-        CodeError: it does not import, or would end the process.
+        CodeError: it does not import, would end the process, or has a step that reads what its topology does not declare.
     """
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
@@ -143,4 +144,11 @@ def import_file(file: Path) -> list[Topology]:
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
     finally:
         sys.path.remove(folder)
-    return [value for value in vars(module).values() if isinstance(value, Topology)]
+    found = [value for value in vars(module).values() if isinstance(value, Topology)]
+    for topology in found:
+        for wrong in undeclared_reads(topology):
+            raise CodeError(
+                f"{file}: the step of {topology.name!r} {wrong}. Declare it in the topology, or correct the name.",
+                file=str(file),
+            )
+    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
+from kappa.errors import LedgerError, UnknownEpochError, UnknownTableError, UnknownTopologyError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets, ranges_end
 from kappa.runtime import tables
@@ -52,21 +52,27 @@ class Snapshot:
         :meth:`folded` says up to which slice they are there.
 
         Raises:
-            UnknownTopologyError: the epoch has none of that name.
+            UnknownTableError: the epoch has none of that name.
         """
         for kind in ("tables", "outputs"):
             if f"{kind}/{name}" in self.versions:
                 return self.versions[f"{kind}/{name}"]
-        raise UnknownTopologyError(
-            f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}; it has {sorted(self.versions)}.",
-            name=name,
+        tables, outputs = (
+            ", ".join(sorted(place.partition("/")[2] for place in self.versions if place.startswith(f"{kind}/")))
+            or "none"
+            for kind in ("tables", "outputs")
         )
+        raise UnknownTableError(
+            f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}. Its tables: {tables}; its outputs: {outputs}. "
+            f"What a topology keeps and emits is listed by: kappa topologies",
+            name=name,
+        )  # fmt: skip
 
     def folded(self, name: str) -> int:
         """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all rows.
 
         Raises:
-            UnknownTopologyError: the epoch has none of that name.
+            UnknownTableError: the epoch has none of that name.
         """
         self.place(name)
         return self.tables[name].folded if name in self.tables else self.seq
@@ -83,7 +89,7 @@ class Snapshot:
         """Rows of a table or append output, by an SQL condition.
 
         Raises:
-            UnknownTopologyError: the epoch has none of that name.
+            UnknownTableError: the epoch has none of that name.
         """
         path, version = self.place(name)
         if name in self.tables:

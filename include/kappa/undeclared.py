@@ -1,0 +1,52 @@
+"""What a step reads by name although its topology does not declare it, found in the source of the step."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+
+from kappa.topology import Topology
+
+
+def undeclared_reads(topology: Topology) -> list[str]:
+    """Reads of tables and topics, by a name written out in the step itself, that can only fail; as sentences.
+
+    A name that is computed, or read in a function that the step calls, is not seen here; the slice refuses it when it runs.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(topology.step)))
+    except (OSError, TypeError, SyntaxError):  # a lambda within a line, a callable object, code without a file
+        return []
+    step = tree.body[0] if tree.body else None
+    if not isinstance(step, ast.FunctionDef) or not step.args.args:
+        return []
+    tables = [table.name for table in topology.tables]
+    topics = list(topology.source_topics)
+    found = [
+        f"reads {kind} {name!r}, which is not declared; declared are {sorted(tables if kind == 'table' else topics)}"
+        for kind, name in _reads(step, step.args.args[0].arg)
+        if name not in (tables if kind == "table" else topics)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _reads(step: ast.FunctionDef, argument: str) -> Iterator[tuple[str, str]]:
+    waiting: list[ast.AST] = list(step.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and argument in {a.arg for a in node.args.args}:
+            continue  # the name is another's there
+        waiting.extend(ast.iter_child_nodes(node))
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="table"), args=[ast.Constant(value=str(of))]
+            ):
+                if name == argument:
+                    yield "table", of
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(of)), ctx=ast.Load()):
+                if name == argument:
+                    yield "topic", of
+            case _:
+                pass
