@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import loads as json_of
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from kappa.errors import KappaError, UsageError, first_line
 from kappa.history import Entry, vector
 from kappa.json_forms import python_rows
 from kappa.lake import EpochPaths
+from kappa.recount import recount
 from kappa.replay.companion_rules import companions
 from kappa.replay.notation import parsed_time
 from kappa.replay.offsets import Offsets
@@ -130,14 +132,32 @@ def diff(
         raise typer.Exit(1)
 
 
-def certify(topology: Topology, json: Json = False) -> None:
+def certify(
+    topology: Topology,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read the live epoch's Delta tables too, every commit and every file.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
-    certificate = control.certify(config(), topology)
-    if json:
+    chosen = config()
+    certificate = control.certify(chosen, topology)
+    found = None
+    if deep:
+        paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=serving.resolve(chosen, topology))
+        found = recount(paths, lambda what: typer.echo(f"reading {what}", err=True))
+    if json and found is not None:
+        say_json({"certificate": json_of(certificate.to_json()), "recount": found})
+    elif json:
         typer.echo(certificate.to_json())
     else:
         say(certificate.render())
-    if not certificate.complete:
+    if found is not None and not json:
+        say(f"Read: {what}" for what in found.read)
+        say(f"Not read: {what}" for what in found.unread)
+        say(f"PROBLEM: {problem}" for problem in found.problems)
+        say("" if found.problems else f"Epoch {found.epoch} is as its ledger says.")
+    if not certificate.complete or (found is not None and found.problems):
         raise typer.Exit(1)
 
 
