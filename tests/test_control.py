@@ -69,3 +69,24 @@ def test_without_a_failed_verdict_nothing_is_accepted(config: Config) -> None:
     control.cut_over(config, "a.b", 3, actor="ada", reason="", accept_verdict=True)
     handover = Epochs(config.lake).record("a.b").handover
     assert handover is not None and "accepted_verdict" not in handover.detail
+
+
+def test_of_two_cutovers_at_once_the_slower_one_does_not_start_the_epoch_that_was_retired_meanwhile(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call finds the handover of the first, which is made before it wants the old epoch's driver."""
+    epochs = Epochs(config.lake)
+    control.cut_over(config, "a.b", 2, actor="ada", reason="accepted", accept_verdict=True)
+    pending = epochs.record("a.b").handover
+    assert pending is not None
+
+    def moved_meanwhile(*call: object) -> object:
+        if epochs.record("a.b").live == 1:
+            epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
+        return None
+
+    monkeypatch.setattr(control, "ensure_driver", moved_meanwhile)
+    control.cut_over(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
+    retired = epochs.record("a.b").epoch(1)
+    assert (retired.stage, retired.is_wanted) == ("RETIRED", False)
+    assert control.wanted_drivers(config) == [("a.b", 2)]

@@ -73,7 +73,7 @@ class DriverStatus:
         pid: its process on ``host``.
         host: where it runs.
         heartbeat_at: last heartbeat, UTC.
-        seq: last committed slice.
+        seq: last committed slice; None before the first.
         role: ``live`` or ``candidate``.
         message: what it is doing.
         records_per_second: rate of its last slice.
@@ -278,7 +278,7 @@ def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
         return DriverStatus(topology=topology, epoch=epoch, state="never")
     state = beat.state if beat.state == "stopped" or beat.is_fresh(clock.now(), config.stale_seconds) else "dead"
     return DriverStatus(
-        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at, seq=beat.seq, role=beat.role,
+        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at, seq=None if beat.seq < 0 else beat.seq, role=beat.role,
         message=beat.message, records_per_second=beat.records_per_second,
     )  # fmt: skip
 
@@ -742,12 +742,18 @@ def _check_accepted(epoch: EpochRecord, topology: str, reason: str, is_accepted:
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
-    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again."""
+    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again.
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        record = epochs.record(topology)
+    One that was retired since it was looked at is left alone: it would follow on without having been asked to.
+    """
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(topology, events)
+        target = record.epoch(epoch)
+        if target.stage is Stage.RETIRED and not target.is_recalled and not target.is_wanted:
+            return []
         is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
-        if record.epoch(epoch).is_wanted and (reason == "handover" or not is_stuck):
+        if target.is_wanted and (reason == "handover" or not is_stuck):
             return []
         return [Event(topology=topology, epoch=epoch, event="start", at=clock.now(), actor=actor, reason=reason)]
 

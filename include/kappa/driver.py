@@ -125,7 +125,7 @@ class Driver(Workbench):
     def run(self) -> str:
         """Claim the epoch, then do what comes next until nothing does."""
         self.claim()
-        first = heartbeat.this_process(self.writer, self.code)
+        first = replace(heartbeat.this_process(self.writer, self.code), **self._standing())
         self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self.has_claim)
         self.log.info("claimed", code=self.code)
         if self.record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
@@ -144,6 +144,15 @@ class Driver(Workbench):
         if self._is_overtaken:
             self.start_successor()
         return reason
+
+    def _standing(self) -> dict[str, Any]:
+        """What a first heartbeat says of the epoch: where its last driver left it."""
+        committed = self.ledger.state().committed
+        is_live = self.record().live == self.paths.epoch
+        return {
+            "role": "live" if is_live else "candidate",
+            **({} if committed is None else {"seq": committed.seq}),
+        }
 
     # What comes next
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 import uuid
@@ -18,6 +19,7 @@ from kappa.config import Config
 from kappa.errors import (
     ConflictError,
     DriverAlreadyRunningError,
+    IllegalTransitionError,
     KappaError,
     RefusedError,
     StaleWriterError,
@@ -93,8 +95,11 @@ class Workbench:
             return self._given_session
         from kappa.runtime.session import build_session
 
+        before = self.doing
         self.say("starting Spark")
-        return build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+        session = build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+        self.say(before)
+        return session
 
     @cached_property
     def broker(self) -> Broker:
@@ -193,7 +198,9 @@ class Workbench:
 
         Raises:
             DriverAlreadyRunningError: another driver has it.
+            IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
         """
+        self._check_not_ended()
         self.ledger.create()
         state = self.ledger.state()
         other = heartbeat.read(self.paths.heartbeat)
@@ -209,6 +216,19 @@ class Workbench:
                 f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
             ) from error
         crash_point("claim")
+        self._check_not_ended()
+
+    def _check_not_ended(self) -> None:
+        """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing back."""
+        stage = self.record().epoch(self.paths.epoch).stage
+        if not stage.is_ended:
+            return
+        if heartbeat.read(self.paths.heartbeat) is None:
+            shutil.rmtree(self.paths.root, ignore_errors=True)
+        raise IllegalTransitionError(
+            f"Epoch {self.paths.epoch} of {self.topology.name!r} is {stage}: its driver came up too late, and ends.",
+            epoch=self.paths.epoch,
+        )
 
     def has_claim(self) -> bool:
         """Whether no other driver claimed the epoch since."""

@@ -55,6 +55,16 @@ def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str,
     assert [row["id"] for row in rows(log)] == ["a", "d"]
 
 
+def test_rows_of_a_writer_that_wakes_up_late_do_not_land_in_a_slice_that_has_none(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    assert tables.append(log, changes(1), 1)
+    written = tables.version(log)
+    assert not tables.append(log, changes(1, ("zombie", "1.00")), 1)
+    assert (rows(log), tables.version(log)) == ([], written)
+    assert tables.append(log, changes(2, ("a", "1.00")), 2)
+    assert [row["id"] for row in rows(log)] == ["a"]
+
+
 def test_two_writers_of_one_slice_at_once_write_it_once(
     paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
