@@ -9,9 +9,7 @@ from collections.abc import Sequence
 
 from kappa.cutting import cut_by_time
 from kappa.errors import LedgerError
-from kappa.replay.chains import is_at
 from kappa.replay.offsets import Offsets
-from kappa.runtime.epochs import TopologyRecord
 from kappa.runtime.ledger import LedgerState
 from kappa.upstreams import Cut
 from kappa.workbench import Workbench
@@ -56,12 +54,6 @@ class Chained:
         """The next slice of who follows somebody that stood at these places; None while there is none."""
         direct = self._direct_end(state)
         return self._own.upstreams.following(state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most)
-
-    def is_level(self, record: TopologyRecord) -> bool:
-        """Whether the epoch stands where a commit of the live epoch stands."""
-        standing = self._own.ledger.state().standing
-        commits = self._own.live_ledger(record).state().commits
-        return any(is_at(row.standing, standing, is_bound=True) for row in reversed(commits))
 
     def _direct_cut(self, state: LedgerState, end: Offsets, most: int) -> Offsets:
         """Where a slice towards ``end`` ends in those topics that are no own topics, cut by time."""

@@ -28,6 +28,7 @@ from kappa.replay.offsets import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.ledger import Ledger, LedgerState
+from kappa.runtime.rollup import sent_before
 
 
 def links(events: Sequence[Event]) -> list[Link]:
@@ -42,6 +43,11 @@ def links(events: Sequence[Event]) -> list[Link]:
         for epoch in record.epochs.values()
         if not epoch.stage.is_ended
     ]  # fmt: skip
+
+
+def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
+    """Whether an epoch that is being built reads this one's own topics: its slices end where commits of this one had filled them."""
+    return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
 
 
 def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
@@ -94,14 +100,23 @@ def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEn
     """Up to where an epoch had filled those of its own topics, newest commit first.
 
     Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same place.
-    Commits of earlier platforms do not say it, and end the list.
+    Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some way apart.
     """
+    upto = 0 if state.rolled is None else state.rolled.detail["upto"]
+    early: list[tuple[Offsets, Offsets]] = []
     for row in reversed(state.commits):
         if row.seq == 0:
             break
         if "sent" not in row.detail:
             return
+        if row.n <= upto:  # those that are rows still lie between the places that the roll-up names
+            early.append((Offsets.from_json(row.detail["sent"]), row.standing))
+            continue
         yield SentEnd(ends=Offsets.from_json(row.detail["sent"]).only(topics), standing=row.standing)
+    known = {standing for _, standing in early}
+    early += [place for place in sent_before(state) if place[1] not in known]
+    for ends, standing in sorted(early, key=lambda place: sum(end for _, end in place[0].items()), reverse=True):
+        yield SentEnd(ends=ends.only(topics), standing=standing)
     if state.baseline is not None and "sent" in state.baseline.detail and state.baseline.seq == 0:
         ends = Offsets.from_json(state.baseline.detail["sent"]).only(topics)
         yield SentEnd(ends=ends, standing=state.commits[0].standing)

@@ -89,7 +89,7 @@ class Companions:
     config: Config
     epochs: Epochs
     extras: Callable[[TopologyRecord, Event], Mapping[str, Any] | None] = lambda _, __: {}
-    _ledgers: dict[str, Ledger] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
 
     def meet(
         self, handover: Event, position: Offsets, *, is_stuck: bool = False, reads: Collection[Key] = ()
@@ -144,7 +144,7 @@ class Companions:
         if any(self._missing(record) for record in members.values()):
             return False
         certificates = {
-            name: certificate_of(self.config.lake, record, candidate=together_of(handover)[name])
+            name: certificate_of(self.config.lake, record, candidate=together_of(handover)[name], ledgers=self.ledgers)
             for name, record in members.items()
         }
         reasons = move_refusals(links(events), together_of(handover))
@@ -243,7 +243,7 @@ class Companions:
 
     def _ledger(self, topology: str, epoch: int) -> Ledger:
         path = self._paths(topology, epoch).ledger
-        return self._ledgers.setdefault(path, Ledger(path))
+        return self.ledgers.setdefault(path, Ledger(path))
 
     def _paths(self, topology: str, epoch: int) -> EpochPaths:
         return EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)

@@ -49,6 +49,7 @@ class Config:
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
         savepoint_hours: how long savepoints stay readable.
         delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
+        rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -74,6 +75,7 @@ class Config:
     savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0
     delete_after_hours: float = 24.0
+    rollup_slices: int = 1000
     launcher: str = "here"
 
     @classmethod

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kappa import changelog, clock, measures, reconciliation, switching, versioned
+from kappa import chains, changelog, clock, measures, reconciliation, switching, versioned
 from kappa.chained import Chained
 from kappa.config import Config
 from kappa.cutting import cut_by_time
@@ -40,7 +40,7 @@ from kappa.replay.shapes import tables_only
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
 from kappa.replay.thresholds import limits_of
-from kappa.runtime import heartbeat
+from kappa.runtime import heartbeat, rollup
 from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.heap import OldObjects
@@ -322,12 +322,18 @@ class Driver(Workbench):
             return
         lag = self.lag_to_live(record)
         is_near = lag <= self.plan.request.slice_records * CAUGHT_UP_SHARE
-        # One that reads own topics may be between two commits of the live epoch, where nothing can be compared.
-        if is_near and (not self.plan.bound or self._chained.is_level(record)):
+        # It may be between two commits of the live epoch, where nothing can be compared.
+        if is_near and self._is_level(record):
             self.event("caught_up", seq=self.ledger.state().seq, lag=lag)
         elif not has_moved:
             self.say("waiting for the epochs that it reads to come to where the live epoch stands")
             time.sleep(IDLE_SECONDS)
+
+    def _is_level(self, record: TopologyRecord) -> bool:
+        """Whether the epoch stands where a commit of the live epoch stands."""
+        standing = self.ledger.state().standing
+        commits = reversed(self.live_ledger(record).state().commits)
+        return any(is_at(row.standing, standing, is_bound=self.is_chained(record)) for row in commits)
 
     def _keep_up(self, record: TopologyRecord) -> None:
         """Retired and kept running: follow the live epoch, held, so that a rollback finds it where it has to be."""
@@ -383,6 +389,7 @@ class Driver(Workbench):
             self.handover.take_over(record, handover)
             return
         self.say("following, held")
+        self.handover.prepare(record)
         self.idle()
 
     def _baseline(self) -> None:
@@ -488,7 +495,7 @@ class Driver(Workbench):
         self._slice(state.position.span_to(cut), sends=sends, what=what)
 
     def _follow_once(self, record: TopologyRecord, what: str) -> bool:
-        """One held slice that ends on a commit of the live epoch; False when there is none to follow."""
+        """One held slice that ends on a commit of the live epoch, or is a step towards one; False when there is none to follow."""
         if record.live is None:
             return False
         state = self.ledger.state()
@@ -514,6 +521,10 @@ class Driver(Workbench):
         own = set(position.topics) - set(ahead[0].topics)
         rest = position.merge(self.stable(position).only(own)) if own else position
         fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
+        # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of theirs.
+        if not fitting and self.live_ledger(record).state().rolled is not None:
+            self._bounded(state, rest.merge(ahead[0]), sends=self._apart, what=what)
+            return True
         self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
         return True
 
@@ -577,6 +588,26 @@ class Driver(Workbench):
             # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
             self.broker.set_group_offsets(self.paths.name, ranges_end(row.ranges))
         self._maintain()
+        self._roll_up()
+
+    def _roll_up(self) -> None:
+        """Put one row in the place of the ledger's rows of slices long done, when there are enough of them."""
+        state = self.ledger.state()
+        if not rollup.is_due(state, self.config.rollup_slices):
+            return
+        if chains.is_read_by_replay(self.epochs.events(), self.topology.name, self.paths.epoch):
+            return
+        row = rollup.rolled_up(state, writer=self.writer, code=self.code, at=clock.now())
+        if row is None:
+            return
+        try:
+            self.ledger.roll_up(row)
+        except (StaleWriterError, ConflictError):
+            raise
+        except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
+            self.log.error("not rolled up", error=f"{type(error).__name__}: {_said(error)}", seq=row.seq)
+            return
+        self.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""

@@ -15,7 +15,7 @@ from kappa.chains import check_moves, links
 from kappa.companions import Companions, moved, together_of
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake import EpochPaths
-from kappa.proof import certificate_of
+from kappa.proof import certificate_of, ledgers_of
 from kappa.replay.chain_rules import move_refusals
 from kappa.replay.chains import is_at
 from kappa.replay.offsets import Offsets
@@ -23,6 +23,9 @@ from kappa.runtime.epochs import Event, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.workbench import IDLE_SECONDS, Workbench
+
+#: Time between two looks of a candidate that waits at the ledgers which its certificate will be made from.
+PREPARE_SECONDS = 5.0
 
 
 class Handover:
@@ -35,6 +38,7 @@ class Handover:
 
     _waits_for = (0, "")
     _waits_since = 0.0
+    _prepared = -PREPARE_SECONDS
 
     def __init__(self, own: Workbench, read_on: Callable[[LedgerState, Offsets], None]) -> None:
         self._own = own
@@ -62,6 +66,15 @@ class Handover:
         else:
             self.move(record, handover, state)
 
+    def prepare(self, record: TopologyRecord) -> None:
+        """Read what the certificate of a move is made from, now and then: between yield and move only what came since is read."""
+        if time.monotonic() - self._prepared < PREPARE_SECONDS:
+            return
+        self._prepared = time.monotonic()
+        opened = self._companions.ledgers
+        for ledger in ledgers_of(self._own.config.lake, record, self._own.paths.epoch, opened).values():
+            ledger.state()
+
     def _move_together(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointers of all that go live together, once all are in place."""
         self._compare(record, handover.n)
@@ -79,7 +92,9 @@ class Handover:
 
     def move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
         """Compare-and-set of the live pointer."""
-        certificate = certificate_of(self._own.config.lake, record, candidate=self._own.paths.epoch)
+        certificate = certificate_of(
+            self._own.config.lake, record, candidate=self._own.paths.epoch, ledgers=self._companions.ledgers
+        )
         if not certificate.complete:
             raise RefusedError(
                 f"The certificate of epoch {self._own.paths.epoch} is not complete: {'; '.join(certificate.problems)}",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ from kappa.lake import EpochPaths
 from kappa.replay.estimates import Measured, told
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
+from kappa.replay.runs import Run
 from kappa.runtime import tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa.runtime.ledger import Ledger, LedgerState
+from kappa.runtime.rollup import runs_of
 from kappa.soundings import changelogs_of, folded_offsets
 
 
@@ -45,7 +46,7 @@ class Rates:
 
 def replayed(paths: EpochPaths, plan: ReplayPlan, state: LedgerState) -> dict[str, Any]:
     """What the bulk work of an epoch was and how far its estimate was off, for the event that ends it."""
-    found = measured(paths, state.commits)
+    found = measured(paths, runs_of(state), state.commits[-1].delta_versions if state.slices > 0 else {})
     return {
         "estimate": plan.estimate.as_dict(),
         "measured": found.as_dict(),
@@ -61,16 +62,15 @@ def folded(broker: Broker, paths: EpochPaths, plan: ReplayPlan, seconds: float) 
     return {"folded": {"offsets": folded_offsets(broker, topics), "seconds": round(seconds, 3)}}
 
 
-def measured(paths: EpochPaths, commits: Sequence[LedgerRow]) -> Measured:
-    """What these slices of an epoch were; the seed is none of them."""
-    slices = [row for row in commits if row.seq > 0]
-    read = [row.detail.get("bytes_read") for row in slices]
+def measured(paths: EpochPaths, runs: Iterable[Run], delta_versions: Mapping[str, int]) -> Measured:
+    """What these slices of an epoch were, the last of which left these versions; the seed is none of them."""
+    slices = [run for run in runs if run.facts.seq > 0]
     return Measured(
-        offsets=sum(item.count for row in slices for item in row.ranges),
-        records=sum(row.rows_read for row in slices),
-        seconds=round(sum(_seconds(row) for row in slices), 3),
-        bytes=None if None in read else sum(size for size in read if size is not None),
-        disk_bytes=disk_bytes(paths, slices[-1].delta_versions if slices else {}),
+        offsets=sum(item.count for run in slices for item in run.facts.offsets),
+        records=sum(run.facts.rows_read for run in slices),
+        seconds=round(sum(run.seconds for run in slices), 3),
+        bytes=None if any(run.sized < run.slices for run in slices) else sum(run.bytes_read for run in slices),
+        disk_bytes=disk_bytes(paths, delta_versions),
     )
 
 
@@ -82,15 +82,15 @@ def outcome(epoch: EpochRecord) -> str:
     return told(ReplayPlan.from_json(epoch.planned.detail["plan"]).estimate, found)
 
 
-def rates(lake: str, record: TopologyRecord, live_commits: Sequence[LedgerRow] = ()) -> Rates:
+def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = None) -> Rates:
     """What is known of a topology: from the record, which outlives its epochs, then from ledgers that are still there.
 
     Args:
         lake: root of the lake.
         record: what is on record of the topology.
-        live_commits: commits of its live epoch.
+        live_state: the ledger of its live epoch.
     """
-    live = _live_rates(lake, record, live_commits)
+    live = _live_rates(lake, record, live_state)
     done = [epoch for epoch in record.epochs.values() if epoch.replayed is not None]
     for epoch in sorted(done, key=lambda epoch: epoch.epoch, reverse=True):
         found = _measured_of(epoch) or _from_ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch.epoch))
@@ -135,21 +135,21 @@ def _measured_of(epoch: EpochRecord) -> Measured | None:
     return None if found is None else Measured.from_dict(found)
 
 
-def _live_rates(lake: str, record: TopologyRecord, commits: Sequence[LedgerRow]) -> Rates:
-    if record.live is None or not commits:
+def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) -> Rates:
+    if record.live is None or state is None or state.committed is None:
         return Rates()
-    held = _held(EpochPaths(lake=lake, topology=record.topology, epoch=record.live), commits[-1].delta_versions)
-    offsets = sum(item.count for row in commits for item in row.ranges)
-    records = sum(row.rows_read for row in commits)
+    held = _held(EpochPaths(lake=lake, topology=record.topology, epoch=record.live), state.committed.delta_versions)
+    runs = runs_of(state)
+    offsets = sum(item.count for run in runs for item in run.facts.offsets)
+    records = sum(run.facts.rows_read for run in runs)
     if not records:
         return Rates(live_bytes=held)
     # A seed's rows came from records that this epoch never read: what they take says nothing of one record.
     is_from_nothing = ReplayPlan.from_json(record.epoch(record.live).planned.detail["plan"]).seed is Seed.EMPTY
-    sized = [row for row in commits if "bytes_read" in row.detail]
-    counted = sum(row.rows_read for row in sized)
+    counted = sum(run.sized_records for run in runs)
     return Rates(
         records_per_offset=records / offsets, disk_per_record=held / records if is_from_nothing else None, live_bytes=held,
-        bytes_per_record=sum(row.detail["bytes_read"] for row in sized) / counted if counted else None,
+        bytes_per_record=sum(run.bytes_read for run in runs) / counted if counted else None,
     )  # fmt: skip
 
 
@@ -162,10 +162,5 @@ def _from_ledger(paths: EpochPaths) -> Measured | None:
     ledger = Ledger(paths.ledger)
     if not ledger.exists():
         return None
-    bulk = [row for row in ledger.state().commits if row.sends == "held" and not row.logged]
-    return replace(measured(paths, bulk), disk_bytes=None)  # its folder grew since
-
-
-def _seconds(row: LedgerRow) -> float:
-    started = row.detail.get("started_at")
-    return (row.at - datetime.fromisoformat(started)).total_seconds() if started else 0.0
+    bulk = [run for run in runs_of(ledger.state()) if run.facts.sends == "held" and not run.logged]
+    return replace(measured(paths, bulk, {}), disk_bytes=None)  # its folder grew since

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
 
 from kappa.lake import EpochPaths
-from kappa.reading import archived_ranges
-from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
+from kappa.replay.certificate import Certificate, MoveFacts, certify
 from kappa.replay.companion_rules import companions
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.runtime.ledger import Ledger
+from kappa.runtime.rollup import runs_of
 
 
-def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None = None) -> Certificate:
+def certificate_of(
+    lake: str, record: TopologyRecord, *, candidate: int | None = None, ledgers: MutableMapping[str, Ledger] | None = None
+) -> Certificate:  # fmt: skip
     """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
 
     Args:
         lake: root of the lake.
         record: what is on record of the topology.
         candidate: an epoch about to go live: its ledger must hold as well.
+        ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are added.
     """
-    wanted = {move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())
-    ledgers, starts, read_starts = {}, {}, {}
-    for epoch in sorted(wanted):
-        if record.epoch(epoch).stage is Stage.DROPPED:
-            continue
-        commits = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state().commits
-        ledgers[epoch] = slice_facts(commits)
+    facts, starts, read_starts = {}, {}, {}
+    for epoch, ledger in ledgers_of(lake, record, candidate, {} if ledgers is None else ledgers).items():
+        facts[epoch] = tuple(run.facts for run in runs_of(ledger.state()))
         starts[epoch] = Offsets.from_json(record.epoch(epoch).planned.detail["start"])
         root_start = record.epoch(epoch).root_start
         if root_start is not None:
@@ -37,11 +36,23 @@ def certificate_of(lake: str, record: TopologyRecord, *, candidate: int | None =
     moves = tuple(move_facts(record))
     if not moves and candidate is not None:
         # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
-        at = Offsets.of((r.at, r.end) for r in ledgers[candidate][-1].ranges)
+        at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
-    found = certify(record.topology, moves, ledgers, starts=starts, read_starts=read_starts)
-    notes = (note for epoch in sorted(ledgers) for note in _notes(record.epoch(epoch)))
+    found = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
+    notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
     return replace(found, notes=(*notes, *_moved_together(record)))
+
+
+def ledgers_of(
+    lake: str, record: TopologyRecord, candidate: int | None, opened: MutableMapping[str, Ledger]
+) -> dict[int, Ledger]:  # fmt: skip
+    """The ledgers that a certificate is made from, by epoch: of all that were ever live, and the candidate's."""
+    found = {}
+    for epoch in sorted({move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())):
+        if record.epoch(epoch).stage is not Stage.DROPPED:
+            path = EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger
+            found[epoch] = opened.setdefault(path, Ledger(path))
+    return found
 
 
 def _moved_together(record: TopologyRecord) -> Iterable[str]:
@@ -64,19 +75,3 @@ def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:
     """Moves of the pointer."""
     for move in record.moves:
         yield MoveFacts(epoch=move.epoch, from_epoch=move.detail["from"], at=Offsets.from_json(move.detail["at"]))
-
-
-def slice_facts(commits: Iterable[LedgerRow]) -> tuple[SliceFacts, ...]:
-    """Committed slices; of an epoch that reads own topics of others by the root topics that those are made of."""
-    found, before = [], None
-    for row in commits:
-        is_chained = "roots" in row.detail
-        ranges = (before or row).standing.span_to(row.standing) if is_chained else row.ranges
-        found.append(
-            SliceFacts(
-                seq=row.seq, ranges=ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
-                rows_dead=row.rows_dead, code=row.code, archived=archived_ranges(row), read=row.ranges if is_chained else (),
-            )
-        )  # fmt: skip
-        before = row
-    return tuple(found)

@@ -133,8 +133,8 @@ class SecondRun:
         found = Determinism(
             slice_records=self._plan.request.slice_records,
             slice_records_again=self._size,
-            slices=len(first.commits) - 1,
-            slices_again=len(state.commits) - 1,
+            slices=first.slices,
+            slices_again=state.slices,
             members=tuple(
                 twice(m, rows_of(self._run, first.committed, m), rows_of(self._again, state.committed, m), mask)
                 for m in (*topology.tables, *topology.appends)

@@ -107,7 +107,12 @@ class Snapshot:
         """What the rows are made of by now: the driver may have let go of a fold, and an older one with more changes is kept."""
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
-        row = next(commit for commit in reversed(state.commits) if commit.seq == self.seq)
+        row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)
+        if row is None:
+            raise UnknownEpochError(
+                f"The files of slice {self.seq} of epoch {self.epoch} of {self.topology!r} were cleaned up while they were read. Take a new snapshot.",
+                epoch=self.epoch, seq=self.seq,
+            )  # fmt: skip
         return contents_of(paths, state.resolved(row), name)
 
 
@@ -217,19 +222,20 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
         state = ledger.state()
         commits = state.commits
         found = [commit for commit in commits if commit.seq == seq]
-        if not found:
+        is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
+        if not found and not is_rolled:
             raise UnknownEpochError(
                 f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
                 epoch=chosen,
                 seq=seq,
             )
-        row = state.resolved(found[-1])
-        if not state.is_readable(seq):
+        if not found or not state.is_readable(seq):
             raise UnknownEpochError(
                 f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are {sorted(state.savepoints)} and all from "
                 f"{state.readable_from} on; KAPPA_KEEP_MINUTES and KAPPA_SAVEPOINT_HOURS say how long.",
                 epoch=chosen, seq=seq, readable_from=state.readable_from, savepoints=sorted(state.savepoints),
             )  # fmt: skip
+        row = state.resolved(found[-1])
     return Snapshot(
         topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges), lake=config.lake,
         versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},

@@ -38,7 +38,8 @@ from kappa.runtime import code as code_store
 from kappa.runtime import heartbeat
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa.runtime.rollup import runs_of
 from kappa.runtime.times import milliseconds
 from kappa.soundings import sounded
 
@@ -80,8 +81,8 @@ def survey(
     number = next_epoch(broker, record)
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
-    live, commits = _live(config, broker, record, chain)
-    known_rates = measures.rates(config.lake, record, commits)
+    live, live_state = _live(config, broker, record, chain)
+    known_rates = measures.rates(config.lake, record, live_state)
     facts = Facts(
         topology=deployed,
         log=log,
@@ -169,10 +170,10 @@ def _physical(source: SourceFacts, chain: ChainFacts) -> SourceFacts:
 
 def _live(
     config: Config, broker: Broker, record: TopologyRecord, chain: ChainFacts
-) -> tuple[LiveFacts | None, Sequence[LedgerRow]]:
-    """The live epoch and its commits."""
+) -> tuple[LiveFacts | None, LedgerState | None]:
+    """The live epoch and its ledger."""
     if record.live is None:
-        return None, ()
+        return None, None
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
     ledger = Ledger(paths.ledger)
     state = ledger.state()
@@ -204,8 +205,8 @@ def _live(
         ),
         topics=record.epoch(record.live).sends_to, reconciled=record.epoch(record.live).reconciled, shapes=shapes,
         group=None if is_other else _moved_group(broker, paths, ledger), upstreams=tuple(topics_of(bound)),
-        root_origin=record.epoch(record.live).origin, is_behind=position is None, is_cut_by_arrival=any(row.sends == "live" for row in state.commits),
-    ), state.commits  # fmt: skip
+        root_origin=record.epoch(record.live).origin, is_behind=position is None, is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
+    ), state  # fmt: skip
 
 
 def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets | None:

@@ -34,10 +34,10 @@ class MoveFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceFacts:
-    """A committed slice.
+    """A committed slice, or consecutive ones whose rows a ledger has rolled up.
 
     Attributes:
-        seq: its number; commit 0, the seed, has empty ranges at the epoch's start.
+        seq: its number, or that of the first; commit 0, the seed, has empty ranges at the epoch's start.
         ranges: what it read.
         sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's own topics only) otherwise.
         rows_read: records read.
@@ -46,6 +46,7 @@ class SliceFacts:
         code: content hash of the code that ran it.
         archived: the part of the ranges that was read from archives instead of Kafka.
         read: what it read in Kafka's own names, when ``ranges`` are those of root topics that this was made of.
+        seq_last: number of the last of several; None for one.
     """
 
     seq: int
@@ -57,6 +58,17 @@ class SliceFacts:
     code: str
     archived: tuple[OffsetRange, ...] = ()
     read: tuple[OffsetRange, ...] = ()
+    seq_last: int | None = None
+
+    @property
+    def last(self) -> int:
+        """Number of the last slice."""
+        return self.seq if self.seq_last is None else self.seq_last
+
+    @property
+    def name(self) -> str:
+        """Which slices these are, for people."""
+        return f"slice {self.seq}" if self.last == self.seq else f"slices {self.seq} to {self.last}"
 
     @property
     def offsets(self) -> tuple[OffsetRange, ...]:
@@ -246,17 +258,17 @@ def _unjoined(epoch: int, slices: tuple[SliceFacts, ...], start: Offsets | None)
     problems = []
     reached = dict((start or Offsets()).items())
     first = True
-    seqs: set[int] = set()
+    done = -1
     for slice_ in sorted(slices, key=lambda found: found.seq):
-        if slice_.seq in seqs:
-            problems.append(f"Epoch {epoch} committed slice {slice_.seq} more than once.")
-        seqs.add(slice_.seq)
+        if slice_.seq <= done:
+            problems.append(f"Epoch {epoch} committed {slice_.name} more than once.")
+        done = max(done, slice_.last)
         for range_ in slice_.ranges:
             # Without a known start the first slice says where the epoch begins; later partitions begin at 0.
             expected = reached.get(range_.at, range_.start if first and start is None else 0)
             if range_.start != expected:
                 problems.append(
-                    f"Epoch {epoch}, slice {slice_.seq}: {range_} does not start at {expected}, the end before it."
+                    f"Epoch {epoch}, {slice_.name}: {range_} does not start at {expected}, the end before it."
                 )
             reached[range_.at] = range_.end
         first = False
@@ -266,7 +278,7 @@ def _unjoined(epoch: int, slices: tuple[SliceFacts, ...], start: Offsets | None)
 def _miscounted(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
     problems = []
     for slice_ in slices:
-        name = f"Epoch {epoch}, slice {slice_.seq}: {slice_.rows_read} records read"
+        name = f"Epoch {epoch}, {slice_.name}: {slice_.rows_read} records read"
         if slice_.rows_read != slice_.rows_parsed + slice_.rows_dead:
             problems.append(f"{name}, but {slice_.rows_parsed} parsed and {slice_.rows_dead} dead letters.")
         span = sum(range_.count for range_ in slice_.offsets)
@@ -333,7 +345,7 @@ def _not_once(
 
 def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
     return [
-        f"Epoch {epoch}, slice {slice_.seq}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, and that is no part of its ranges."
+        f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, and that is no part of its ranges."
         for slice_ in slices
         if not is_within(slice_.archived, slice_.offsets)
     ]
@@ -341,7 +353,7 @@ def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]
 
 def _senders(sending: list[tuple[int, SliceFacts]], part: OffsetRange) -> str:
     return " and ".join(
-        f"epoch {epoch} (slice {slice_.seq})"
+        f"epoch {epoch} ({slice_.name})"
         for epoch, slice_ in sending
         for range_ in slice_.ranges
         if range_.at == part.at and range_.start < part.end and part.start < range_.end
@@ -362,7 +374,7 @@ def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, 
         )
 
     return [
-        f"Epoch {epoch}, slice {slice_.seq}: {range_} was sent while the pointer was not at epoch {epoch}."
+        f"Epoch {epoch}, {slice_.name}: {range_} was sent while the pointer was not at epoch {epoch}."
         for epoch, slice_ in sending
         for range_ in slice_.ranges
         if not is_in_turn(epoch, range_)
@@ -372,19 +384,19 @@ def _out_of_turn(sending: list[tuple[int, SliceFacts]], moves: tuple[MoveFacts, 
 def _proofs(sending: list[tuple[int, SliceFacts]]) -> tuple[PartitionProof, ...]:
     spans: dict[TopicPartition, list[Span]] = {}
     ordered = sorted(
-        (range_.at, range_.start, slice_.seq, epoch, range_.end)
+        (range_.at, range_.start, slice_.seq, epoch, range_.end, slice_.last)
         for epoch, slice_ in sending
         for range_ in slice_.ranges
     )
-    for at, start, seq, epoch, end in ordered:
+    for at, start, seq, epoch, end, seq_last in ordered:
         known = spans.setdefault(at, [])
         if start == end:
             continue
         last = known[-1] if known else None
         if last and last.epoch == epoch and last.end == start:
-            known[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq, start=last.start, end=end)
+            known[-1] = Span(epoch=epoch, seq_first=last.seq_first, seq_last=seq_last, start=last.start, end=end)
         else:
-            known.append(Span(epoch=epoch, seq_first=seq, seq_last=seq, start=start, end=end))
+            known.append(Span(epoch=epoch, seq_first=seq, seq_last=seq_last, start=start, end=end))
     return tuple(
         PartitionProof(topic=topic, partition=partition, spans=tuple(found))
         for (topic, partition), found in sorted(spans.items())

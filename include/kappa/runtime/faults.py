@@ -42,6 +42,8 @@ POINTS: Mapping[str, str] = {
     "fold": "the changes since the last fold are in one of the tables",
     "apply": "the changes are in the tables for which it was time",
     "commit": "the slice is committed",
+    "rollup.history": "the ledger rows that are rolled up are in a file beside the ledger, which holds them still",
+    "rollup": "one row of the ledger has taken the place of those that it rolls up",
     "fold.between": "the changes are in one of the tables, without a slice at work",
     "abandon": "a slice that cannot be done is closed",
     "replayed": "the stage REPLAYED is on record",

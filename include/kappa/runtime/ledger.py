@@ -7,9 +7,10 @@ is derived from these rows: :meth:`Ledger.state`.
 from __future__ import annotations
 
 import json
+import secrets
 import threading
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -18,12 +19,17 @@ from kappa import clock, stored
 from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError
 from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_from_json, ranges_to_json
 from kappa.replay.shapes import Shape, shapes_from_dict
+from kappa.runtime import row_files
 from kappa.runtime.append_log import AppendLog
+from kappa.runtime.faults import crash_point
+from kappa.runtime.rollup import stays
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain"]
+Kind = Literal[
+    "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
+]
 #: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
 Sends = Literal["live", "held", "versioned"]
 
@@ -40,6 +46,7 @@ class LedgerRow:
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code runs.
             ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its detail
             says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are gone.
+            ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         at: when, UTC.
@@ -109,7 +116,7 @@ class LedgerState:
 
     Attributes:
         claim: the row of the driver that has the epoch.
-        commits: all commits, oldest first.
+        commits: the commits that are rows, oldest first: the seed, and all but those that are rolled up and unreadable.
         open_plan: a plan without commit or abandon.
         open_effects: the effects row of that plan.
         seq: number of the last slice that was planned.
@@ -123,8 +130,10 @@ class LedgerState:
         readable_from: slice from which on every commit is readable.
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
-        looks: all maintain rows, oldest first.
+        looks: maintain rows, oldest first: those that commits which are rows can ask for.
         upgrade: the last upgrade row: its code runs the epoch from there on.
+        rolled: the roll-up of the rows that have gone.
+        resumes: numbers of the rows after which the epoch may send.
         last: number of the last row.
     """
 
@@ -144,7 +153,27 @@ class LedgerState:
     maintained: LedgerRow | None = None
     looks: Sequence[LedgerRow] = ()
     upgrade: LedgerRow | None = None
+    rolled: LedgerRow | None = None
+    resumes: tuple[int, ...] = ()
     last: int = 0
+
+    @property
+    def rolled_commits(self) -> int:
+        """How many of :attr:`commits` are told by the roll-up as well."""
+        if self.rolled is None:
+            return 0
+        return bisect_right(self.commits, self.rolled.detail["upto"], key=lambda row: row.n)
+
+    @property
+    def recent(self) -> list[LedgerRow]:
+        """The commits that no roll-up tells of, oldest first."""
+        return list(self.commits[self.rolled_commits :])
+
+    @property
+    def slices(self) -> int:
+        """How many slices were committed; the seed is none."""
+        told = 0 if self.rolled is None else int(self.rolled.detail["commits"])
+        return told + len(self.commits) - self.rolled_commits - 1
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -263,6 +292,13 @@ class _Fold:
             values.update(is_yielded=True, yielded_for=row.detail.get("handover"))
         elif row.kind == "resume":
             values.update(is_yielded=False, has_sent=True, yielded_for=None, resumed_for=row.detail.get("handover"))
+            values["resumes"] = (*values.get("resumes", ()), row.n)
+        elif row.kind == "rollup":
+            is_kept = stays(self.state(), row.detail["upto"])
+            # New lists: whoever has an earlier state reads the old ones.
+            self._commits = [commit for commit in self._commits if is_kept(commit.n, commit.kind, commit.seq)]
+            self._looks = [look for look in self._looks if is_kept(look.n, look.kind, look.seq)]
+            values["rolled"] = row
 
     def state(self) -> LedgerState:
         looks = Commits(self._looks, len(self._looks))
@@ -288,13 +324,16 @@ class Ledger:
         self._log.create()
 
     def rows(self) -> list[LedgerRow]:
-        """All rows, oldest first, read anew."""
+        """All rows that are not rolled up, oldest first, read anew."""
         return [_from_record(record) for record in AppendLog(self.path, _arrow_schema()).refresh()]
 
     def state(self) -> LedgerState:
         """What the rows say now; only rows that are new are read."""
         with self._lock:
-            for record in self._log.refresh():
+            records = self._log.refresh()
+            if self._log.is_anew:
+                self._fold = _Fold()
+            for record in records:
                 self._fold.add(_from_record(record))
             return self._fold.state()
 
@@ -337,6 +376,56 @@ class Ledger:
             except ConflictError:
                 self.check_claim(row.writer)
                 raise
+
+    def roll_up(self, row: LedgerRow) -> None:
+        """Put one row in the place of those that it tells of; see :mod:`kappa.runtime.rollup`.
+
+        The rows that go are in a file beside the ledger first, which only auditors read: :meth:`history`. A crash leaves the
+        ledger as it was or rolled up.
+
+        Args:
+            row: the roll-up, made from the state that the ledger has now.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch; nothing was changed.
+            ConflictError: the ledger moved since; nothing was changed.
+        """
+        with self._lock:
+            self.check_claim(row.writer)
+            upto, name = int(row.detail["upto"]), f"{row.detail['upto']:012d}-{secrets.token_hex(4)}"
+            is_kept = stays(self._fold.state(), upto)
+            records = self._log.rows()
+            gone = [record for record in records if not is_kept(record["n"], record["kind"], record["seq"])]
+            numbers = {record["n"] for record in gone}
+            row_files.keep(self._history, name, gone, self._log.full_schema())
+            crash_point("rollup.history", row.seq)
+            try:
+                self._log.replace(
+                    [record for record in records if record["n"] not in numbers],
+                    [_to_record(replace(row, detail={**row.detail, "file": name}))],
+                    upto,
+                )
+            except ConflictError:
+                self.check_claim(row.writer)
+                raise
+            crash_point("rollup", row.seq)
+
+    def history(self) -> Iterator[list[LedgerRow]]:
+        """All rows that there ever were, in pieces: those that are there now, then those of each roll-up, the last one first.
+
+        Reads every file there is: for auditors. Each row is in one piece.
+        """
+        piece = self.rows()
+        while True:
+            yield piece
+            rolled = next((row for row in piece if row.kind == "rollup"), None)
+            if rolled is None:
+                return
+            piece = [_from_record(record) for record in row_files.read(self._history, rolled.detail["file"])]
+
+    @property
+    def _history(self) -> str:
+        return f"{self.path}_history"
 
     def check_claim(self, writer: str) -> None:
         """Raise unless the writer has the epoch.
