@@ -191,7 +191,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps=STEPS, every=st.integers(1, 25))
 def test_a_ledger_that_is_rolled_up_says_what_it_said_before(steps: list[tuple[str, int, int]], every: int) -> None:
     story = Story()
