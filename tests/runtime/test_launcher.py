@@ -1,0 +1,64 @@
+"""Law 11, the platform's half: a driver imports the platform that its epoch recorded, and not what is installed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import kappa
+from kappa.config import Config
+from kappa.runtime import code, heartbeat, launcher
+
+TOPOLOGY = """
+from kappa.topology import Append, Source, Topology
+t = Topology(name="a.b", version="1", sources=[Source(topic="in", schema="a STRING")], outputs=[Append(name="rows", schema="a STRING")], step=lambda s: {})
+"""
+JOB = """
+import json, os
+import kappa, kappa.clock, kappa.driver
+print(json.dumps([kappa.__file__, kappa.driver.__file__, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), flush=True)
+"""
+
+
+def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, topologies = tmp_path / "earlier", tmp_path / "topologies"
+    shutil.copytree(Path(kappa.__file__).parent, earlier / "include" / "kappa", ignore=shutil.ignore_patterns("*.pyc"))
+    with (earlier / "include" / "kappa" / "clock.py").open("a") as file:
+        file.write('\nWHICH = "the platform of the epoch"\n')
+    (earlier / "jobs").mkdir()
+    (earlier / "jobs" / "run_epoch.py").write_text(JOB)
+    topologies.mkdir()
+    (topologies / "mine.py").write_text(TOPOLOGY)
+    config = Config.from_env(
+        {
+            "KAPPA_HOME": str(tmp_path / "home"),
+            "KAPPA_LAKE": str(tmp_path / "lake"),
+            "KAPPA_TOPOLOGIES": str(topologies),
+        }
+    )
+    with monkeypatch.context() as then:
+        then.setattr(code, "_INCLUDE", earlier / "include")
+        then.setattr(code, "_JOBS", earlier / "jobs")
+        stored = code.store(config.lake, topologies, "a.b")
+    assert code.store(config.lake, topologies, "a.b") != stored, "what is installed now is another platform"
+
+    process = launcher.launch(config, "a.b", 1, stored)
+
+    log, deadline = launcher.log_file(config, "a.b", 1), time.monotonic() + 200
+    while heartbeat.process_start(process):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    root = config.home / "code" / stored
+    platform, driver, which, folder = json.loads(log.read_text().splitlines()[-1])
+    assert (platform, driver) == (
+        str(root / "include" / "kappa" / "__init__.py"),
+        str(root / "include" / "kappa" / "driver.py"),
+    )
+    assert which == "the platform of the epoch"
+    assert folder == str(root / "topologies")
