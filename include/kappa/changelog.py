@@ -222,6 +222,7 @@ def fold(
 
     Raises:
         DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+        BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
     """
     from pyspark.sql import functions as F
 
@@ -230,7 +231,8 @@ def fold(
         raise DataLossError(
             f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
         )
-    start, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
+    # Not the stable end: the transaction of the last marker may show here later than there.
+    start, end = broker.low_watermarks([topic]), broker.settled_ends([topic])
     raw = (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)

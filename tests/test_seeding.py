@@ -1,0 +1,64 @@
+"""What a rebuild folds, and what it does not take for the end of a changelog."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kappa import changelog, seeding
+from kappa.errors import BrokerUnreachableError, DataLossError
+from kappa.lake import EpochPaths
+from kappa.replay.offsets import Offsets
+from kappa.runtime import broker as broker_module
+from kappa.runtime.broker import Broker
+from kappa.seeding import SeedSource
+from kappa.topology import Table
+
+PATHS = EpochPaths(lake="/lake", topology="a.b", epoch=1)
+TABLE = Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")
+
+
+class Lagging(Broker):
+    """A broker with a transaction in the changelog of which the end is not written, as of one that committed elsewhere."""
+
+    def topics(self, prefix: str = "") -> tuple[str, ...]:
+        return (PATHS.changelog("balances"), PATHS.markers)
+
+    def low_watermarks(self, topics: Any) -> Offsets:
+        return Offsets({topic: {0: 0} for topic in topics})
+
+    def high_watermarks(self, topics: Any) -> Offsets:
+        return Offsets({topic: {0: 9} for topic in topics})
+
+    def stable_offsets(self, topics: Any) -> Offsets:
+        return Offsets({topic: {0: 7} for topic in topics})
+
+
+def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "_SETTLE_SECONDS", 0.05)
+    session: Any = SimpleNamespace()  # nothing is read
+    with pytest.raises(
+        BrokerUnreachableError, match=r"a transaction in kappa\.a\.b\.e0001\.balances\.changelog is open"
+    ):
+        changelog.fold(session, "localhost:1", Lagging("localhost:1"), PATHS, TABLE, 3)
+
+
+@pytest.mark.parametrize(
+    ("start", "is_taken"),
+    [({0: 5, 1: 2}, True), ({0: 5, 1: 2, 2: 0}, True), ({0: 5, 1: 2, 2: 1}, False), ({0: 5, 1: 3}, False)],
+)
+def test_a_partition_that_was_added_since_the_marker_begins_at_0(
+    monkeypatch: pytest.MonkeyPatch, start: dict[int, int], is_taken: bool
+) -> None:
+    marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={})
+    monkeypatch.setattr(changelog, "read_marker", lambda *_: marker)
+    broker = SimpleNamespace(topics=lambda *_: ())
+    run: Any = SimpleNamespace(paths=PATHS, broker=broker, topology=SimpleNamespace(tables=()))
+    source = SeedSource(kind="from-changelog", epoch=1, seq=3)
+    if is_taken:
+        assert seeding._from_changelog(run, source, Offsets({"pos": start})) == {}
+    else:
+        with pytest.raises(DataLossError, match="went on in between"):
+            seeding._from_changelog(run, source, Offsets({"pos": start}))
