@@ -36,6 +36,7 @@ from kappa.runtime import tables
 from kappa.runtime.contents import FOLDED, contents_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.runtime.pickling import send_by_value
 from kappa.runtime.sender import Record
 from kappa.runtime.session import is_too_large, tune
 from kappa.schema import Column
@@ -304,6 +305,7 @@ def call_step(
     Raises:
         TopologyError: an effect is missing or undeclared, or the step would end the process.
     """
+    send_by_value(topology.step)
     try:
         effects = topology.step(Slice(seq=seq, records=records, tables=before))
     except SystemExit as error:  # else the driver would end, and be started again for ever
