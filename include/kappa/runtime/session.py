@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kappa.config import Config
 from kappa.embedded.jars import ensure_spark, java_home
+from kappa.runtime.gateway import start_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,8 +86,10 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java_home())
     from pyspark.sql import SparkSession
 
+    chosen = settings(config, ensure_spark(config.cache))
+    start_jvm({**chosen, "spark.master": config.spark_master, "spark.app.name": app_name})
     session = SparkSession.builder.appName(app_name).master(config.spark_master)
-    for key, value in settings(config, ensure_spark(config.cache)).items():
+    for key, value in chosen.items():
         session = session.config(key, value)
     return session.getOrCreate()
 

@@ -1,0 +1,45 @@
+"""Starts the JVM of a Spark session without showing its settings to other users of the host.
+
+PySpark hands settings to the JVM as ``--conf name=value``, and every user of a host may read command lines. Here
+``spark-submit`` reads them from a file that only its owner may read, and that is removed once the JVM runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start this process's JVM with these settings; does nothing when it has one.
+
+    What ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf`` say counts as before. A crash in the middle leaves the file,
+    readable by its owner alone.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        return
+    given = os.environ.get(_ARGUMENTS)
+    descriptor, name = tempfile.mkstemp(prefix="kappa-spark-", suffix=".properties")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+        os.environ[_ARGUMENTS] = f"--properties-file {name} --load-spark-defaults {given or 'pyspark-shell'}"
+        SparkContext._ensure_initialized()
+    finally:
+        if given is None:
+            os.environ.pop(_ARGUMENTS, None)
+        else:
+            os.environ[_ARGUMENTS] = given
+        Path(name).unlink(missing_ok=True)
+
+
+def _escaped(text: str) -> str:
+    """Text as ``java.util.Properties`` reads it back, as a name or as a value."""
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    return "".join(escapes.get(c) or (f"\\{c}" if c in " :=#!" else c) for c in text)
