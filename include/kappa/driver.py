@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 import time
-import traceback
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,16 +15,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import chains, changelog, clock, measures, reconciliation, switching, versioned
+from kappa.attempts import SHRINK, Attempts, is_abandonable, is_shrunk, said, slice_records
 from kappa.chained import Chained
 from kappa.config import Config
 from kappa.cutting import cut_by_time
 from kappa.errors import (
     ConflictError,
-    KappaError,
     LedgerError,
     StaleWriterError,
-    Transient,
-    first_line,
 )
 from kappa.handover import Handover
 from kappa.inspection import inspected
@@ -41,7 +38,7 @@ from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
 from kappa.replay.thresholds import limits_of
 from kappa.runtime import heartbeat, rollup
-from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
+from kappa.runtime.epochs import EpochRecord, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.heap import OldObjects
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
@@ -58,8 +55,6 @@ if TYPE_CHECKING:
 CAUGHT_UP_SHARE = 0.1
 #: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
 STREAM_BELOW = 50_000
-#: What a slice that failed twice is divided by: the next attempt tells a slice that is too large from a record that is bad.
-SHRINK = 100
 
 
 def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = None) -> str:
@@ -104,10 +99,7 @@ class Driver(Workbench):
         self.handover = Handover(self, self._read_on)
         self._chained = Chained(self)
         self._stop_reason: str | None = None
-        self._slice_records = self.plan.request.slice_records
-        self._failures = 0
-        self._failed_at: Offsets | None = None
-        self._stuck: Event | None = None
+        self._attempts = Attempts(self)
         self._is_overtaken = False
 
     @cached_property
@@ -162,10 +154,11 @@ class Driver(Workbench):
                 ended = self._next()
                 if ended is not None:
                     return ended
+                self._attempts.done()
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except Exception as error:  # anything that a step or an engine raises is weighed by _failed
-                self._failed(error)
+            except Exception as error:  # anything that a step or an engine raises is weighed
+                self._pause(self._attempts.failed(error))
 
     def _next(self) -> str | None:
         """One act; the reason to end, or None to look again."""
@@ -175,11 +168,11 @@ class Driver(Workbench):
         if ended is not None:
             return ended
         state = self.ledger.state()
-        if self._stuck is not None:
+        if self._attempts.stuck is not None:
             self._wait_stuck(record)
             return None
         if state.open_plan is not None:
-            self._finish_open(state)
+            self._finish_open(record, state)
             return None
         if record.live == self.paths.epoch:
             self._live(record, state)
@@ -229,7 +222,7 @@ class Driver(Workbench):
         self.say("rewinding")
         if not versioned.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
             return
-        self.broker.set_group_offsets(self.paths.name, self.plan.start)
+        self.set_group(self.plan.start)
         crash_point("rewind.group")
         changelog.create_topics(self.broker, self.topology, self.paths, self.partitions())
         versioned.create_topics(self.broker, self.topology, self.paths, self.partitions())
@@ -276,9 +269,8 @@ class Driver(Workbench):
         if self.plan.request.determinism:
             self.say("computing the range again")
             self._throttle(record)
-            found = self.second_run.advance(self.time_index(), most=self._slice_records, check=self.check_low)
-            self._failures = 0
-            self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
+            found = self.second_run.advance(self.time_index(), most=self._second_size, check=self.check_low)
+            self._attempts.committed()
             if found is None:
                 return
             detail["determinism"] = found.as_dict()
@@ -287,6 +279,17 @@ class Driver(Workbench):
         if self.plan.request.determinism:
             crash_point("recomputed.record")
             self.second_run.close()
+
+    @property
+    def _second_size(self) -> int:
+        """Most offsets of a slice of the second run: fewer after one of them failed twice."""
+        most = self.plan.request.slice_records
+        return most if self._attempts.failures < 2 else max(1, most // SHRINK)
+
+    @property
+    def _slice_records(self) -> int:
+        """Most offsets of the next slice: by the plan, by this process's settings, and by what failed."""
+        return slice_records(self.ledger.state(), min(self.plan.request.slice_records, self.config.slice_records))
 
     def _throttle(self, record: TopologyRecord) -> None:
         """Leave the machine to the live stream while that is far behind, but never for longer than the last two slices took.
@@ -410,9 +413,9 @@ class Driver(Workbench):
             self.say(f"going over to code {upgrade.detail['code'][:12]}")
             switching.switch(self.config, self.epochs, self.paths, self.ledger, self.writer, upgrade)
         elif handover is not None and self.handover.may_yield(
-            record, handover, state, is_stuck=self._stuck is not None
+            record, handover, state, is_stuck=self._attempts.stuck is not None
         ):
-            self.handover.yield_to(handover, state, is_stuck=self._stuck is not None)
+            self.handover.yield_to(handover, state, is_stuck=self._attempts.stuck is not None)
         elif state.is_yielded:
             crash_point("going_live")
             self.handover.resume(record, state)
@@ -427,7 +430,9 @@ class Driver(Workbench):
             return
         end = self.stable(state.position)
         is_archived = bool(common(state.position.span_to(end), self.plan.archived))  # a stream reads the log only
-        if state.position.count_to(end) > STREAM_BELOW or is_archived or not self._has_served:
+        # A micro-batch cannot be made as small as a slice that follows one that failed.
+        is_bounded = is_archived or is_shrunk(state)
+        if state.position.count_to(end) > STREAM_BELOW or is_bounded or not self._has_served:
             self._begin_serving()
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
@@ -520,9 +525,11 @@ class Driver(Workbench):
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         own = set(position.topics) - set(ahead[0].topics)
         rest = position.merge(self.stable(position).only(own)) if own else position
-        fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= self._slice_records]
+        most = self._slice_records
+        fitting = [end for end in ahead if position.count_to(rest.merge(end)) <= most]
         # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of theirs.
-        if not fitting and self.live_ledger(record).state().rolled is not None:
+        is_far = self.live_ledger(record).state().rolled is not None
+        if not fitting and (is_far or is_shrunk(state)):
             self._bounded(state, rest.merge(ahead[0]), sends=self._apart, what=what)
             return True
         self._slice(position.span_to(rest.merge(fitting[-1] if fitting else ahead[0])), sends=self._apart, what=what)
@@ -554,23 +561,29 @@ class Driver(Workbench):
         if sends != "live" and is_small(ranges, self.config.small_slice):
             self._old_objects.collect_if_grown()
 
-    def _finish_open(self, state: LedgerState) -> None:
-        """Redo a slice that was planned and not committed, with its own ranges."""
+    def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Redo a slice that was planned and not committed, with its own ranges; or give it up where that failed too often."""
         plan = state.open_plan
         assert plan is not None
         self.say(f"finishing slice {plan.seq}")
-        if plan.logged or plan.sends == "live":
+        if plan.logged or plan.sends != "held":
             self.open_sender()
-        if self._failures and self._slice_records < sum(r.count for r in plan.ranges) and state.open_effects is None:
-            abandon_slice(self.slice_run, plan)
+        is_leaving = record.live == self.paths.epoch and record.handover is not None
+        if is_leaving and state.tries and is_abandonable(self.slice_run, state):
+            self._attempts.abandon(state)  # the epoch that takes over reads it
             return
-        started = time.monotonic()
-        row = finish_slice(self.slice_run, plan)
-        self._committed(row, "finishing", time.monotonic() - started)
+        match self._attempts.next(state, record.events):
+            case "smaller":
+                self._attempts.abandon(state)
+            case "stuck":
+                self._attempts.give_up(state)
+            case _:
+                started = time.monotonic()
+                row = finish_slice(self.slice_run, plan)
+                self._committed(row, "finishing", time.monotonic() - started)
 
     def _committed(self, row: LedgerRow, what: str, seconds: float) -> None:
-        self._failures = 0
-        self._slice_records = min(self.plan.request.slice_records, 2 * self._slice_records)
+        self._attempts.committed()
         rate = row.rows_read / seconds if seconds else None
         self.beat.say(
             seq=row.seq, message=what, records_per_second=rate, role="live" if row.sends == "live" else "candidate"
@@ -586,7 +599,7 @@ class Driver(Workbench):
         )
         if not row.logged:
             # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
-            self.broker.set_group_offsets(self.paths.name, ranges_end(row.ranges))
+            self._show_position(ranges_end(row.ranges))
         self._maintain()
         self._roll_up()
 
@@ -605,9 +618,16 @@ class Driver(Workbench):
         except (StaleWriterError, ConflictError):
             raise
         except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
-            self.log.error("not rolled up", error=f"{type(error).__name__}: {_said(error)}", seq=row.seq)
+            self.log.error("not rolled up", error=f"{type(error).__name__}: {said(error)}", seq=row.seq)
             return
         self.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
+
+    def _show_position(self, position: Offsets) -> None:
+        """A consumer that was started with the epoch's group keeps the group from being moved; the slice is done all the same."""
+        try:
+            self.set_group(position)
+        except ConflictError as error:
+            self.log.warning("group not moved", error=str(error))
 
     def _maintain(self) -> None:
         """Look after the Delta files, when it is time."""
@@ -630,74 +650,39 @@ class Driver(Workbench):
         except StaleWriterError:
             raise
         except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
-            self.log.error("not maintained", error=f"{type(error).__name__}: {_said(error)}", seq=state.seq)
+            self.log.error("not maintained", error=f"{type(error).__name__}: {said(error)}", seq=state.seq)
             return
         self.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])
 
     # Failures
 
-    def _failed(self, error: Exception) -> None:
-        """Weigh an error: stop, try again, try a smaller slice, or wait for a decision."""
-        if isinstance(error, StaleWriterError):
-            self.ledger.check_claim(self.writer)  # raises unless only the producer was fenced
-        if isinstance(error, LedgerError) and not self.ledger.exists():
-            raise error
-        if self.is_spark_dead():
-            raise error  # a new process gets a new JVM; whoever watches the epoch starts it
-        self.spend_sender()
-        if isinstance(error, ConflictError):
-            return
-        if isinstance(error, Transient) or not self.is_kafka_there():
-            self.log.warning("waiting", error=str(error))
-            self.say(f"waiting: {error}")
-            self._pause(min(30.0, 1.0 + self._failures))
-            self._failures += isinstance(error, KappaError)
-            return
-        state = self.ledger.state()
-        # By position, not by number: an abandoned slice is planned again under the next one.
-        at = state.position if state.commits else Offsets()
-        self._failures = self._failures + 1 if at == self._failed_at else 1
-        self._failed_at = at
-        what = f"{type(error).__name__}: {_said(error)}"
-        trace = "".join(traceback.format_tb(error.__traceback__))
-        self.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
-        if self._failures >= self.config.attempts:
-            detail = {"error": what, "seq": state.seq}
-            self._stuck = self.epochs.add(
-                self.topology.name, self.paths.epoch, "stuck", actor="driver", reason=_said(error), **detail
-            )
-            self.beat.say(state="stuck", message=f"stuck at slice {state.seq}: {_said(error)}")
-            return
-        if self._failures > 1:
-            self._slice_records = max(1, self._slice_records // SHRINK)
-        self._pause(float(self._failures))
-
     def _wait_stuck(self, record: TopologyRecord) -> None:
         """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there."""
-        assert self._stuck is not None
-        if any(e.event == "start" and e.n > self._stuck.n for e in record.events if e.epoch == self.paths.epoch):
-            self._stuck, self._failures, self._slice_records = None, 0, self.plan.request.slice_records
+        if self._attempts.is_decided(record.events):
             self.beat.say(state="running", message="trying again")
             return
         state = self.ledger.state()
         upgrade = record.epoch(self.paths.epoch).upgrade
         if record.live == self.paths.epoch and (record.handover is not None or upgrade is not None):
             if state.open_plan is not None:
-                self.open_sender()
-                if self.slice_run.marker_seq >= state.open_plan.seq:
-                    finish_slice(self.slice_run, state.open_plan)
-                else:
-                    abandon_slice(self.slice_run, state.open_plan)
+                self._leave(record, state)
                 return
             self._live(record, state)
             return
         time.sleep(IDLE_SECONDS)
 
+    def _leave(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Close the slice at which the epoch is stuck, so that another can go on; what was sent has to be finished."""
+        assert state.open_plan is not None
+        self.open_sender()
+        if is_abandonable(self.slice_run, state):
+            abandon_slice(self.slice_run, state.open_plan)
+            return
+        if record.handover is not None and self.handover.is_over(record.handover, "finishing what was sent"):
+            return
+        finish_slice(self.slice_run, state.open_plan)
+
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._stop_reason:
             time.sleep(IDLE_SECONDS)
-
-
-def _said(error: BaseException) -> str:
-    return first_line(error) or type(error).__name__

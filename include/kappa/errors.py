@@ -25,6 +25,7 @@ KappaError
     ├── BrokerUnreachableError  Kafka does not answer
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
+    ├── MiscountedError         records of a slice do not add up; it is computed once more
     └── ConflictError           somebody else wrote at the same time; reload and look again
 """
 
@@ -149,6 +150,10 @@ class LakeUnreachableError(Transient):
 
 class DriverNotRunningError(Transient):
     """The epoch has no driver at the moment."""
+
+
+class MiscountedError(Transient):
+    """Records of a slice do not add up for the first time; the slice was abandoned and is computed once more."""
 
 
 class ConflictError(Transient):

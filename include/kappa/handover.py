@@ -197,12 +197,18 @@ class Handover:
 
     def _await_successor(self, handover: Event, what: str) -> None:
         self._own.say(what)
+        self.is_over(handover, what)
+        self._own.idle()
+
+    def is_over(self, handover: Event, what: str) -> bool:
+        """Whether one and the same thing is waited for since longer than a handover may take; it is withdrawn then."""
         if self._waits_for != (handover.n, what):
             self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
         # Not since the request: the last slice before the yield may have taken longer than a handover may.
-        if time.monotonic() - self._waits_since > self._own.config.handover_seconds:
-            self._withdraw(handover)
-        self._own.idle()
+        if time.monotonic() - self._waits_since <= self._own.config.handover_seconds:
+            return False
+        self._withdraw(handover)
+        return True
 
     def _withdraw(self, handover: Event) -> None:
         patience, who = f"{self._own.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"

@@ -24,11 +24,11 @@ from kappa import clock
 from kappa.archive import Archive
 from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
-from kappa.errors import LedgerError, TopologyError
+from kappa.errors import LedgerError, MiscountedError, TopologyError
 from kappa.folding import fold, is_due, unfolded
 from kappa.foreign_commits import Watch
 from kappa.lake import EpochPaths
-from kappa.reading import Reading, archived_ranges, is_small
+from kappa.reading import Counts, Reading, archived_ranges, is_small
 from kappa.replay.archives import common
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_end
 from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
@@ -41,7 +41,7 @@ from kappa.runtime.sender import Record
 from kappa.runtime.session import is_too_large, tune
 from kappa.schema import Column
 from kappa.state import TableState
-from kappa.topology import Slice, Table, Topic, Topology
+from kappa.topology import ORDER, Slice, Table, Topic, Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,6 +246,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         run.written = write_frames(run, plan, frames, rows)
         counts = reading.counts()
     check_topics(run.broker, run.topic_ids)
+    _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
     versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
     row = run.ledger.append(
@@ -265,6 +266,28 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     )
     crash_point("effects", plan.seq)
     return row
+
+
+def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Counts) -> None:
+    """Every record is parsed or a dead letter, or nothing goes on record: after the effects row the slice has to be finished.
+
+    Raises:
+        MiscountedError: they do not add up for the first time here. The slice is abandoned, and computed anew as another.
+        LedgerError: they do not add up again.
+    """
+    if counts.rows_read == counts.rows_parsed + counts.rows_dead:
+        return
+    found = {"rows_read": counts.rows_read, "rows_parsed": counts.rows_parsed, "rows_dead": counts.rows_dead}
+    said = (
+        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are dead letters. "
+        "Nothing of it is served or sent."
+    )
+    if state.miscounted is not None:
+        raise LedgerError(
+            f"{said} Slice {state.miscounted.seq} at the same offsets did not add up either.", seq=plan.seq, **found
+        )
+    abandon_slice(run, plan, {"miscounted": found})
+    raise MiscountedError(f"{said} It is abandoned and computed once more.", seq=plan.seq, **found)
 
 
 def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
@@ -440,11 +463,6 @@ def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
 
 def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRow:
     """Line 5: the slice is done; counts and the Delta version of everything on record."""
-    if effects.rows_read != effects.rows_parsed + effects.rows_dead:
-        raise LedgerError(
-            f"Slice {plan.seq} read {effects.rows_read} records; {effects.rows_parsed} parsed and {effects.rows_dead} are dead letters.",
-            seq=plan.seq,
-        )
     committed = run.ledger.state().committed
     assert committed is not None
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
@@ -500,10 +518,15 @@ def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str
     return {"sent": run.broker.settled_ends(names).as_dict()}
 
 
-def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
+def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | None = None) -> None:
     """Close a plan that cannot be done: remove what it wrote, let nobody write it any more, and put it on record.
 
     Only for a slice whose marker is not in Kafka: nothing of it was sent. Idempotent.
+
+    Args:
+        run: the epoch.
+        plan: the planned slice.
+        detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up.
     """
     if run.marker_seq >= plan.seq:
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
@@ -511,8 +534,10 @@ def abandon_slice(run: EpochRun, plan: LedgerRow) -> None:
     for path in effect_paths(run.topology, run.paths):
         tables.seal(path, plan.seq)
     run.ledger.append(
-        LedgerRow(kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code)
-    )
+        LedgerRow(
+            kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code, detail=detail or {},
+        )
+    )  # fmt: skip
     run.written = {}
     crash_point("abandon", plan.seq)
 
@@ -562,17 +587,21 @@ def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
-    def rows(place: str) -> pa.Table:
-        if place not in run.written:
-            run.written[place] = tables.rows_of(f"{run.paths.root}/{place}", effects.delta_versions[place], plan.seq)
-        return run.written[place]
+    def rows(place: str, order: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
+        if place in run.written:
+            return iter([run.written[place]])
+        path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
+        return tables.rows_in_order(path, version, plan.seq, order)
 
     for topic in sent_topics(run.topology, plan.sends):
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
-        yield from topic_records(topic, columns, rows(_place(run.topology, topic.of)), name=name)
+        for part in rows(_place(run.topology, topic.of), ORDER):
+            yield from topic_records(topic, columns, part, name=name)
     for table in run.topology.tables:
-        yield from changelog_records(run.paths.changelog(table.name), table, rows(f"changes/{table.name}"), plan.seq)
+        for part in rows(f"changes/{table.name}"):
+            yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
     yield marker(
         run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots")
     )

@@ -291,6 +291,24 @@ class Workbench:
 
         control.ensure_driver(self.config, self.topology.name, epoch)
 
+    def set_group(self, position: Offsets) -> None:
+        """Move the epoch's group, which shows Kafka's own tools how far it is.
+
+        Raises:
+            ConflictError: a consumer is a member of the group; the message names it.
+        """
+        group = self.paths.name
+        try:
+            self.broker.set_group_offsets(group, position)
+        except ConflictError as error:
+            members = ", ".join(self.broker.group_member_names(group)) or "a member that has left meanwhile"
+            raise ConflictError(
+                f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: {members}. The epoch goes "
+                f"on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server {self.config.bootstrap_servers} "
+                f"--describe --members --group {group}",
+                group=group, members=members,
+            ) from error  # fmt: skip
+
     def check_group(self) -> None:
         """The rewound group and the plan must agree before the first slice."""
         found = self.broker.group_position(self.paths.name, self.plan.start)

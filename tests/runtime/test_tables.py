@@ -83,6 +83,19 @@ def test_two_writers_of_one_slice_at_once_write_it_once(
     assert len(rows(log)) == 1
 
 
+def test_rows_of_a_slice_are_read_in_portions_and_in_order(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.create(path, (tables.SEQ, *columns_of("n BIGINT, m BIGINT", "test")))
+    for seq, first in ((1, 0), (2, 100)):
+        mine = pa.table({"n": [first + (7 * i) % 50 for i in range(50)], "m": [1] * 50})
+        tables.append(path, mine.append_column("_seq", pa.array([seq] * 50, pa.int64())), seq)
+    parts = list(tables.rows_in_order(path, tables.version(path), 2, ("n",), rows=8))
+    assert max(part.num_rows for part in parts) <= 8
+    assert [n for part in parts for n in part["n"].to_pylist()] == list(range(100, 150))
+    loose = tables.rows_in_order(path, tables.version(path), 2, ("absent",))
+    assert sorted(n for part in loose for n in part["n"].to_pylist()) == list(range(100, 150))
+
+
 def test_a_null_where_none_may_be_is_named(paths: tuple[str, str]) -> None:
     log, _ = paths
     bad = changes(1, ("a", "1.00")).set_column(0, "id", pa.array([None], pa.string()))

@@ -272,6 +272,12 @@ class Broker:
         found = self._answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
         return len(found.members) if found else 0
 
+    def group_member_names(self, group: str) -> list[str]:
+        """Client id and host of each active member of the group."""
+        answers = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
+        found = self._answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
+        return [f"client {member.client_id!r} on {member.host}" for member in found.members] if found else []
+
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Commit offsets for a group without members; creates the group. Idempotent. Partitions not named stay.
 

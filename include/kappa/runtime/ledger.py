@@ -119,6 +119,10 @@ class LedgerState:
         commits: the commits that are rows, oldest first: the seed, and all but those that are rolled up and unreadable.
         open_plan: a plan without commit or abandon.
         open_effects: the effects row of that plan.
+        tries: drivers that claimed the epoch since that plan: each found it open.
+        shrunk: the last abandon row that bounds the slices after it.
+        since_shrunk: commits since that row.
+        miscounted: the abandon row of a slice after the last commit whose records did not add up.
         seq: number of the last slice that was planned.
         is_yielded: whether the epoch may not send.
         yielded_for: number of the handover event that it yielded for.
@@ -141,6 +145,10 @@ class LedgerState:
     commits: Sequence[LedgerRow] = ()
     open_plan: LedgerRow | None = None
     open_effects: LedgerRow | None = None
+    tries: int = 0
+    shrunk: LedgerRow | None = None
+    since_shrunk: int = 0
+    miscounted: LedgerRow | None = None
     seq: int = -1
     is_yielded: bool = True
     yielded_for: int | None = None
@@ -271,15 +279,21 @@ class _Fold:
         values["last"] = row.n
         if row.kind == "claim":
             values["claim"] = row
+            values["tries"] = values.get("tries", 0) + 1 if values.get("open_plan") is not None else 0
         elif row.kind == "plan":
-            values.update(open_plan=row, open_effects=None, seq=row.seq)
+            values.update(open_plan=row, open_effects=None, seq=row.seq, tries=0)
         elif row.kind == "effects":
             values["open_effects"] = row
         elif row.kind == "commit":
             self._commits.append(row)
-            values.update(open_plan=None, open_effects=None, seq=row.seq)
+            values.update(open_plan=None, open_effects=None, seq=row.seq, tries=0, miscounted=None)
+            values["since_shrunk"] = values.get("since_shrunk", 0) + 1
         elif row.kind == "abandon":
-            values.update(open_plan=None, open_effects=None)
+            values.update(open_plan=None, open_effects=None, tries=0)
+            if "most" in row.detail:
+                values.update(shrunk=row, since_shrunk=0)
+            if "miscounted" in row.detail:
+                values["miscounted"] = row
         elif row.kind == "maintain":
             values["maintained"] = row
             self._looks.append(row)

@@ -215,6 +215,27 @@ def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
     return query(path, delta_version, where=f"_seq = {seq}")
 
 
+def rows_in_order(
+    path: str, delta_version: int, seq: int, order: Sequence[str] = (), rows: int = 50_000
+) -> Iterator[pa.Table]:
+    """Rows that one slice wrote, about so many at a time, in the order of some columns where the table has them.
+
+    What is in memory does not grow with the slice, but for the sort, of which the engine keeps one copy.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=delta_version)
+    schema = _declared(table)
+    sql = f"SELECT {_listed(schema.names)} FROM t WHERE _seq = {seq}"
+    if order and set(order) <= set(schema.names):
+        sql += f" ORDER BY {_listed(order)}"
+    for batch in _builder({"t": table}).execute(sql):
+        found = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
+        for start in range(0, found.num_rows, rows):
+            yield found.slice(start, rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """Changes that are not in a table yet: of each key the newest one counts, of which ``_deleted`` removes it.
