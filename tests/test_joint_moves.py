@@ -22,6 +22,7 @@ from kappa.replay.certificate import certify
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa.runtime.liveness import Sign
 
 BOTH = {"a.b": 2, "a.c": 2}
 AT = {"pos": {"0": 9}}
@@ -219,11 +220,7 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
         handover(config, topology), Offsets({"pos": {0: 9}})
     )
 
-    class Fresh:
-        def is_fresh(self, *_: object) -> bool:
-            return True
-
-    monkeypatch.setattr(companions.heartbeat, "read", lambda _: Fresh())
+    monkeypatch.setattr(companions.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
     good = certify("a.b", (), {})
     complete = type(good)(**{**vars(good), "complete": True, "problems": ()})
     monkeypatch.setattr(companions, "certificate_of", lambda *_, **__: complete)

@@ -32,7 +32,7 @@ from kappa.parsing.archived import COLUMNS, PARTITION, archived_rows, schema_nam
 from kappa.reading import read_log
 from kappa.replay.archives import ArchiveFacts, bounded
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_start, ranges_to_json
-from kappa.runtime import heartbeat, tables
+from kappa.runtime import heartbeat, liveness, tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import LedgerRow, LedgerState
@@ -145,10 +145,9 @@ def status(config: Config, topic: str) -> ArchiveStatus:
         is_same = topic in broker.topics(topic) and broker.topic_ids([topic])[topic] == facts.topic_id
         if is_same:
             left = outlook(config, broker, topic).left
-    beat = heartbeat.read(archive.paths.heartbeat)
-    state = "never" if beat is None else beat.state
-    if beat is not None and state != "stopped" and not beat.is_fresh(clock.now(), config.stale_seconds):
-        state = "dead"
+    sign = liveness.look(archive.paths.heartbeat, config.stale_seconds)
+    beat = sign.beat
+    state = "never" if beat is None else beat.state if sign.state in ("alive", "stopped") else sign.state
     return ArchiveStatus(
         topic=topic, facts=facts, records=sum(chunk.rows for chunk in archive.chunks), left=left, is_same_topic=is_same,
         archiver=state, message=beat.message if beat else "",
@@ -221,8 +220,9 @@ class Archiver:
         """
         ledger, paths = self.archive.ledger, self.archive.paths
         self._check_topic()
-        other = heartbeat.read(paths.heartbeat)
-        if other is not None and other.is_fresh(clock.now(), self._config.stale_seconds):
+        found = liveness.settled(paths.heartbeat, self._config.stale_seconds)
+        other = found.beat
+        if other is not None and found.is_alive:
             raise DriverAlreadyRunningError(
                 f"Topic {self._topic!r} has an archiver: {other.writer}, last heard of at {other.at:%H:%M:%S}. "
                 f"To end it: kappa archive stop {self._topic} --execute",

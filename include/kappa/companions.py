@@ -23,7 +23,7 @@ from kappa.replay.chain_rules import move_refusals
 from kappa.replay.chains import Key, is_at
 from kappa.replay.companion_rules import Asked, yield_at
 from kappa.replay.offsets import Offsets
-from kappa.runtime import heartbeat
+from kappa.runtime import liveness
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerState
@@ -209,8 +209,7 @@ class Companions:
             return f"live epoch {record.live} of {name!r} has not come to a stand"
         if old.yielded_for != record.handover.n:
             return f"live epoch {record.live} of {name!r} has not yielded"
-        beat = heartbeat.read(self._paths(name, epoch).heartbeat)
-        if beat is None or not beat.is_fresh(clock.now(), self.config.stale_seconds):
+        if not liveness.look(self._paths(name, epoch).heartbeat, self.config.stale_seconds).is_alive:
             return f"epoch {epoch} of {name!r} has no driver"
         new = self._ledger(name, epoch).state()
         is_there = new.open_plan is None and new.commits and new.baseline_seq is not None

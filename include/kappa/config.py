@@ -33,10 +33,12 @@ class Config:
         cache: downloaded jars, shared by all checkouts of one user.
         spark_master: Spark master of the drivers.
         spark_conf: further Spark settings of the drivers.
-        slice_records: most offsets that one slice may span.
+        slice_records: most offsets that one slice may span, of every epoch whose driver is started with it.
         trigger_seconds: least time between the starts of two live slices.
         heartbeat_seconds: time between two heartbeats of a driver.
-        stale_seconds: age at which a heartbeat no longer counts.
+        stale_seconds: how long a heartbeat may stay as it is before its driver counts as dead.
+        slow_minutes: how long a line of the protocol may take before its driver counts as slow.
+        stuck_minutes: how long it may take before the driver counts as stuck.
         handover_seconds: how long an old driver waits for a new one before it goes on by itself.
         small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
@@ -64,6 +66,8 @@ class Config:
     trigger_seconds: float = 1.0
     heartbeat_seconds: float = 2.0
     stale_seconds: float = 15.0
+    slow_minutes: float = 5.0
+    stuck_minutes: float = 20.0
     handover_seconds: float = 120.0
     small_slice: int = 50_000
     arrow_rows: int = 500_000

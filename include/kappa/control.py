@@ -47,7 +47,7 @@ from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, ToEarliest
 from kappa.replay.verdict import DiffReport
 from kappa.runtime import code as code_store
-from kappa.runtime import heartbeat
+from kappa.runtime import heartbeat, liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.dry_run import about_to
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
@@ -69,7 +69,8 @@ class DriverStatus:
     Attributes:
         topology: the topology.
         epoch: the epoch.
-        state: ``running``, ``stuck``, ``stopped``, ``dead`` or ``never`` (started).
+        state: ``running``; ``slow`` or ``stuck``: it does not get on; ``stopped``, ``dead`` or ``never`` (started);
+            ``unconfirmed``: it is of another host and its heartbeat was not seen to change yet.
         pid: its process on ``host``.
         host: where it runs.
         heartbeat_at: last heartbeat, UTC.
@@ -93,7 +94,7 @@ class DriverStatus:
     @property
     def is_running(self) -> bool:
         """Whether it is there, also when it is stuck and waits."""
-        return self.state in ("running", "stuck")
+        return self.state in ("running", "slow", "stuck")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +233,7 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
         UnknownEpochError: there is no such epoch.
         KappaError: the driver ended before its first heartbeat; the message names its log.
     """
-    status = driver_status(config, topology, epoch)
+    status = _settled_status(config, topology, epoch)
     if status.is_running or config.launcher == "elsewhere":
         return status
     record = Epochs(config.lake).record(topology).epoch(epoch)
@@ -272,14 +273,29 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
 
 
 def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
-    """The driver of an epoch, from its heartbeat."""
-    beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+    """The driver of an epoch, from its heartbeat, at once: one of another host is ``unconfirmed`` until it was seen to change."""
+    path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
+    return _status(topology, epoch, liveness.look(path, config.stale_seconds))
+
+
+def _settled_status(config: Config, topology: str, epoch: int) -> DriverStatus:
+    """The same, after as many looks as it takes to know."""
+    path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
+    return _status(topology, epoch, liveness.settled(path, config.stale_seconds))
+
+
+def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
+    beat = sign.beat
     if beat is None:
         return DriverStatus(topology=topology, epoch=epoch, state="never")
-    state = beat.state if beat.state == "stopped" or beat.is_fresh(clock.now(), config.stale_seconds) else "dead"
+    state, message = beat.state if sign.is_alive else sign.state, beat.message
+    if sign.state == "unconfirmed":
+        message = f"last heard of at {beat.at:%Y-%m-%d %H:%M:%S} UTC by the clock of {beat.host}: {message}"
+    if sign.is_alive and message.startswith(("slow: ", "stuck: ")):
+        message = f"{message}; its log has the stacks. To end it: kill {beat.pid} on {beat.host}"
     return DriverStatus(
-        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at, seq=None if beat.seq < 0 else beat.seq, role=beat.role,
-        message=beat.message, records_per_second=beat.records_per_second,
+        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at,
+        seq=None if beat.seq < 0 else beat.seq, role=beat.role, message=message, records_per_second=beat.records_per_second,
     )  # fmt: skip
 
 
@@ -788,7 +804,9 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
-    while driver_status(config, topology, epoch).is_running or (is_here and beat.is_process):
+    while driver_status(config, topology, epoch).state not in ("stopped", "dead", "never") or (
+        is_here and beat.is_process
+    ):
         if time.monotonic() > deadline:
             if not is_here:
                 raise KappaError(

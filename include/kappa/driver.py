@@ -37,11 +37,12 @@ from kappa.replay.shapes import tables_only
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
 from kappa.replay.thresholds import limits_of
-from kappa.runtime import heartbeat, rollup
+from kappa.runtime import heartbeat, liveness, rollup
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.heap import OldObjects
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.runtime.watchdog import JvmProbe
 from kappa.seeding import SeedSource, seed
 from kappa.slices import abandon_slice, finish_slice, run_slice
 from kappa.streaming import LiveQuery
@@ -118,7 +119,10 @@ class Driver(Workbench):
         """Claim the epoch, then do what comes next until nothing does."""
         self.claim()
         first = replace(heartbeat.this_process(self.writer, self.code), **self._standing())
-        self.beat = heartbeat.Beating(self.paths.heartbeat, first, self.config.heartbeat_seconds, self.has_claim)
+        self.beat = heartbeat.Beating(
+            self.paths.heartbeat, first, self.config.heartbeat_seconds, self.has_claim, watchdog=self.watchdog, alarm=self.alarm,
+        )  # fmt: skip
+        probe = JvmProbe(self.watchdog, lambda: self.__dict__.get("session"), self.config.heartbeat_seconds)
         self.log.info("claimed", code=self.code)
         if self.record().epoch(self.paths.epoch).stage is not Stage.SEEDED:
             discard(self.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
@@ -130,6 +134,7 @@ class Driver(Workbench):
             reason = str(error)
             raise
         finally:
+            probe.close()
             self.beat.close(message=reason)
             self.close()
             self.log.info("ended", reason=reason)
@@ -162,6 +167,7 @@ class Driver(Workbench):
 
     def _next(self) -> str | None:
         """One act; the reason to end, or None to look again."""
+        self.watchdog.begin("looking at the record")
         record = self.record()
         mine = record.epoch(self.paths.epoch)
         ended = self._stop_reason or self._unwanted(mine) or self._overtaken(mine)
@@ -300,15 +306,11 @@ class Driver(Workbench):
         deadline = time.monotonic() + 2 * self._slice_seconds
         begun = time.monotonic()
         while time.monotonic() < deadline and not self._stop_reason:
-            beat = heartbeat.read(live.heartbeat)
+            found = liveness.look(live.heartbeat, self.config.stale_seconds)
             position = self.live_ledger(record).state().position
             end = self.broker.stable_offsets(position.topics) if self.is_chained(record) else self.stable(position)
             lag = position.count_to(position.merge(end))
-            if (
-                lag <= self.config.throttle_lag
-                or beat is None
-                or not beat.is_fresh(clock.now(), self.config.stale_seconds)
-            ):
+            if lag <= self.config.throttle_lag or not found.may_live:
                 break
             self.say(f"pausing: the live stream is {lag:,} offsets behind")
             time.sleep(min(1.0, 2 * self._slice_seconds))
@@ -436,6 +438,9 @@ class Driver(Workbench):
             self._begin_serving()
             if state.position != end:
                 self._bounded(state, end, sends="live", what="catching up with the log")
+            elif is_bounded:
+                self.say("live")
+                self.idle()
             return
         self.say("live")
         query = LiveQuery(
@@ -445,6 +450,7 @@ class Driver(Workbench):
         )  # fmt: skip
         try:
             while query.is_active() and self._may_go_on():
+                self.watchdog.begin("watching micro-batches")
                 time.sleep(IDLE_SECONDS / 2)
                 query.between(self.fold_when_due)  # a slice is another thread's, and so is the ledger then
         finally:
@@ -479,7 +485,10 @@ class Driver(Workbench):
         return record.live == self.paths.epoch and not is_asked and mine.is_wanted
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
-        self._slice(ranges, sends="live", what="live", raw=raw)
+        try:
+            self._slice(ranges, sends="live", what="live", raw=raw)
+        finally:
+            self.watchdog.end()
 
     # Slices
 
@@ -685,4 +694,5 @@ class Driver(Workbench):
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._stop_reason:
+            self.watchdog.begin("pausing after an error")
             time.sleep(IDLE_SECONDS)

@@ -37,7 +37,10 @@ def host(config: Config, stopping: threading.Event) -> None:
             log.warning("waiting", error=str(error))
             continue
         for one in wanted:
-            if control.driver_status(config, *one).is_running:
+            found = control.driver_status(config, *one)
+            if found.state == "unconfirmed":  # the next look tells
+                continue
+            if found.is_running:
                 if time.monotonic() > not_before.get(one, 0.0) + LONGEST_PAUSE_SECONDS:
                     failures.pop(one, None)
                 continue

@@ -14,6 +14,7 @@ from kappa import changelog, clock, reconciliation, versioned
 from kappa.chains import check_moves, links
 from kappa.companions import Companions, moved, together_of
 from kappa.errors import MoveRefusedError, RefusedError
+from kappa.expiry import Expiry
 from kappa.lake import EpochPaths
 from kappa.proof import certificate_of, ledgers_of
 from kappa.replay.chain_rules import move_refusals
@@ -43,6 +44,7 @@ class Handover:
     def __init__(self, own: Workbench, read_on: Callable[[LedgerState, Offsets], None]) -> None:
         self._own = own
         self._read_on = read_on
+        self._expiry = Expiry(config=own.config, epochs=own.epochs, actor="driver", state_of=own.driver_state)
         self._companions = Companions(config=own.config, epochs=own.epochs, extras=self._extras)
 
     def take_over(self, record: TopologyRecord, handover: Event) -> None:
@@ -51,6 +53,8 @@ class Handover:
         live_state = self._own.live_ledger(record).state()
         if live_state.yielded_for != handover.n:
             self._own.say("waiting for the live epoch to yield")
+            if self._expiry.look(record):
+                return
             self._own.ensure_live_driver(record.live)
             time.sleep(IDLE_SECONDS / 4)
             return

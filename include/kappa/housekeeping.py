@@ -22,7 +22,7 @@ from kappa.config import Config
 from kappa.errors import ConflictError
 from kappa.lake import EpochPaths, code_file, epoch_word, plan_file
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
+from kappa.runtime import heartbeat, liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
 
@@ -307,14 +307,12 @@ def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
 
 def is_at_work(config: Config, paths: EpochPaths) -> bool:
     """Whether an epoch has a driver that has not ended, as far as can be seen from here."""
-    from kappa import clock
-
     beat = heartbeat.read(paths.heartbeat)
     if beat is None:
         return False
     if beat.pid != os.getpid() and beat.is_process:
         return True
-    return beat.is_fresh(clock.now(), config.stale_seconds)
+    return liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
 
 
 def _is_named(name: str) -> bool:

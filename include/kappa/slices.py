@@ -13,7 +13,7 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -79,6 +79,7 @@ class EpochRun:
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
         archives: archives that were read, by topic.
+        begin: told of each line of the protocol before it begins.
     """
 
     topology: Topology
@@ -104,6 +105,7 @@ class EpochRun:
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
     archives: dict[str, Archive] = field(default_factory=dict)
+    begin: Callable[[str], None] = field(default=lambda _: None)
 
     @cached_property
     def watch(self) -> Watch:
@@ -206,10 +208,14 @@ def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
     state = run.ledger.state()
+    run.begin(f"effects of slice {plan.seq}")
     effects = state.open_effects or write_effects(run, plan, state, raw)
     if plan.logged or plan.sends != "held":
+        run.begin(f"send of slice {plan.seq}")
         send_effects(run, plan, effects)
+    run.begin(f"apply of slice {plan.seq}")
     apply_changes(run, plan, effects)
+    run.begin(f"commit of slice {plan.seq}")
     return commit_slice(run, plan, effects)
 
 

@@ -35,7 +35,7 @@ from kappa.replay.shapes import shapes_from_dict
 from kappa.replay.starts import FromMarker, start_time
 from kappa.replay.topic_rules import colliding
 from kappa.runtime import code as code_store
-from kappa.runtime import heartbeat
+from kappa.runtime import liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
@@ -232,7 +232,6 @@ def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tu
     found = []
     for epoch in sorted(set(_numbers(prefix, topics))):
         paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-        beat = heartbeat.read(paths.heartbeat)
         marker = changelog.read_marker(broker, paths)
         if marker is not None:
             found.append(
@@ -243,7 +242,7 @@ def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tu
                     topic_ids=marker.topic_ids,
                     shapes=shapes_from_dict(marker.shapes),
                     sends=marker.sends,
-                    is_growing=beat is not None and beat.is_fresh(now, config.stale_seconds),
+                    is_growing=liveness.settled(paths.heartbeat, config.stale_seconds).is_alive,
                 )
             )
     return tuple(found)

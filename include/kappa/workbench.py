@@ -33,12 +33,13 @@ from kappa.replay.archives import common, without
 from kappa.replay.cuts import TimeIndex
 from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
-from kappa.runtime import heartbeat
+from kappa.runtime import heartbeat, liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger
 from kappa.runtime.sender import Sender
+from kappa.runtime.watchdog import Line, Watchdog, stacks
 from kappa.slices import EpochRun, check_topics
 from kappa.upstreams import Upstreams
 
@@ -81,6 +82,7 @@ class Workbench:
         self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
         self.code = code or self.record().epoch(epoch).code
         self.beat: heartbeat.Beating
+        self.watchdog = Watchdog(60 * config.slow_minutes, 60 * config.stuck_minutes)
         self._given_session = session
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
@@ -114,7 +116,7 @@ class Workbench:
             bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
             small_slice=self.config.small_slice,
             fold_seconds=self.config.fold_seconds,
-            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes), lake_id=self.epochs.lake_id(),
+            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes), lake_id=self.epochs.lake_id(), begin=self.watchdog.begin,
         )  # fmt: skip
 
     @cached_property
@@ -138,8 +140,13 @@ class Workbench:
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        self.watchdog.begin("waiting for what comes next")
         self.fold_when_due()
         time.sleep(seconds)
+
+    def alarm(self, line: Line) -> None:
+        """Put into the log what every thread is at: a line does not end."""
+        self.log.error(line.level, line=line.name, seconds=round(line.seconds, 1), stacks=stacks())
 
     def fold_when_due(self) -> None:
         """Fold changes that wait for longer than they may. Between two slices only."""
@@ -203,11 +210,11 @@ class Workbench:
         self._check_not_ended()
         self.ledger.create()
         state = self.ledger.state()
-        other = heartbeat.read(self.paths.heartbeat)
-        if other is not None and other.is_fresh(clock.now(), self.config.stale_seconds):
+        found = liveness.settled(self.paths.heartbeat, self.config.stale_seconds)
+        if found.is_alive and found.beat is not None:
             raise DriverAlreadyRunningError(
-                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {other.writer}, last heard of at {other.at:%H:%M:%S}.",
-                writer=other.writer,
+                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {found.beat.writer}, last heard of at {found.beat.at:%H:%M:%S}.",
+                writer=found.beat.writer,
             )
         try:
             self.ledger.claim(self.writer, self.code, state)
@@ -309,6 +316,12 @@ class Workbench:
                 group=group, members=members,
             ) from error  # fmt: skip
 
+    def driver_state(self, topology: str, epoch: int) -> str:
+        """State of the driver of some epoch."""
+        from kappa import control
+
+        return control.driver_status(self.config, topology, epoch).state
+
     def check_group(self) -> None:
         """The rewound group and the plan must agree before the first slice."""
         found = self.broker.group_position(self.paths.name, self.plan.start)
@@ -385,6 +398,7 @@ class Workbench:
 
     def say(self, message: str) -> None:
         """Tell people what is done at the moment."""
+        self.watchdog.begin(message, is_long=True)
         if message != self.doing:
             self.doing = message
             self.beat.say(message=message)

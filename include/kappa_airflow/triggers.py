@@ -87,11 +87,11 @@ class _Looking(BaseTrigger):
         self, driver: DriverStatus, patience: Patience, *, is_wanted: bool
     ) -> tuple[Event | None, Patience]:
         now = clock.now()
-        if driver.state == "running":
+        if driver.state in ("running", "slow"):
             return None, patience.after_well(now)
         if driver.state == "stuck":
             return {"event": "stuck", "message": driver.message}, patience
-        if not is_wanted:
+        if not is_wanted or driver.state == "unconfirmed":
             return None, patience.after_unknown()
         patience = patience.after_dead(now)
         return ({"event": "dead", "message": driver.message} if patience.is_over(now) else None), patience
@@ -128,7 +128,8 @@ class StreamTrigger(_Looking):
             return {"event": "moved", "live": known.live}, patience
         driver = control.driver_status(config, self.topology, self.epoch)
         if driver.state != self._state:
-            self.log.info("Driver of %s epoch %s is %s.", self.topology, self.epoch, driver.state)
+            say = self.log.warning if driver.state == "slow" else self.log.info
+            say("Driver of %s epoch %s is %s: %s", self.topology, self.epoch, driver.state, driver.message)
             self._state = driver.state
         return self._driver_event(driver, patience, is_wanted=known.epoch(self.epoch).is_wanted)
 

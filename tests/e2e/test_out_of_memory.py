@@ -20,11 +20,15 @@ pytestmark = pytest.mark.e2e
 
 #: Ends the JVM as the kernel does when memory is short, in each slice of more records than a file allows.
 GREEDY = """
-    import os, pathlib, signal
+    import pathlib
+
+    import psutil
 
     limit = pathlib.Path({limit!r})
     if limit.exists() and slice["{topic}"].count() > int(limit.read_text()):
-        os.kill(slice["{topic}"].sparkSession._jvm.ProcessHandle.current().pid(), signal.SIGKILL)
+        [jvm] = [child for child in psutil.Process().children() if child.name() == "java"]
+        jvm.kill()
+        jvm.wait()
     counted ="""
 
 

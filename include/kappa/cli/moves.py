@@ -28,6 +28,7 @@ from kappa.cli.watch import watch, watch_together
 from kappa.companions import others_of
 from kappa.config import Config
 from kappa.errors import UnknownEpochError, UsageError
+from kappa.expiry import Expiry
 from kappa.replay.companion_rules import companions
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import Epochs
@@ -245,6 +246,13 @@ def _candidate(chosen: Config, topology: str) -> int:
     return candidate.epoch
 
 
+def _expiry(chosen: Config) -> Expiry:
+    """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
+    return Expiry(
+        config=chosen, epochs=Epochs(chosen.lake), actor=actor(), state_of=lambda name, epoch: control.driver_status(chosen, name, epoch).state,
+    )  # fmt: skip
+
+
 def _move(
     chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, wait: bool, json: bool
 ) -> None:
@@ -252,8 +260,14 @@ def _move(
     _ask(chosen, wanted, reason, accepted, keep_old)
     if wait and len(wanted) == 1:
         ((name, epoch),) = wanted.items()
+        expiry = _expiry(chosen)
+
+        def is_live(_: control.Progress) -> bool:
+            expiry.look(expiry.epochs.record(name))
+            return joint_moves.is_live(chosen, wanted)
+
         # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
-        watch(chosen, name, epoch, until=lambda _: joint_moves.is_live(chosen, wanted), quiet=json)
+        watch(chosen, name, epoch, until=is_live, quiet=json)
     elif wait:
         watch_together(chosen, wanted, quiet=json)
     found = [control.progress(chosen, name, epoch) for name, epoch in wanted.items()]

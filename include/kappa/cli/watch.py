@@ -12,6 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from kappa import control, joint_moves
 from kappa.config import Config
 from kappa.errors import StuckError
+from kappa.expiry import Expiry
+from kappa.runtime.epochs import Epochs
 
 PAUSE_SECONDS = 0.5
 #: A driver that died is started again while somebody waits for it.
@@ -56,7 +58,7 @@ def watch(
                 return found
             if found.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Look at its log; `kappa start {topology} --epoch {epoch} --execute` tries again.",
+                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
                     epoch=epoch,
                 )
             if not found.driver.is_running and time.monotonic() - revived > REVIVE_SECONDS:
@@ -74,9 +76,17 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     """
     console = Console(stderr=True, quiet=quiet)
     shown: dict[str, str] = {}
+    epochs = Epochs(config.lake)
+    expiries = {
+        name: Expiry(
+            config=config, epochs=epochs, actor="kappa cutover", state_of=lambda name, epoch: control.driver_status(config, name, epoch).state,
+        )
+        for name in members
+    }  # fmt: skip
     revived = time.monotonic()
     while not joint_moves.is_live(config, members):
         for name, epoch in members.items():
+            expiries[name].look(epochs.record(name))
             found = control.progress(config, name, epoch)
             if found.message != shown.get(name):
                 shown[name] = found.message

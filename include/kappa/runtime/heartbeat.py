@@ -6,13 +6,16 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kappa import clock, stored
+from kappa.runtime.watchdog import Line, Watchdog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +31,13 @@ class Heartbeat:
         seq: last committed slice.
         role: ``candidate``, ``live`` or ``retired``.
         message: what it is doing, for people.
-        state: ``running``, ``stuck`` or ``stopped``.
+        state: ``running``, ``slow``, ``stuck`` or ``stopped``.
         records_per_second: rate of the last slices.
         code: content hash of the code that it runs.
         boot: id of the host's boot to which ``started`` belongs; empty where the system has none.
+        monotonic: when it was written, by that kernel's monotonic clock, in seconds.
+        line: what the thread that is at it longest is at.
+        line_seconds: for how long, by the driver's own clock.
     """
 
     writer: str
@@ -46,6 +52,9 @@ class Heartbeat:
     records_per_second: float | None = None
     code: str = ""
     boot: str = ""
+    monotonic: float = 0.0
+    line: str = ""
+    line_seconds: float = 0.0
 
     @property
     def is_process(self) -> bool:
@@ -60,15 +69,6 @@ class Heartbeat:
         A heartbeat is a file in the lake. What it names is ended only if its command line says that it is a driver.
         """
         return self.is_process and self.pid != os.getpid() and "run_epoch.py" in _command_line(self.pid)
-
-    def is_fresh(self, now: datetime, stale_seconds: float) -> bool:
-        """Whether its driver is to be believed alive.
-
-        On the driver's own host the process itself is asked too, so that a killed driver is replaced at once.
-        """
-        if self.state == "stopped" or now - self.at > timedelta(seconds=stale_seconds):
-            return False
-        return self.host != socket.gethostname() or self.is_process
 
 
 def read(path: str) -> Heartbeat | None:
@@ -97,6 +97,7 @@ def process_start(pid: int) -> int:
     return 0 if after_name[0] in "ZX" else int(after_name[19])
 
 
+@cache
 def boot_id() -> str:
     """The kernel's id of this boot, empty where it gives none (random(4))."""
     try:
@@ -125,9 +126,17 @@ class Beating:
         beat: the first one.
         seconds: pause between two.
         has_claim: asked before each; a driver that lost its claim stops beating.
+        watchdog: says which line the threads are at; None where there is nothing to watch.
+        alarm: called once when a line becomes slow or stuck.
     """
 
-    def __init__(self, path: str, beat: Heartbeat, seconds: float, has_claim: Callable[[], bool]) -> None:
+    def __init__(
+        self, path: str, beat: Heartbeat, seconds: float, has_claim: Callable[[], bool], *, watchdog: Watchdog | None = None,
+        alarm: Callable[[Line], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._watchdog = watchdog
+        self._alarm = alarm
+        self._level = ""
         self._path = path
         self._beat = beat
         self._seconds = seconds
@@ -166,9 +175,18 @@ class Beating:
         if current is not None and current.writer != self._beat.writer and not self._has_claim():
             self._lost.set()
             return
+        line = self._watchdog.worst() if self._watchdog is not None else Line()
+        if line.level not in ("", self._level) and self._alarm is not None:
+            self._alarm(line)
+        self._level = line.level
         with self._lock:
+            beat = replace(
+                self._beat, at=clock.now(), monotonic=time.monotonic(), line=line.name, line_seconds=round(line.seconds, 1)
+            )  # fmt: skip
+            if line.level and beat.state == "running":
+                beat = replace(beat, state=line.level, message=line.message)
             try:
-                write(self._path, replace(self._beat, at=clock.now()))
+                write(self._path, beat)
             except FileNotFoundError:
                 self._lost.set()
 
@@ -177,11 +195,6 @@ def this_process(writer: str, code: str) -> Heartbeat:
     """A heartbeat of the calling process."""
     pid = os.getpid()
     return Heartbeat(
-        writer=writer,
-        host=socket.gethostname(),
-        pid=pid,
-        started=process_start(pid),
-        at=clock.now(),
-        code=code,
-        boot=boot_id(),
-    )
+        writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code, boot=boot_id(),
+        monotonic=time.monotonic(),
+    )  # fmt: skip
