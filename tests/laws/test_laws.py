@@ -618,6 +618,7 @@ class TestLaw12NothingIsDroppedInSilence:
         epoch = live_epoch(stream)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
+        driver.open_sender()
         run, counts = driver.slice_run, Reading.counts
         ranges, before = next_ranges(stream, driver), run.ledger.state()
         monkeypatch.setattr(Reading, "counts", lambda reading: replace(counts(reading), rows_read=2))
@@ -634,6 +635,7 @@ class TestLaw12NothingIsDroppedInSilence:
         assert (row.seq, row.rows_read, row.rows_parsed) == (before.seq + 2, 1, 1)
         assert stream.balances()["z"] == 1
         assert [account for account, _ in stream.sent()].count("z") == 1
+        driver.spend_sender()
 
 
 class TestLaw13EveryMoveIsOnRecord:
