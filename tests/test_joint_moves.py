@@ -20,11 +20,14 @@ from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
 from kappa.lake import EpochPaths, code_file, epochs_log
 from kappa.replay.certificate import certify
 from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.runtime import code
 from kappa.runtime.epochs import Epochs, Event, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
 from kappa.runtime.liveness import Sign
 
 BOTH = {"a.b": 2, "a.c": 2}
+#: Hashes of stored code: one that moves several topologies together, and one of before that.
+NEW, OLD = (code.digest({name: b""}) for name in ("include/kappa/companions.py", "include/kappa/driver.py"))
 AT = {"pos": {"0": 9}}
 
 
@@ -35,16 +38,16 @@ def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) 
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    on_record.tell(config, topology, epoch, *names, known=known, **detail)
+    on_record.tell(config, topology, epoch, *names, known=known, **{"code": NEW, **detail})
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Two topologies, each with live epoch 1 and a verified candidate 2; code that can move together, and older code."""
     config = empty_lake(tmp_path, monkeypatch)
-    for code, name in (("new", "include/kappa/companions.py"), ("old", "include/kappa/driver.py")):
-        Path(code_file(config.lake, code)).parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(code_file(config.lake, code), "w") as archive:
+    for stored, name in ((NEW, "include/kappa/companions.py"), (OLD, "include/kappa/driver.py")):
+        Path(code_file(config.lake, stored)).parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(code_file(config.lake, stored), "w") as archive:
             archive.writestr(name, "")
     for topology in BOTH:
         tell(config, topology, 1, *FIRST)
@@ -135,12 +138,12 @@ def test_a_failed_verdict_is_accepted_by_the_name_of_its_topology_for_a_reason_o
 
 
 def test_code_that_would_move_its_topology_alone_is_refused_and_so_is_code_that_is_gone(config: Config) -> None:
-    tell(config, "a.c", 1, "upgraded", code="old", version="1")
+    tell(config, "a.c", 1, "upgraded", code=OLD, version="1")
     said = refused(config)
     assert "Epoch 1 of 'a.c' runs a platform that moves one topology at a time" in said and "kappa upgrade a.c" in said
     tell(config, "a.c", 1, "upgraded", code="gone", version="1")
     assert "Code gone is not in the lake" in refused(config)
-    tell(config, "a.c", 1, "upgraded", code="new", version="1")
+    tell(config, "a.c", 1, "upgraded", code=NEW, version="1")
     cut_over(config)
 
 
@@ -210,7 +213,7 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
     for epoch in (1, 2):
         ledger = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
         ledger.create()
-        ledger.claim("w", "new", LedgerState())
+        ledger.claim("w", NEW, LedgerState())
         n = handover(config, topology).n
         last = {"kind": "yield", "detail": {"handover": n}} if epoch == 1 else {"kind": "baseline"}
         at = events(config)[-1].at
@@ -254,7 +257,7 @@ def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypa
     cut_over(config)
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    monkeypatch.setattr(companions, "certificate_of", lambda lake, record, candidate: certify(record.topology, (), {}))
+    monkeypatch.setattr(companions, "certificate_of", lambda lake, record, **_: certify(record.topology, (), {}))
     one = companions.Companions(config=config, epochs=Epochs(config.lake))
     assert not one.move(handover(config, "a.b"))
     assert [e.event for e in events(config)[-2:]] == ["withdrawn", "withdrawn"]
@@ -332,8 +335,8 @@ def kappa(*words: str) -> Any:
 def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_sense(config: Config) -> None:
     assert "hand over a.b to epoch 2, a.c to epoch 2, all in one commit" in kappa("cutover", "a.b", "a.c").output
     assert "To do it: kappa cutover a.b a.c --execute" in kappa("cutover", "a.b", "a.c").output
-    assert "hand over a.b to epoch 2." in kappa("cutover", "a.b").output
-    assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output
+    assert "hand over a.b from epoch 1 to epoch 2." in kappa("cutover", "a.b").output
+    assert "Abort it first: kappa abort a.b 2" in str(kappa("rollback", "a.b", "a.c").exception)
     for words, said in (
         (("cutover", "a.b", "a.b"), "a.b is named twice"),
         (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 is of one topology, and 2 are named"),
@@ -357,6 +360,7 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert companions.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
+    assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output
     assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
     assert "went live together" not in kappa("rollback", "a.b", "a.c").output
     assert "went live together" not in kappa("rollback", "a.d").output

@@ -46,7 +46,7 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(content):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH_OF_ZIP), content[name])
-    return _digest(content), buffer.getvalue()
+    return digest(content), buffer.getvalue()
 
 
 def store(lake: str, folder: Path, topology: str) -> str:
@@ -111,11 +111,12 @@ def holds(lake: str, code: str, name: str) -> bool:
     return name in _stored(lake, code)
 
 
-def _digest(content: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
+def digest(content: Mapping[str, bytes]) -> str:
+    """Content hash of files by name."""
+    found = hashlib.sha256()
     for name in sorted(content):
-        digest.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
-    return digest.hexdigest()[:32]
+        found.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
+    return found.hexdigest()[:32]
 
 
 def _stored(lake: str, code: str) -> dict[str, bytes]:
@@ -127,7 +128,7 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     with filesystem.open_input_file(path) as stream:
         data = stream.read()
     content = _unzipped(data)
-    found = None if content is None else _digest(content)
+    found = None if content is None else digest(content)
     if content is None or found != code:
         what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
         raise CodeError(
@@ -143,7 +144,7 @@ def _is_stored(filesystem: fs.FileSystem, path: str, code: str) -> bool:
         return False
     with filesystem.open_input_file(path) as stream:
         content = _unzipped(stream.read())
-    return content is not None and _digest(content) == code
+    return content is not None and digest(content) == code
 
 
 def _unzipped(data: bytes) -> dict[str, bytes] | None:
@@ -164,7 +165,7 @@ def _is_unpacked(target: Path, code: str) -> bool:
         }
     except OSError:
         return False
-    return _digest(content) == code
+    return digest(content) == code
 
 
 def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:

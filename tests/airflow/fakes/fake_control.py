@@ -85,7 +85,7 @@ def changed(config):
         temporary.replace(path)
 
 
-def start(config, topology, *, epoch=None, actor, reason="start"):
+def start(config, topology, *, epoch=None, actor, reason="start", allow=()):
     with changed(config) as now:
         if topology not in now["live"]:
             now["live"][topology] = 1
