@@ -10,11 +10,19 @@ import traceback
 from collections.abc import Sequence
 from typing import Literal
 
-from kappa.errors import ConflictError, KappaError, LedgerError, StaleWriterError, Transient, first_line
+from kappa.errors import (
+    ConflictError,
+    DisagreementError,
+    KappaError,
+    LedgerError,
+    StaleWriterError,
+    Transient,
+    first_line,
+)
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import Event
 from kappa.runtime.ledger import LedgerRow, LedgerState
-from kappa.slices import EpochRun, abandon_slice
+from kappa.slices import EpochRun, abandon_slice, is_sent
 from kappa.workbench import Workbench
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several attempts,
@@ -60,7 +68,7 @@ def is_abandonable(run: EpochRun, state: LedgerState) -> bool:
     The driver's sender must be open where the slice sends: only then is it known what was sent.
     """
     plan = state.open_plan
-    if plan is None or run.marker_seq >= plan.seq:
+    if plan is None or is_sent(run, plan):
         return False
     sends = plan.logged or plan.sends != "held"
     if sends and run.sender is None:
@@ -119,6 +127,8 @@ class Attempts:
         own = self._own
         if isinstance(error, StaleWriterError):
             own.ledger.check_claim(own.writer)  # raises unless only the producer was fenced
+        if isinstance(error, DisagreementError):
+            own.ledger.check_claim(own.writer)  # to a driver that was replaced its successor's slices look like that
         if isinstance(error, LedgerError) and not own.ledger.exists():
             raise error
         if own.is_spark_dead():
@@ -143,7 +153,8 @@ class Attempts:
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._said = at, what, said(error)
         own.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
-        if state.open_plan is None and self._failures >= own.config.attempts:
+        is_hopeless = isinstance(error, DisagreementError)  # another try would find the same
+        if is_hopeless or (state.open_plan is None and self._failures >= own.config.attempts):
             self.give_up(state)
             return 0.0
         return float(self._failures)

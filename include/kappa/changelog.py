@@ -60,6 +60,7 @@ class Marker:
         reconciled: the handover whose differences were sent with it; None for the marker of a slice.
         roots: the end in offsets of root topics, of an epoch that reads own topics of others.
         lake: id of the lake whose driver sent it; empty in markers of before lakes had one.
+        plan: hash of the plan of the slice that it closes; None where it closes none.
     """
 
     seq: int
@@ -73,6 +74,7 @@ class Marker:
     reconciled: int | None = None
     roots: dict[str, dict[str, int]] | None = None
     lake: str = ""
+    plan: str | None = None
 
     @property
     def standing(self) -> Offsets:
@@ -155,7 +157,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
         )
         run.sender.send([closing], state.position)
-        run.marker_seq = committed.seq
+        run.marker_seq, run.marker_plan = committed.seq, None
         crash_point("baseline.marker", committed.seq)
     return run.ledger.append(
         LedgerRow(

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from kappa import clock
+from kappa.attestation import attested
 from kappa.chains import check_moves, links
 from kappa.config import Config
 from kappa.errors import MoveRefusedError
@@ -144,7 +145,11 @@ class Companions:
         if any(self._missing(record) for record in members.values()):
             return False
         certificates = {
-            name: certificate_of(self.config.lake, record, candidate=together_of(handover)[name], ledgers=self.ledgers)
+            name: attested(
+                certificate_of(self.config.lake, record, candidate=together_of(handover)[name], ledgers=self.ledgers),
+                self.config,
+                name,
+            )
             for name, record in members.items()
         }
         reasons = move_refusals(links(events), together_of(handover))

@@ -20,6 +20,7 @@ from typing import Any
 
 from kappa import clock
 from kappa import housekeeping as house
+from kappa.attestation import attested
 from kappa.chains import check_bindings, check_moves, check_removal
 from kappa.changelog import read_marker
 from kappa.companions import asked, others_of, together_of, withdrawals
@@ -688,14 +689,14 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
 
 
 def certify(config: Config, topology: str) -> Certificate:
-    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
+    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch; Kafka is asked too.
 
     Raises:
         UnknownTopologyError: the topology has no live epoch.
     """
     record = Epochs(config.lake).record(topology)
     record.live_epoch()
-    return certificate_of(config.lake, record)
+    return attested(certificate_of(config.lake, record), config, topology)
 
 
 def history(config: Config, topology: str | None = None) -> list[Event]:

@@ -21,6 +21,7 @@ from kappa.config import Config
 from kappa.cutting import cut_by_time
 from kappa.errors import (
     ConflictError,
+    DisagreementError,
     LedgerError,
     StaleWriterError,
 )
@@ -102,6 +103,7 @@ class Driver(Workbench):
         self._stop_reason: str | None = None
         self._attempts = Attempts(self)
         self._is_overtaken = False
+        self._is_attested = False
 
     @cached_property
     def _old_objects(self) -> OldObjects:
@@ -163,6 +165,7 @@ class Driver(Workbench):
             except (KeyboardInterrupt, SystemExit):
                 raise
             except Exception as error:  # anything that a step or an engine raises is weighed
+                self._is_attested &= not isinstance(error, DisagreementError)
                 self._pause(self._attempts.failed(error))
 
     def _next(self) -> str | None:
@@ -173,10 +176,13 @@ class Driver(Workbench):
         ended = self._stop_reason or self._unwanted(mine) or self._overtaken(mine)
         if ended is not None:
             return ended
-        state = self.ledger.state()
         if self._attempts.stuck is not None:
             self._wait_stuck(record)
             return None
+        if not self._is_attested:
+            self.attest(record)
+            self._is_attested = True
+        state = self.ledger.state()
         if state.open_plan is not None:
             self._finish_open(record, state)
             return None
@@ -667,8 +673,15 @@ class Driver(Workbench):
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
         """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there."""
+        stuck = self._attempts.stuck
+        assert stuck is not None
         if self._attempts.is_decided(record.events):
             self.beat.say(state="running", message="trying again")
+            return
+        if not self._is_attested:  # its last commit is not where the epoch stopped sending: no other can begin there
+            if record.handover is not None and record.live == self.paths.epoch:
+                self.handover.refuse(record.handover, stuck.reason)
+            time.sleep(IDLE_SECONDS)
             return
         state = self.ledger.state()
         upgrade = record.epoch(self.paths.epoch).upgrade

@@ -20,6 +20,7 @@ KappaError
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
+│   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
     ├── BrokerUnreachableError  Kafka does not answer
@@ -134,6 +135,10 @@ class ForeignCommitError(Terminal):
 
 class LedgerError(Terminal):
     """Ledger rows contradict each other, or the ledger is gone."""
+
+
+class DisagreementError(Terminal):
+    """The broker, the ledger and its tables do not tell of the same slices: one of them is older than another."""
 
 
 class DataLossError(Terminal):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kappa import changelog, clock, reconciliation, versioned
+from kappa.attestation import attested
 from kappa.chains import check_moves, links
 from kappa.companions import Companions, moved, together_of
 from kappa.errors import MoveRefusedError, RefusedError
@@ -99,6 +100,7 @@ class Handover:
         certificate = certificate_of(
             self._own.config.lake, record, candidate=self._own.paths.epoch, ledgers=self._companions.ledgers
         )
+        certificate = attested(certificate, self._own.config, record.topology)
         if not certificate.complete:
             raise RefusedError(
                 f"The certificate of epoch {self._own.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
@@ -213,6 +215,10 @@ class Handover:
             return False
         self._withdraw(handover)
         return True
+
+    def refuse(self, handover: Event, reason: str) -> None:
+        """Withdraw a handover of an epoch that may not even yield."""
+        self._companions.withdraw(handover, reason)
 
     def _withdraw(self, handover: Event) -> None:
         patience, who = f"{self._own.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"

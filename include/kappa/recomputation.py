@@ -44,7 +44,16 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
         start: offsets to begin with.
     """
     paths = run.paths.recomputed(name)
-    made = replace(run, paths=paths, ledger=Ledger(paths.ledger), sender=None, marker_seq=-1, written={}, states={})
+    made = replace(
+        run,
+        paths=paths,
+        ledger=Ledger(paths.ledger),
+        sender=None,
+        marker_seq=-1,
+        marker_plan=None,
+        written={},
+        states={},
+    )
     made.ledger.create()
     made.ledger.claim(made.writer, made.code, made.ledger.state())
     seed(made, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)

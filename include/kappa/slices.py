@@ -24,7 +24,7 @@ from kappa import clock
 from kappa.archive import Archive
 from kappa.effects import collect, conformed, shared, with_seq
 from kappa.encoding import changelog_records, marker_record, topic_records
-from kappa.errors import LedgerError, MiscountedError, TopologyError
+from kappa.errors import DisagreementError, LedgerError, MiscountedError, TopologyError
 from kappa.folding import fold, is_due, unfolded
 from kappa.foreign_commits import Watch
 from kappa.lake import EpochPaths
@@ -35,7 +35,7 @@ from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
 from kappa.runtime.contents import FOLDED, contents_of
 from kappa.runtime.faults import crash_point
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends, plan_hash
 from kappa.runtime.pickling import send_by_value
 from kappa.runtime.sender import Record
 from kappa.runtime.session import is_too_large, tune
@@ -75,6 +75,7 @@ class EpochRun:
         fold_seconds: most time for which a table's changes are not folded into it.
         lake_id: id of the lake, which every marker carries.
         marker_seq: slice of the last marker in Kafka.
+        marker_plan: hash of the plan of the slice that this marker closes; None where it closes none.
         marker_handover: the handover whose differences were sent with that marker, if any were.
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
@@ -101,6 +102,7 @@ class EpochRun:
     sender: Sender | None = None
     lake_id: str = ""
     marker_seq: int = -1
+    marker_plan: str | None = None
     marker_handover: int | None = None
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
@@ -414,8 +416,12 @@ def _place(topology: Topology, name: str) -> str:
 
 
 def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
-    """Line 3: everything that the slice sends, in one Kafka transaction; skipped when its marker is there."""
-    if run.marker_seq >= plan.seq:
+    """Line 3: everything that the slice sends, in one Kafka transaction; skipped when its marker is there.
+
+    Raises:
+        DisagreementError: the marker that is there is of another plan.
+    """
+    if is_sent(run, plan):
         return
     if run.sender is None:
         raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
@@ -424,8 +430,25 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     run.sender.extend(_records(run, plan, effects))
     crash_point("send.open", plan.seq)
     run.sender.commit(ranges_end(plan.ranges))
-    run.marker_seq = plan.seq
+    run.marker_seq, run.marker_plan = plan.seq, plan_hash(plan)
     crash_point("send", plan.seq)
+
+
+def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
+    """Whether the last marker in Kafka closes this plan: its number alone says nothing where a ledger lost rows.
+
+    Raises:
+        DisagreementError: the marker is of this number or a later one, and of another plan.
+    """
+    if run.marker_seq < plan.seq:
+        return False
+    if run.marker_seq == plan.seq and run.marker_plan == plan_hash(plan):
+        return True
+    raise DisagreementError(
+        f"The lake is older than the broker: the marker of slice {run.marker_seq} of epoch {run.paths.epoch} closes plan {run.marker_plan}, "
+        f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify {run.paths.topology}",
+        marker=run.marker_seq, seq=plan.seq,
+    )  # fmt: skip
 
 
 def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
@@ -443,9 +466,12 @@ def marker(
     sends: Sends,
     reconciled: int | None = None,
     roots: Mapping[str, Any] | None = None,
+    plan: str | None = None,
 ) -> Record:
-    """The marker of a slice of this epoch, or of the handover whose differences are sent with it."""
+    """The marker of a slice of this epoch, by its plan's hash, or of the handover whose differences are sent with it."""
     content: dict[str, Any] = {} if reconciled is None else {"reconciled": reconciled}
+    if plan is not None:
+        content["plan"] = plan
     if roots is not None:
         content["roots"] = roots
     return marker_record(
@@ -534,7 +560,7 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
         plan: the planned slice.
         detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up.
     """
-    if run.marker_seq >= plan.seq:
+    if is_sent(run, plan):
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
     for path in effect_paths(run.topology, run.paths):
@@ -609,5 +635,6 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         for part in rows(f"changes/{table.name}"):
             yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
     yield marker(
-        run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots")
-    )
+        run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots"),
+        plan=plan_hash(plan),
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import changelog, clock, registry
+from kappa import attestation, changelog, clock, registry
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -125,7 +125,11 @@ class Workbench:
         return SecondRun(self.slice_run, self.plan)
 
     def open_sender(self, timeout: timedelta | None = None) -> None:
-        """Fence whoever sent for this epoch before, then read what was sent: in this order."""
+        """Fence whoever sent for this epoch before, then read what was sent: in this order.
+
+        Raises:
+            DisagreementError: the broker and the ledger do not tell of the same slices.
+        """
         run = self.slice_run
         if run.sender is not None:
             return
@@ -133,10 +137,31 @@ class Workbench:
         limit = {} if timeout is None else {"transaction_timeout": timeout}
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()
-        marker = changelog.read_marker(self.broker, self.paths)
+        try:
+            marker = changelog.read_marker(self.broker, self.paths)
+            attestation.check(self.paths, marker, self.ledger.state(), is_settled=True)
+        except BaseException:
+            sender.close()
+            raise
         run.marker_seq = marker.seq if marker else -1
+        run.marker_plan = marker.plan if marker else None
         run.marker_handover = marker.reconciled if marker else None
         run.sender = sender
+
+    def attest(self, record: TopologyRecord) -> None:
+        """Hold the lake against the broker before anything is done, also by a driver that may have to yield at once.
+
+        Nothing is fenced: the writer that the broker knows may be the right one.
+
+        Raises:
+            DisagreementError: the lake is older than the broker.
+        """
+        self.ledger.check_claim(self.writer)
+        marker = changelog.read_marker(self.broker, self.paths)
+        state = self.ledger.state()
+        attestation.check(self.paths, marker, state, is_settled=False)
+        if record.live == self.paths.epoch:
+            attestation.check_others(self.config, self.broker, record, state.standing)
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""

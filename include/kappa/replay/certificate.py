@@ -122,6 +122,7 @@ class Certificate:
         codes: epoch -> content hashes of the code that ran it.
         archived: epoch -> ranges that it read from archives; it read all else from Kafka.
         notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
+        attested: what the broker says of the live epoch, where it was asked and agrees.
     """
 
     topology: str
@@ -137,6 +138,7 @@ class Certificate:
     codes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     archived: Mapping[int, tuple[OffsetRange, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    attested: str = ""
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -183,6 +185,7 @@ class Certificate:
         )
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
+        lines += [f"  Kafka      {self.attested}"] if self.attested else []
         lines += [f"  not shown  {part}" for part in self.unproved]
         lines += [f"  note       {note}" for note in self.notes]
         return lines + [f"  PROBLEM    {problem}" for problem in self.problems]

@@ -6,6 +6,7 @@ is derived from these rows: :meth:`Ledger.state`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import threading
@@ -88,6 +89,16 @@ class LedgerRow:
         """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads own topics."""
         roots = self.detail.get("roots")
         return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
+
+
+def plan_hash(row: LedgerRow) -> str:
+    """A hash of what a slice was planned to be: the same of its plan row and of its commit row, without who and when.
+
+    A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is another.
+    """
+    said = {name: row.detail.get(name) for name in ("roots", "archived")}
+    content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Commits(Sequence[LedgerRow]):

@@ -1,0 +1,130 @@
+"""A lake that was put back from a copy, while the broker went on: nothing is sent twice or left out, and it is said."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+from kappa import control
+from kappa.replay.starts import FromMarker
+from kappa.runtime.epochs import Event
+
+pytestmark = pytest.mark.spark
+
+
+def stuck(stream: Lab) -> list[Event]:
+    return [event for event in control.history(stream.config, stream.name) if event.event == "stuck"]
+
+
+def restore(copy: Path, stream: Lab) -> None:
+    shutil.rmtree(stream.config.lake)
+    shutil.copytree(copy, stream.config.lake)
+
+
+def serve(stream: Lab, epoch: int, *rounds: list[tuple[str, int]]) -> None:
+    """Run an epoch's driver for some rounds of records, each at least a slice."""
+    stream.run(epoch)
+    stream.await_live(epoch)
+    for rows in rounds:
+        stream.produce(rows)
+        stream.settle(epoch)
+    assert stream.stop(epoch) == []
+
+
+def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start()
+    stream.await_live(live)
+    stream.settle(live)
+    assert stream.stop(live) == []
+    shutil.copytree(stream.config.lake, tmp_path / "copy")
+    serve(stream, live, [("a", 10)], [("b", 20)], [("a", 30)])
+    sent, position = sorted(stream.sent()), stream.kafka.group_offsets(stream.paths(live).name)
+    assert len(sent) == 5
+    restore(tmp_path / "copy", stream)
+    copied = stream.ledger(live).state()
+
+    found = control.certify(stream.config, stream.name)
+    assert not found.complete
+    assert any("The lake is older than the broker" in problem for problem in found.problems), found.problems
+
+    stream.produce([("c", 100), ("c", 200), ("c", 300), ("c", 400)])  # more slices' worth than were lost
+    stream.run(live)
+    stream.wait(lambda: stuck(stream), "the driver refuses")
+    (event,) = stuck(stream)
+    assert "The lake is older than the broker" in event.reason
+    assert "kappa rebuild" in event.detail["error"]
+    stream.deploy(2)
+    later = stream.plan_replay()
+    stream.run(later)
+    stream.wait(lambda: stream.record().epoch(later).verified, "a candidate of the old lake is ready")
+    control.cut_over(stream.config, stream.name, later, actor="test", reason="try", accept_verdict=True)
+    stream.wait(lambda: stream.record().handover is None, "the handover is withdrawn")
+    assert stream.record().live == live
+    stream.close()
+    state = stream.ledger(live).state()
+    assert (state.seq, state.open_plan) == (copied.seq, copied.open_plan), "no slice was planned"
+    assert not state.is_yielded
+    assert sorted(stream.sent()) == sent
+    assert stream.kafka.group_offsets(stream.paths(live).name) == position
+
+    stream.deploy(1)
+    stream.config = replace(stream.config, lake=str(tmp_path / "new-lake"))
+    asked = control.rebuild_request(stream.config, stream.name, actor="test", reason="as the message says")
+    assert asked.start == FromMarker(epoch=live)
+    control.fence(stream.config, stream.name, live)
+    rebuilt = control.replay(stream.config, control.plan(stream.config, asked), actor="test", reason="rebuild")
+    stream.run(rebuilt)
+    stream.await_live(rebuilt)
+    stream.settle(rebuilt)
+    assert stream.balances() == {"a": 41, "b": 22, "c": 1000}
+    assert sorted(stream.sent()) == sorted([*sent, ("c", 100), ("c", 200), ("c", 300), ("c", 400)])
+    found = control.certify(stream.config, stream.name)
+    assert found.complete, found.problems
+    assert found.attested.startswith(f"the last marker of epoch {rebuilt} is of slice")
+
+
+def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    first = stream.start()
+    stream.await_live(first)
+    stream.settle(first)
+    assert stream.stop(first) == []
+    shutil.copytree(stream.config.lake, tmp_path / "copy")
+    stream.run(first)
+    stream.deploy(2)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.wait(lambda: stream.record().epoch(second).verified, "verified")
+    control.cut_over(stream.config, stream.name, second, actor="test", reason="v2", accept_verdict=True)
+    stream.await_live(second)
+    stream.produce([("a", 10)])
+    stream.settle(second)
+    stream.close()
+    sent = sorted(stream.sent())
+    restore(tmp_path / "copy", stream)
+    found = control.certify(stream.config, stream.name)
+    assert not found.complete
+    assert any(f"epoch {second} has sent up to" in problem for problem in found.problems), found.problems
+    stream.run(first)
+    stream.wait(lambda: stuck(stream), "the driver refuses")
+    assert f"epoch {second} has sent up to" in stuck(stream)[0].reason
+    stream.close()
+    assert sorted(stream.sent()) == sent
+
+
+def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    live = stream.start()
+    stream.await_live(live)
+    stream.settle(live)
+    assert control.certify(stream.config, stream.name).complete, "while the stream runs"
+    stream.close()
+    alone = replace(stream.config, bootstrap_servers="127.0.0.1:1")
+    found = control.certify(alone, stream.name)
+    assert not found.complete
+    assert "Kafka was not asked" in found.problems[0]
