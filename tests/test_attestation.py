@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from by_hand import SCHEMA, TOPOLOGY, Epoch
 
 from kappa import attestation
 from kappa.changelog import Marker
 from kappa.errors import DisagreementError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import OffsetRange, Offsets
+from kappa.runtime import tables
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.slices import abandon_slice, create_tables, write_frames
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = EpochPaths(lake="/lake", topology="a.b", epoch=1)
@@ -108,3 +113,37 @@ def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path
         replace(row, detail={}),
     ]  # fmt: skip
     assert plan_hash(row) not in {plan_hash(other) for other in others}
+
+
+def test_tables_ahead_of_their_ledger_and_tables_behind_it_are_refused(tmp_path: Path) -> None:
+    epoch = Epoch(tmp_path / "lake")
+    one, two = epoch.slice({("a", 0): 1}), epoch.slice({("b", 0): 2})
+    whole = epoch.run.ledger.state()
+    attestation.check_tables(epoch.paths, whole)
+    lost = replace(whole, commits=whole.commits[:2], seq=one.seq)
+    with pytest.raises(DisagreementError, match=r"ledger is older than its tables: .*changes/sums holds slice 2.*kappa rebuild sums"):  # fmt: skip
+        attestation.check_tables(epoch.paths, lost)
+    attestation.check_tables(epoch.paths, replace(lost, seq=2, open_plan=replace(two, kind="plan")))
+    shutil.rmtree(epoch.paths.changes("sums"))
+    create_tables(TOPOLOGY, epoch.paths)
+    with pytest.raises(DisagreementError, match=r"table is older than the ledger: .*changes/sums is at version 0, slice 2 names version 2"):  # fmt: skip
+        attestation.check_tables(epoch.paths, whole)
+
+
+def test_a_ledger_that_lost_its_tail_and_planned_other_ranges_writes_nothing(tmp_path: Path) -> None:
+    """The tables kept slice 2; the ledger plans it anew with more records, and a writer of the rows comes too late."""
+    epoch = Epoch(tmp_path / "lake")
+    first = epoch.slice({("a", 0): 1})
+    ranges = (OffsetRange(topic="pos", partition=0, start=2, end=3),)
+    old = LedgerRow(kind="plan", seq=2, writer="me", at=AT, ranges=ranges)
+    new = replace(old, ranges=(replace(ranges[0], end=9),))
+    rows = pa.Table.from_pylist([{"id": "a", "select": 0, "total": 2, "_deleted": False}], SCHEMA.remove(0))
+    assert write_frames(epoch.run, old, {}, {"sums": rows})
+    version = tables.version(epoch.paths.changes("sums"))
+    with pytest.raises(DisagreementError, match="ledger is older than its tables"):
+        write_frames(epoch.run, new, {}, {"sums": rows})
+    with pytest.raises(DisagreementError, match="ledger is older than its tables"):
+        abandon_slice(epoch.run, new)
+    assert write_frames(epoch.run, old, {}, {"sums": rows}) == {}, "the rows that are there are its own"
+    assert tables.version(epoch.paths.changes("sums")) == version
+    assert epoch.run.ledger.state().committed == first

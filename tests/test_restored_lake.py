@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from lab import Lab
+from power_cut import Disk, PowerCutError
 
-from kappa import control
+from kappa import control, slices
 from kappa.replay.starts import FromMarker
 from kappa.runtime.epochs import Event
 
@@ -128,3 +129,75 @@ def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> Non
     found = control.certify(alone, stream.name)
     assert not found.complete
     assert "Kafka was not asked" in found.problems[0]
+
+
+def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
+    stream: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.meant = (PowerCutError,)
+    stream.produce([("a", 1)])
+    live = stream.start()
+    stream.await_live(live)
+    stream.settle(live)
+    assert stream.stop(live) == []
+    disk = Disk(root=Path(stream.config.lake))
+    disk.watch(monkeypatch)
+    goes_on = slices.crash_point
+    images: list[dict[Path, bytes]] = []
+    amounts = [1]
+    for amount, point in enumerate(("plan", "effects.changes", "effects", "send.open", "send", "apply", "commit"), 2):
+
+        def cut(name: str, seq: int = 0, *, point: str = point) -> None:
+            if name == point:
+                images.append(disk.image())
+                raise PowerCutError(point)
+            goes_on(name, seq)
+
+        stream.produce([("a", amount)])
+        amounts.append(amount)
+        disk.settle()
+        monkeypatch.setattr(slices, "crash_point", cut)
+        stream.run(live)
+        stream.wait(lambda: stream.running[live][2], f"the power goes at {point}")
+        assert [type(error) for error in stream.stop(live)] == [PowerCutError]
+        monkeypatch.setattr(slices, "crash_point", goes_on)
+        disk.restore(images.pop())
+        stream.run(live)
+        stream.settle(live)
+        assert stream.stop(live) == [], point
+        assert stuck(stream) == []
+    assert sorted(stream.sent()) == [("a", amount) for amount in amounts]
+    assert stream.balances() == {"a": sum(amounts)}
+    found = control.certify(stream.config, stream.name)
+    assert found.complete, found.problems
+
+
+def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1)])
+    live = stream.start()
+    stream.await_live(live)
+    stream.settle(live)
+    assert stream.stop(live) == []
+    stream.deploy(2)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.wait(lambda: stream.record().epoch(second).verified, "a candidate, which sends nothing")
+    assert stream.stop(second) == []
+    kept = Path(stream.paths(second).ledger)
+    shutil.copytree(kept, tmp_path / "kept")
+    stream.run(live)
+    stream.run(second)
+    stream.produce([("a", 10)])
+    stream.settle(live)
+    stream.settle(second)
+    stream.close()
+    sent = sorted(stream.sent())
+    shutil.rmtree(kept)
+    shutil.copytree(tmp_path / "kept", kept)  # the ledger is older, the tables are not; the broker knows of neither
+    stream.run(second)
+    stream.wait(lambda: stuck(stream), "the candidate refuses")
+    assert any(
+        said in stuck(stream)[0].reason for said in ("ledger is older than its tables", "lake is older than the")
+    )
+    stream.close()
+    assert sorted(stream.sent()) == sent

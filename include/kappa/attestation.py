@@ -15,6 +15,7 @@ from kappa.errors import DisagreementError, KappaError
 from kappa.lake import EpochPaths
 from kappa.replay.certificate import Certificate
 from kappa.replay.offsets import Offsets, ranges_end
+from kappa.runtime import tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
@@ -85,6 +86,27 @@ def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_se
             f"The {older}: of epoch {epoch.epoch} {ahead or behind}. Nothing is sent. Way out: {way_out(epoch.topology)}",
             seq=state.seq, marker=None if marker is None else marker.seq,
         )  # fmt: skip
+
+
+def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
+    """Raise unless an epoch's Delta tables are where its ledger says, by their newest versions and slices.
+
+    Raises:
+        DisagreementError: a table lacks versions that the ledger names, or holds slices that it does not know.
+    """
+    rows = [row for row in (state.committed, state.open_effects) if row is not None]
+    for place, version in {place: v for row in rows for place, v in row.delta_versions.items()}.items():
+        path = f"{epoch.root}/{place}"
+        found, seq = tables.folded(path) if tables.exists(path) else (-1, None)
+        if found < version:
+            said = f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version {version}"
+        elif seq is not None and seq > state.seq:
+            said = f"ledger is older than its tables: {path} holds slice {seq}, the ledger's last slice is {state.seq}"
+        else:
+            continue
+        raise DisagreementError(
+            f"The {said}. Nothing is sent. Way out: {way_out(epoch.topology)}", path=path, seq=state.seq
+        )
 
 
 def check_others(config: Config, broker: Broker, record: TopologyRecord, standing: Offsets) -> None:

@@ -19,7 +19,7 @@ from kappa.runtime.contents import frame_at
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow
 from kappa.schema import Column, quote
-from kappa.slices import EpochRun, create_tables, roots_detail
+from kappa.slices import EpochRun, create_tables, make_durable, roots_detail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,6 +71,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
     versions |= {f"outputs/{a.name}": tables.version(run.paths.output(a.name)) for a in run.topology.appends}
     versions["dead_letters"] = tables.version(run.paths.dead_letters)
+    make_durable(run.paths, {}, versions)
     row = run.ledger.append(
         LedgerRow(
             kind="commit",

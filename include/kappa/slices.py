@@ -34,6 +34,7 @@ from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_en
 from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
 from kappa.runtime import tables
 from kappa.runtime.contents import FOLDED, contents_of
+from kappa.runtime.durable import sync_commits
 from kappa.runtime.faults import crash_point
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, Sends, plan_hash
 from kappa.runtime.pickling import send_by_value
@@ -249,7 +250,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         frames = conformed(run.topology, effects)
         reading.count_aside()
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
-        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq)
+        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
         crash_point("effects.dead_letters", plan.seq)
         run.written = write_frames(run, plan, frames, rows)
         counts = reading.counts()
@@ -257,6 +258,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
     versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
+    make_durable(run.paths, committed.delta_versions, versions)
     row = run.ledger.append(
         LedgerRow(
             kind="effects",
@@ -376,14 +378,15 @@ def write_frames(
         The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
     """
     if rows is not None:
-        return _write_rows(run, plan.seq, rows)
+        return _write_rows(run, plan, rows)
     for name, frame in frames.items():
-        _write_frame(run, plan.seq, name, frame)
+        _write_frame(run, plan, name, frame)
     return {}
 
 
-def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
+    seq, said = plan.seq, plan_hash(plan)
     places = {name: _place(run.topology, name) for name in effects}
     for name, rows in effects.items():
         if places[name].startswith("changes/"):
@@ -392,7 +395,9 @@ def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dic
     mine = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
     kept = {}
     with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
-        writes = {place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq) for place in mine}
+        writes = {
+            place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq, said) for place in mine
+        }
         for place, write in writes.items():
             # Rows that an earlier attempt wrote are read back instead: they count, not these.
             if write.result():
@@ -401,13 +406,15 @@ def _write_rows(run: EpochRun, seq: int, effects: Mapping[str, pa.Table]) -> dic
     return kept
 
 
-def _write_frame(run: EpochRun, seq: int, name: str, frame: DataFrame) -> None:
+def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:
     from pyspark.sql import functions as F
 
+    seq = plan.seq
     place = _place(run.topology, name)
     if place.startswith("changes/"):
         _check_one_row_a_key(name, frame.count(), frame.select(*run.topology.table(name).key).distinct().count())
-    tables.append_frame(f"{run.paths.root}/{place}", frame.withColumn("_seq", F.lit(seq).cast("bigint")), seq)
+    rows = frame.withColumn("_seq", F.lit(seq).cast("bigint"))
+    tables.append_frame(f"{run.paths.root}/{place}", rows, seq, plan_hash(plan))
     crash_point(f"effects.{place.partition('/')[0]}", seq)
 
 
@@ -502,6 +509,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     pending = {table.name: unfolded(run, table, committed, effects) for table in run.topology.tables}
     folded = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
+    make_durable(run.paths, committed.delta_versions, versions)
     carried = {"roots": plan.detail["roots"]} if "roots" in plan.detail else {}
     row = run.ledger.append(
         LedgerRow(
@@ -564,7 +572,7 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
         raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
     for path in effect_paths(run.topology, run.paths):
-        tables.seal(path, plan.seq)
+        tables.seal(path, plan.seq, plan_hash(plan))
     run.ledger.append(
         LedgerRow(
             kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code, detail=detail or {},
@@ -572,6 +580,12 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
     )  # fmt: skip
     run.written = {}
     crash_point("abandon", plan.seq)
+
+
+def make_durable(paths: EpochPaths, before: Mapping[str, int], versions: Mapping[str, int]) -> None:
+    """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last row."""
+    for place, version in versions.items():
+        sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
 
 
 def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:

@@ -154,12 +154,13 @@ class Workbench:
         Nothing is fenced: the writer that the broker knows may be the right one.
 
         Raises:
-            DisagreementError: the lake is older than the broker.
+            DisagreementError: the lake is older than the broker, or a part of it older than another.
         """
         self.ledger.check_claim(self.writer)
         marker = changelog.read_marker(self.broker, self.paths)
         state = self.ledger.state()
         attestation.check(self.paths, marker, state, is_settled=False)
+        attestation.check_tables(self.paths, state)
         if record.live == self.paths.epoch:
             attestation.check_others(self.config, self.broker, record, state.standing)
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from few_rows import COLUMNS, changes, rows
 
-from kappa.errors import ConflictError, LedgerError
+from kappa.errors import ConflictError, DisagreementError, LedgerError
 from kappa.runtime import tables
 from kappa.schema import columns_of
 from kappa.state import newest
@@ -71,8 +71,8 @@ def test_two_writers_of_one_slice_at_once_write_it_once(
     log, _ = paths
     is_written = tables._is_written
 
-    def looks_then_is_overtaken(table: Any, seq: int) -> bool:
-        found = is_written(table, seq)
+    def looks_then_is_overtaken(table: Any, seq: int, plan: str | None = None) -> bool:
+        found = is_written(table, seq, plan)
         monkeypatch.setattr(tables, "_is_written", is_written)
         tables.append(log, changes(1, ("a", "1.00")), 1)
         return found
@@ -149,3 +149,38 @@ def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], 
     vectors = str(tmp_path / "vectors")
     tables.create(vectors, COLUMNS, configuration={"delta.enableDeletionVectors": "true"})
     assert tables.files(vectors) is None, "rows of its files may be deleted"
+
+
+def test_rows_of_another_plan_of_the_same_slice_are_never_taken_for_its_own(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    assert tables.append(log, changes(11, ("a", "1.00")), 11, "one")
+    assert not tables.append(log, changes(11, ("a", "1.00")), 11, "one"), "the same again, after a crash"
+    for again in ("other", ""):
+        with pytest.raises(DisagreementError, match=r"ledger is older than its tables: .*changes holds slice 11"):
+            tables.append(log, changes(11, ("b", "9.00")), 11, again)
+        with pytest.raises(DisagreementError, match="kappa rebuild"):
+            tables.seal(log, 11, again)
+    with pytest.raises(DisagreementError, match="not by plan one of slice 10"):
+        tables.append(log, changes(10, ("b", "9.00")), 10, "one")
+    assert [row["id"] for row in rows(log)] == ["a"]
+    tables.seal(log, 11, "one")
+    tables.seal(log, 11, "one")
+    assert rows(log) == []
+    tables.seal(log, 12, "one")
+    with pytest.raises(DisagreementError):
+        tables.append(log, changes(12, ("b", "9.00")), 12, "two")
+
+
+def test_a_commit_without_a_plan_vouches_for_none(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    tables.append(log, changes(1, ("a", "1.00")), 1)
+    with pytest.raises(DisagreementError):
+        tables.append(log, changes(1, ("a", "1.00")), 1, "one")
+
+
+def test_the_plan_of_a_slice_is_found_behind_commits_that_are_no_slice(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    tables.append(log, changes(1, ("a", "1.00")), 1, "one")
+    for n in range(20):
+        write_deltalake(log, changes(1, (f"x{n}", "1.00")), mode="append")
+    assert not tables.append(log, changes(1, ("a", "1.00")), 1, "one")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.runtime.dry_run import about_to
+from kappa.runtime.durable import sync_commits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,9 @@ class AppendLog:
         from deltalake import DeltaTable
 
         about_to(f"create {self.path}")
-        DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
+        if not self.exists():
+            DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
+            sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
         """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is none."""
@@ -228,6 +231,8 @@ class AppendLog:
             if self._is_past(before):  # so far behind that the log's next entry was removed
                 raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
             raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
+        # The caller's next act rests on these rows: they outlive the machine before it is done.
+        sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
 
     def _is_past(self, version: int) -> bool:
         """Whether the table has gone on beyond a version."""
@@ -263,6 +268,8 @@ class AppendLog:
             self._table.optimize.compact(
                 target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
             )
+            # Before the files that were merged can go.
+            sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
             self._merges += 1
             if self._merges % _VACUUM_AFTER == 0:
                 # Also what the log no longer names. A file that waits for its commit for so long would not get it any more.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from kappa.errors import ConflictError, LedgerError
+from kappa.errors import ConflictError, DisagreementError, LedgerError
 from kappa.schema import Column, delta_schema
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ _PATTERN = re.compile(r"[{}\[\]*?\\]")
 APP = "kappa.slice"
 #: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
 SEALED = "kappa.seal"
+
+#: How many of the last commits are looked through for the one of a slice; then all that the log has.
+_LOOK_BACK = (16, None)
 
 SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
 DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
@@ -131,40 +134,57 @@ def has_commit_of(path: str, user_metadata: str) -> bool:
     return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
 
 
-def append(path: str, rows: pa.Table, seq: int) -> bool:
+def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        path: the table.
+        rows: the rows.
+        seq: the slice.
+        plan: hash of its plan, which the commit then names; None where numbers are never given twice.
 
     Returns:
         Whether the table holds these rows; False when the slice had written its rows before, maybe others.
 
     Raises:
         ConflictError: somebody else wrote to the table at the same time.
+        DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
     from deltalake import DeltaTable, write_deltalake
     from deltalake.exceptions import CommitFailedError
 
     table = DeltaTable(path)
-    if _is_written(table, seq):
+    if _is_written(table, seq, plan):
         return False
     try:
         if rows.num_rows:
-            write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq))
+            write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
-            _write_nothing(table, seq)
+            _write_nothing(table, seq, plan)
     except CommitFailedError as error:
         raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
     return True
 
 
-def append_frame(path: str, rows: DataFrame, seq: int, **options: str) -> None:
+def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:
     """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
 
     Args:
         path: the table.
         rows: the rows.
         seq: the slice.
+        plan: as for :func:`append`.
         options: further options of Spark's Delta writer.
+
+    Raises:
+        DisagreementError: as :func:`append`.
     """
+    from deltalake import DeltaTable
+
+    if plan is not None:
+        if _is_written(DeltaTable(path), seq, plan):
+            return
+        options["userMetadata"] = _said(seq, plan)
     _writer(rows, seq, "append").options(**options).save(path)
 
 
@@ -419,21 +439,25 @@ def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFr
     return reader.parquet(*(f"{path}/{name}" for name in names))
 
 
-def seal(path: str, seq: int, *, column: str = "_seq") -> None:
-    """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent."""
+def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") -> None:
+    """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
-    if _is_written(table, seq):
+    if _is_written(table, seq, plan):
         table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
         return
-    _write_nothing(table, seq)
+    _write_nothing(table, seq, plan)
 
 
-def _write_nothing(table: DeltaTable, seq: int) -> None:
+def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
     from deltalake import write_deltalake
 
-    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq))
+    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan))
 
 
 def files_of(table: DeltaTable) -> pa.Table:
@@ -443,9 +467,19 @@ def files_of(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _is_written(table: DeltaTable, seq: int) -> bool:
+def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
     done = table.transaction_version(APP)
-    return done is not None and done >= seq
+    if done is None or done < seq:
+        return False
+    if plan is not None and (done > seq or not _has_plan(table, seq, plan)):
+        path = table.table_uri.removeprefix("file://").rstrip("/")
+        raise DisagreementError(
+            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. Nothing is written or sent. "
+            "Put the newest copy of the lake back, whole, or rebuild the topology into an empty lake: "
+            "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
+            path=path, seq=seq, done=done, plan=plan,
+        )  # fmt: skip
+    return True
 
 
 def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
@@ -455,10 +489,28 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
     return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0)
 
 
-def _transaction(seq: int):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
+    """Whether the commit of a slice names this plan. Asked only after a crash, when the commit is among the last ones."""
+    for limit in _LOOK_BACK:
+        said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
+        found = next((text for text in said if text.startswith(_said(seq, ""))), None)
+        if found is not None:
+            return found == _said(seq, plan)
+    return False
+
+
+def _said(seq: int, plan: str) -> str:
+    return f"slice={seq} plan={plan}"
+
+
+def _transaction(seq: int, plan: str | None = None):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
     from deltalake import CommitProperties, Transaction
 
-    return CommitProperties(app_transactions=[Transaction(APP, seq)], max_commit_retries=0)
+    return CommitProperties(
+        app_transactions=[Transaction(APP, seq)],
+        custom_metadata=None if plan is None else {"userMetadata": _said(seq, plan)},
+        max_commit_retries=0,
+    )
 
 
 def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-def]

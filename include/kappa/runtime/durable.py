@@ -1,0 +1,56 @@
+"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol rests on outlives a power loss.
+
+Delta's writers leave new files to the page cache. An object store has them when it has answered, and needs none of this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+
+def fsync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_commits(table: str, versions: range) -> None:
+    """Bring some commits of a Delta table to the disk: their files, then their log entries, then the names of all.
+
+    Idempotent. Files that are gone meanwhile, merged into others, are left out.
+    """
+    if "://" in table and not table.startswith("file://"):
+        return
+    root = Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
+    log = root / "_delta_log"
+    entries = [entry for version in versions if (entry := log / f"{version:020}.json").exists()]
+    if not entries:
+        return
+    files = [path for entry in entries for path in _added(root, entry) if path.exists()]
+    checkpoints = [path for version in versions for path in log.glob(f"{version:020}.checkpoint*")]
+    if checkpoints:
+        checkpoints.append(log / "_last_checkpoint")
+    for path in (*files, *entries, *checkpoints):
+        fsync(path)
+    folders = {
+        folder for path in files for folder in (path.parent, *path.parent.parents) if root in (folder, *folder.parents)
+    }
+    for folder in sorted({*folders, root, log}, reverse=True):  # the innermost first
+        fsync(folder)
+    if 0 in versions:
+        for folder in (root.parent, root.parent.parent, root.parent.parent.parent):  # the table itself is new
+            fsync(folder)
+
+
+def _added(root: Path, entry: Path) -> Iterator[Path]:
+    for line in entry.read_text().splitlines():
+        added = json.loads(line).get("add") if line else None
+        if added is not None and "://" not in added["path"]:
+            yield root / unquote(added["path"])
