@@ -231,8 +231,9 @@ class AppendLog:
             if self._is_past(before):  # so far behind that the log's next entry was removed
                 raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
             raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
-        # The caller's next act rests on these rows: they outlive the machine before it is done.
-        sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
+        # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
+        version = self._table.version()
+        sync_commits(self.path, range(0 if version == 1 else version, version + 1))
 
     def _is_past(self, version: int) -> bool:
         """Whether the table has gone on beyond a version."""
