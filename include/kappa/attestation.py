@@ -130,22 +130,29 @@ def check_others(config: Config, broker: Broker, record: TopologyRecord, standin
 
 
 def attested(found: Certificate, config: Config, topology: str) -> Certificate:
-    """A certificate with what the broker says of the live epoch: it is complete only where they agree."""
+    """A certificate with what the broker says of the live epoch: it is complete only where they agree.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
     record = Epochs(config.lake).record(topology)
     if record.live is None:
         return found  # the first epoch, about to go live: nothing was ever sent
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=record.live)
+    with Broker(config.bootstrap_servers) as broker:
+        said, problems = _asked(config, broker, record, paths)
+    if problems:
+        return replace(found, complete=False, problems=(*found.problems, *problems))
+    return replace(found, attested=said)
+
+
+def attested_if_asked(found: Certificate, config: Config, topology: str) -> Certificate:
+    """As :func:`attested`; where Kafka could not be asked the certificate says so, and is not complete."""
     try:
-        with Broker(config.bootstrap_servers) as broker:
-            said, problems = _asked(config, broker, record, paths)
+        return attested(found, config, topology)
     except KappaError as error:
-        said, problems = "", [f"Kafka was not asked whether it has what the ledgers say: {error}"]
-    return replace(
-        found,
-        complete=found.complete and not problems,
-        problems=(*found.problems, *problems),
-        attested=said if not problems else "",
-    )
+        said = f"Kafka was not asked whether it has what the ledgers say: {error}"
+        return replace(found, complete=False, problems=(*found.problems, said))
 
 
 def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from kappa import clock
 from kappa import housekeeping as house
-from kappa.attestation import attested
+from kappa.attestation import attested_if_asked
 from kappa.chains import check_bindings, check_moves, check_removal
 from kappa.changelog import read_marker
 from kappa.companions import asked, others_of, together_of, withdrawals
@@ -696,7 +696,7 @@ def certify(config: Config, topology: str) -> Certificate:
     """
     record = Epochs(config.lake).record(topology)
     record.live_epoch()
-    return attested(certificate_of(config.lake, record), config, topology)
+    return attested_if_asked(certificate_of(config.lake, record), config, topology)
 
 
 def history(config: Config, topology: str | None = None) -> list[Event]:
