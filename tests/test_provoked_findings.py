@@ -9,6 +9,7 @@ import ast
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
 from provoking import CASES, DECLARED, ROOT, Provoked, prove, provokes
 
-from kappa import control, savepoints
+from kappa import control, ownership, savepoints
 from kappa.replay.estimates import Measured
 from kappa.replay.findings import ALLOWABLE
 from kappa.replay.offsets import Offsets
@@ -376,6 +377,20 @@ def _(here: Site) -> Provoked:
         numbers={"epoch": epoch, "seq": 1},
         says=f"The driver of epoch {epoch} runs",
         remedy="kappa stop",
+    )
+
+
+@provokes("other-lake-superseded")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce(10)
+    ownership.claim(here.kafka, replace(here.paths(1), lake="/elsewhere"), "0123456789")
+    here.marker(1)
+    return Provoked(
+        command="rebuild NAME --from-changelog",
+        numbers={"epoch": 1},
+        says="belongs to lake 01234567 (/elsewhere on ",
+        remedy="KAPPA_LAKE",
     )
 
 

@@ -10,12 +10,14 @@ import traceback
 from collections.abc import Sequence
 from typing import Literal
 
+from kappa import turns
 from kappa.errors import (
     ConflictError,
     DisagreementError,
     KappaError,
     LedgerError,
     StaleWriterError,
+    SupersededError,
     Transient,
     first_line,
 )
@@ -130,6 +132,9 @@ class Attempts:
         if isinstance(error, DisagreementError):
             own.ledger.check_claim(own.writer)  # to a driver that was replaced its successor's slices look like that
         if isinstance(error, LedgerError) and not own.ledger.exists():
+            raise error
+        if isinstance(error, SupersededError):
+            turns.put_on_record(own.epochs, own.paths, error)
             raise error
         if own.is_spark_dead():
             raise error  # a new process gets a new JVM; whoever watches the epoch starts it

@@ -19,7 +19,7 @@ from kappa.runtime import tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
-from kappa.survey import last_live_marker
+from kappa.turns import last_live_marker
 
 
 def way_out(topology: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa import clock, stored, versioned
 from kappa.decoding import decoded
-from kappa.encoding import changelog_records
+from kappa.encoding import MARKER_KEY, changelog_records
 from kappa.errors import DataLossError, LedgerError
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
@@ -61,6 +61,10 @@ class Marker:
         roots: the end in offsets of root topics, of an epoch that reads own topics of others.
         lake: id of the lake whose driver sent it; empty in markers of before lakes had one.
         plan: hash of the plan of the slice that it closes; None where it closes none.
+        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).
+        turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
+        superseded_by: the epoch that was built from it in another lake.
+        superseded_lake: id of that lake.
     """
 
     seq: int
@@ -75,6 +79,10 @@ class Marker:
     roots: dict[str, dict[str, int]] | None = None
     lake: str = ""
     plan: str | None = None
+    kind: str = "slice"
+    turn: int = 0
+    superseded_by: int | None = None
+    superseded_lake: str = ""
 
     @property
     def standing(self) -> Offsets:
@@ -89,7 +97,7 @@ def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
     """
     if paths.markers not in broker.topics(paths.markers):
         return None
-    found = broker.last_record(paths.markers, 0)
+    found = broker.last_record(paths.markers, 0, key=MARKER_KEY)
     if found is None or found[1] is None:
         return None
     content: dict[str, Any] = json.loads(found[1])
@@ -104,6 +112,12 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
     for name, count in wanted.items():
         if name not in present:
             broker.create_topic(name, partitions=count, config=_TOPIC)
+
+
+def create_markers(broker: Broker, paths: EpochPaths) -> None:
+    """Create an epoch's markers topic; does nothing when it is there."""
+    if paths.markers not in broker.topics(paths.markers):
+        broker.create_topic(paths.markers, partitions=1, config=_TOPIC)
 
 
 def write_baseline(run: EpochRun) -> LedgerRow:

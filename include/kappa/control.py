@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kappa import clock
+from kappa import clock, ownership, turns
 from kappa import housekeeping as house
 from kappa.attestation import attested_if_asked
 from kappa.chains import check_bindings, check_moves, check_removal
@@ -54,7 +54,8 @@ from kappa.runtime.dry_run import about_to
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
-from kappa.survey import last_live_marker, survey
+from kappa.survey import survey
+from kappa.turns import last_live_marker
 from kappa.versioned import needed_topics
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
@@ -185,7 +186,8 @@ def start(
 
     Raises:
         IllegalTransitionError: the epoch asked for has ended or is retired.
-        RefusedError: the first epoch cannot be planned.
+        RefusedError: the first epoch cannot be planned, the broker knows epochs that this lake does not, or the epoch was rebuilt
+            in another lake.
         UnknownEpochError: there is no such epoch.
     """
     epochs = Epochs(config.lake)
@@ -193,13 +195,15 @@ def start(
     known = [record.live, record.candidate.epoch if record.candidate is not None else None]
     chosen = next((n for n in (epoch, *known) if n is not None), None)
     if chosen is None:
-        _refuse_lost_lake(config, topology)
+        turns.check_not_lost(config, record, epochs.lake_id())
         request = ReplayRequest(
             topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records,
             allow=frozenset(allow),
         )  # fmt: skip
         return replay(config, plan(config, request), actor=actor, reason=reason)
     found = record.epoch(chosen)
+    if found.superseded is not None:
+        raise RefusedError(found.superseded.reason, findings=(), epoch=chosen, **found.superseded.detail)
     if chosen not in known and not found.is_kept:
         way = f" kappa rollback {topology} brings it back." if found.stage is Stage.RETIRED else ""
         raise IllegalTransitionError(
@@ -383,13 +387,16 @@ def _check_code(plan: ReplayPlan, found: str) -> None:
 def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -> ReplayRequest:
     """A request to rebuild a topology's tables from the changelog of the epoch that sent last.
 
-    Whoever still sends for that epoch is fenced when there is no live epoch on record (the lake was lost).
+    With a live epoch on record only epochs of this lake count. Without one the lake was lost, or is new: then an epoch of
+    another lake is taken over, and :func:`supersede` ends it first.
 
     Raises:
         UnknownEpochError: no epoch left a marker of a slice that sent.
     """
+    epochs = Epochs(config.lake)
+    lake = epochs.lake_id() if epochs.record(topology).live is not None else None
     with Broker(config.bootstrap_servers) as broker:
-        found = last_live_marker(config, broker, topology)
+        found = last_live_marker(config, broker, topology, lake=lake)
     if found is None:
         raise UnknownEpochError(
             f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.",
@@ -404,13 +411,18 @@ def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -
     )
 
 
-def fence(config: Config, topology: str, epoch: int) -> None:
-    """End whatever an epoch has open in Kafka, and refuse its writer from now on."""
-    from kappa.runtime.sender import Sender
+def supersede(config: Config, plan: ReplayPlan) -> None:
+    """Before a rebuild in a lake that has no live epoch: end the epoch that it is built from, wherever its driver is.
 
-    name = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).name
-    with Sender(config.bootstrap_servers, name, name) as sender:
-        sender.init()
+    Idempotent; see :func:`kappa.turns.supersede`. What its driver committed last counts: plan again afterwards.
+
+    Raises:
+        RefusedError: the plan is refused.
+        ConflictError: a driver of that epoch does not end.
+    """
+    plan.check()
+    assert plan.seed_epoch is not None
+    turns.supersede(config, plan.topology, plan.seed_epoch, by=plan.epoch)
 
 
 def progress(config: Config, topology: str, epoch: int) -> Progress:
@@ -718,18 +730,6 @@ def chronicle(
     return entries(Epochs(config.lake).events(), topology=topology, epoch=epoch, since=since)
 
 
-def _refuse_lost_lake(config: Config, topology: str) -> None:
-    """A first epoch would send everything again when the broker remembers an epoch that sent and the lake does not."""
-    with Broker(config.bootstrap_servers) as broker:
-        found = last_live_marker(config, broker, topology)
-    if found is not None:
-        raise RefusedError(
-            f"No epoch of {topology!r} is in the lake {config.lake}, but epoch {found[0]} has sent up to {found[1].end.to_json()} (its marker is on "
-            f"{config.bootstrap_servers}): the lake was lost, or KAPPA_LAKE names another. To go on from there: kappa rebuild {topology} --from-changelog --execute",
-            findings=(), epoch=found[0], position=found[1].end.as_dict(),
-        )  # fmt: skip
-
-
 def previous(record: TopologyRecord) -> int:
     """The epoch that was live before, or before that one where it was removed.
 
@@ -832,7 +832,8 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     gone = epochs.record(topology).epoch(epoch)
     needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
     with Broker(config.bootstrap_servers) as broker:
-        house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+        if ownership.is_ours(broker, paths, epochs.lake_id()):
+            house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
     shutil.rmtree(paths.root, ignore_errors=True)
     Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
     for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):

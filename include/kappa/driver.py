@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kappa import chains, changelog, clock, measures, reconciliation, switching, versioned
+from kappa import chains, changelog, clock, measures, ownership, reconciliation, switching, versioned
 from kappa.attempts import SHRINK, Attempts, is_abandonable, is_shrunk, said, slice_records
 from kappa.chained import Chained
 from kappa.config import Config
@@ -24,6 +24,7 @@ from kappa.errors import (
     DisagreementError,
     LedgerError,
     StaleWriterError,
+    SupersededError,
 )
 from kappa.handover import Handover
 from kappa.inspection import inspected
@@ -76,6 +77,7 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
     Raises:
         DriverAlreadyRunningError: another driver with a fresh heartbeat has the epoch.
         StaleWriterError: another driver took the epoch over; this one has changed nothing since.
+        SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any more.
     """
     driver = Driver(config, topology, epoch, code=code)
     signal.signal(signal.SIGTERM, driver.on_signal)
@@ -132,7 +134,7 @@ class Driver(Workbench):
         try:
             reason = self._loop()
             self.fold(is_asked=True)  # who knows only the path sees all of an epoch that stands
-        except StaleWriterError as error:
+        except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise
         finally:
@@ -232,6 +234,7 @@ class Driver(Workbench):
     def _rewind(self) -> None:
         """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
         self.say("rewinding")
+        ownership.claim(self.broker, self.paths, self.epochs.lake_id())
         if not versioned.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
             return
         self.set_group(self.plan.start)

@@ -55,7 +55,8 @@ def marker_record(name: str, *, seq: int, end: Offsets, **content: Any) -> Recor
         name: the markers topic.
         seq: the slice.
         end: offsets from which the next slice is read.
-        content: ``max_timestamps``, ``topic_ids``, ``shapes``, ``code``, ``topology_version``, ``sends``, ``lake``.
+        content: ``max_timestamps``, ``topic_ids``, ``shapes``, ``code``, ``topology_version``, ``sends``, ``lake``, ``turn``,
+            ``kind``.
     """
     return Record(topic=name, key=MARKER_KEY, value=to_json({"seq": seq, "end": end.as_dict(), **content}))
 

@@ -16,6 +16,7 @@ KappaError
 │   ├── IllegalTransitionError  an epoch cannot go from one stage to the other
 │   ├── MoveRefusedError        the live pointer is not where the move expected it
 │   ├── StaleWriterError        another driver claimed the epoch
+│   ├── SupersededError         the epoch was rebuilt in another lake
 │   ├── DriverAlreadyRunningError  a healthy driver has the epoch
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
@@ -119,6 +120,14 @@ class MoveRefusedError(Terminal):
 
 class StaleWriterError(Terminal):
     """Another driver claimed the epoch; this one must stop and has changed nothing."""
+
+
+class SupersededError(Terminal):
+    """The epoch was rebuilt in another lake, which sends since; this one must stop for good.
+
+    Attributes:
+        data: ``by``, the epoch that was built from it; ``lake``, the id of the lake that it is in.
+    """
 
 
 class DriverAlreadyRunningError(Terminal):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kappa import changelog, clock, reconciliation, versioned
+from kappa import changelog, clock, reconciliation, turns, versioned
 from kappa.attestation import attested
 from kappa.chains import check_moves, links
 from kappa.companions import Companions, moved, together_of
@@ -229,9 +229,13 @@ class Handover:
         self._companions.withdraw(handover, reason)
 
     def resume(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first."""
+        """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first.
+
+        The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to rebuild.
+        """
         self._own.say("going live")
         self._own.open_sender()
+        turn = turns.next_turn(self._own.broker, self._own.paths, self._own.epochs.lake_id())
         for topic in self._own.topology.topics:
             if not topic.is_versioned and topic.name not in self._own.broker.topics(topic.name):
                 settings = {"cleanup.policy": "compact"} if topic.on_replay == "reconcile" else {}
@@ -240,7 +244,9 @@ class Handover:
             changelog.write_baseline(self._own.slice_run)
         detail: dict[str, Any] = {"at": state.standing.as_dict(), "handover": record.last_handover}
         if reconciliation.is_due(self._own.topology, record, state):
-            detail["reconciled"] = self._reconcile(record)
+            detail["reconciled"] = self._reconcile(record, turn)
+        self._own.open_sender()
+        turns.begin(self._own.slice_run, self._own.ledger.state(), turn)
         self._own.ledger.append(
             LedgerRow(
                 kind="resume", seq=state.seq, writer=self._own.writer, at=clock.now(), code=self._own.code, detail=detail
@@ -251,13 +257,14 @@ class Handover:
         if self._own.topology.reconciled_topics:
             reconciliation.forget(self._own.paths)
 
-    def _reconcile(self, record: TopologyRecord) -> dict[str, Any]:
+    def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
         """Send what differs; how many records of each topic."""
         found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
         if any(count for counts in found.values() for count in counts.values()):
             self._own.say("reconciling topics")
             self._own.spend_sender()
             self._own.open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            self._own.slice_run.turn = turn
             reconciliation.send(self._own.slice_run, record.last_handover)
             self._own.spend_sender()  # slices get their shorter time again
         return found

@@ -75,6 +75,7 @@ class EpochRun:
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         fold_seconds: most time for which a table's changes are not folded into it.
         lake_id: id of the lake, which every marker carries.
+        turn: number of the turn in which the epoch sends or sent last, which every marker carries.
         marker_seq: slice of the last marker in Kafka.
         marker_plan: hash of the plan of the slice that this marker closes; None where it closes none.
         marker_handover: the handover whose differences were sent with that marker, if any were.
@@ -102,6 +103,7 @@ class EpochRun:
     savepoint_grain: timedelta = timedelta(hours=4)
     sender: Sender | None = None
     lake_id: str = ""
+    turn: int = 0
     marker_seq: int = -1
     marker_plan: str | None = None
     marker_handover: int | None = None
@@ -474,8 +476,9 @@ def marker(
     reconciled: int | None = None,
     roots: Mapping[str, Any] | None = None,
     plan: str | None = None,
+    kind: str = "slice",
 ) -> Record:
-    """The marker of a slice of this epoch, by its plan's hash, or of the handover whose differences are sent with it."""
+    """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or of its going live."""
     content: dict[str, Any] = {} if reconciled is None else {"reconciled": reconciled}
     if plan is not None:
         content["plan"] = plan
@@ -484,7 +487,7 @@ def marker(
     return marker_record(
         run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
         shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
-        topology_version=run.topology.version, sends=sends, lake=run.lake_id, **content,
+        topology_version=run.topology.version, sends=sends, lake=run.lake_id, turn=run.turn, kind=kind, **content,
     )  # fmt: skip
 
 

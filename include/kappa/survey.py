@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kappa import changelog, measures, registry
+from kappa import measures, ownership, registry, turns
 from kappa.archive import Archive
 from kappa.chains import surveyed
 from kappa.config import Config
@@ -46,6 +46,8 @@ from kappa.soundings import sounded
 if TYPE_CHECKING:
     from kappa.topology import Topology
 
+#: How long the markers of epochs that no record knows are watched, to see whether a driver still sends.
+WATCH_SECONDS = 3.0
 #: How often a group that seems to have been moved is looked at.
 _LOOKS = 3
 
@@ -91,7 +93,9 @@ def survey(
         active=ActiveFacts(epoch=candidate.epoch, stage=candidate.stage, plan=candidate.planned.detail["plan_id"])
         if candidate
         else None,
-        markers=_markers(config, broker, request.topology, now) if isinstance(request.start, FromMarker) else (),
+        markers=_markers(config, broker, request, record, epochs.lake_id(), now)
+        if isinstance(request.start, FromMarker)
+        else (),
         named_savepoints={
             name: NamedSavepoint(name=name, epoch=event.epoch, seq=event.detail["seq"])
             for name, event in record.savepoints.items()
@@ -136,21 +140,7 @@ def next_epoch(broker: Broker, record: TopologyRecord) -> int:
     """A number above any epoch on record and any that left topics or groups on the broker."""
     prefix = topology_prefix(record.topology)
     names = [*broker.topics(prefix), *broker.groups(prefix)]
-    return max([0, *record.epochs, *_numbers(prefix, names)]) + 1
-
-
-def last_live_marker(config: Config, broker: Broker, topology: str) -> tuple[int, changelog.Marker] | None:
-    """The marker of the epoch that sent last, by what is on the broker alone.
-
-    Epochs send one after the other, each from where the one before stopped: of their last sending markers the furthest
-    is the newest.
-    """
-    found: tuple[int, changelog.Marker] | None = None
-    for epoch in sorted(set(_numbers(topology_prefix(topology), broker.topics(topology_prefix(topology))))):
-        marker = changelog.read_marker(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
-        if marker and marker.sends == "live" and (found is None or marker.standing.dominates(found[1].standing)):
-            found = epoch, marker
-    return found
+    return max([0, *record.epochs, *ownership.numbers(prefix, names)]) + 1
 
 
 def _topology(config: Config, name: str) -> TopologyFacts | None:
@@ -226,28 +216,44 @@ def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets |
     return found
 
 
-def _markers(config: Config, broker: Broker, topology: str, now: datetime) -> tuple[MarkerFacts, ...]:
-    prefix = topology_prefix(topology)
-    topics = broker.topics(prefix)
+def _markers(
+    config: Config, broker: Broker, request: ReplayRequest, record: TopologyRecord, lake: str, now: datetime
+) -> tuple[MarkerFacts, ...]:
+    known = turns.markers(broker, config.lake, request.topology)
+    # Of an epoch on record its heartbeat tells whether its driver runs; of one of a lost lake only the broker does.
+    moving = set() if record.live is not None else _moving(config, broker, request.topology, known)
     found = []
-    for epoch in sorted(set(_numbers(prefix, topics))):
-        paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
-        marker = changelog.read_marker(broker, paths)
-        if marker is not None:
-            found.append(
-                MarkerFacts(
-                    epoch=epoch,
-                    seq=marker.seq,
-                    position=marker.end,
-                    topic_ids=marker.topic_ids,
-                    shapes=shapes_from_dict(marker.shapes),
-                    sends=marker.sends,
-                    is_growing=liveness.settled(paths.heartbeat, config.stale_seconds).is_alive,
-                )
+    for epoch, marker in sorted(known.items()):
+        paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=epoch)
+        whose = ownership.owner(broker, paths)
+        is_alive = liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
+        found.append(
+            MarkerFacts(
+                epoch=epoch,
+                seq=marker.seq,
+                position=marker.end,
+                topic_ids=marker.topic_ids,
+                shapes=shapes_from_dict(marker.shapes),
+                sends=marker.sends,
+                turn=marker.turn,
+                is_growing=epoch in moving or is_alive,
+                owner=str(whose) if whose is not None and whose.lake != lake else "",
             )
+        )
     return tuple(found)
 
 
-def _numbers(prefix: str, names: list[str] | tuple[str, ...]) -> list[int]:
-    found = [re.match(r"e(\d{4,})(\.|$)", name.removeprefix(prefix)) for name in names]
-    return [int(match[1]) for match in found if match]
+def _moving(config: Config, broker: Broker, topology: str, epochs: Iterable[int]) -> set[int]:
+    """Epochs for which something is sent while they are looked at."""
+    paths = {epoch: EpochPaths(lake=config.lake, topology=topology, epoch=epoch) for epoch in epochs}
+    if not paths:
+        return set()
+    topics = [one.markers for one in paths.values()]
+    before, deadline = broker.high_watermarks(topics), time.monotonic() + WATCH_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(WATCH_SECONDS / 10)
+        after = broker.high_watermarks(topics)
+        moved = {epoch for epoch, one in paths.items() if after.get(one.markers, 0) != before.get(one.markers, 0)}
+        if moved:
+            return moved
+    return set()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import attestation, changelog, clock, registry
+from kappa import attestation, changelog, clock, ownership, registry, turns
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -129,20 +129,25 @@ class Workbench:
 
         Raises:
             DisagreementError: the broker and the ledger do not tell of the same slices.
+            RefusedError: the epoch's names on the broker belong to another lake.
+            SupersededError: the epoch was rebuilt in another lake.
         """
         run = self.slice_run
         if run.sender is not None:
             return
         self.ledger.check_claim(self.writer)
+        self._check_names()
         limit = {} if timeout is None else {"transaction_timeout": timeout}
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()
         try:
             marker = changelog.read_marker(self.broker, self.paths)
+            turns.check_not_superseded(marker, self.broker, self.paths)
             attestation.check(self.paths, marker, self.ledger.state(), is_settled=True)
         except BaseException:
             sender.close()
             raise
+        run.turn = marker.turn if marker else 0
         run.marker_seq = marker.seq if marker else -1
         run.marker_plan = marker.plan if marker else None
         run.marker_handover = marker.reconciled if marker else None
@@ -155,14 +160,24 @@ class Workbench:
 
         Raises:
             DisagreementError: the lake is older than the broker, or a part of it older than another.
+            SupersededError: the epoch was rebuilt in another lake.
         """
         self.ledger.check_claim(self.writer)
         marker = changelog.read_marker(self.broker, self.paths)
+        turns.check_not_superseded(marker, self.broker, self.paths)
         state = self.ledger.state()
         attestation.check(self.paths, marker, state, is_settled=False)
         attestation.check_tables(self.paths, state)
         if record.live == self.paths.epoch:
             attestation.check_others(self.config, self.broker, record, state.standing)
+
+    def _check_names(self) -> None:
+        """Before a transactional id is initialised: that would fence another lake's driver. Looked at once, for no claim changes."""
+        if not self._owns_names:
+            ownership.check(self.broker, self.paths, self.epochs.lake_id())
+            self._owns_names = True
+
+    _owns_names = False
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""

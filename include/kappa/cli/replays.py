@@ -17,7 +17,7 @@ from kappa.inspection import inspect_deployed
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.starts import FromMarker, Start
+from kappa.replay.starts import Start
 from kappa.replay.thresholds import parsed
 from kappa.runtime.dry_run import first_effect
 
@@ -110,7 +110,8 @@ def rebuild(
     """Rebuild the tables of a topology from its changelog, without running any of its logic again.
 
     With a live epoch on record the result is a candidate like any other. After the lake was lost it goes live, from the
-    offsets of the last marker; append outputs cannot come back this way.
+    offsets of the last marker; append outputs cannot come back this way. The epoch that it is built from is ended for
+    good, also where its lake is only elsewhere.
     """
     if not from_changelog:
         raise UsageError("Say what to rebuild from: --from-changelog.")
@@ -123,8 +124,8 @@ def rebuild(
     if not execute:
         _dry_run(made, reason or "rebuild", f"kappa rebuild {topology} --from-changelog", json)
         return
-    if made.live_epoch is None and isinstance(request.start, FromMarker) and request.start.epoch is not None:
-        control.fence(chosen, topology, request.start.epoch)
+    if made.live_epoch is None:
+        control.supersede(chosen, made)
         made = control.plan(chosen, request)  # what the fenced writer committed last counts
     _run(made, reason or "rebuild", wait, json)
 

@@ -171,6 +171,8 @@ class MarkerFacts:
         shapes: keys and columns of the tables that have a changelog, by place.
         sends: whether that slice sent (``live``), or belongs to an epoch that was not live.
         is_growing: whether a driver of that epoch runs, so that more slices will follow this one.
+        turn: number of the turn in which the epoch sent last; 0 where that is not known.
+        owner: the other lake that the epoch belongs to; empty for one of this lake, and where that is not known.
     """
 
     epoch: int
@@ -180,6 +182,8 @@ class MarkerFacts:
     shapes: Mapping[str, Shape]
     sends: Literal["live", "held", "versioned"] = "live"
     is_growing: bool = False
+    turn: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,12 +243,31 @@ def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[F
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
-    """The marker of the epoch that sent last: epochs send one after the other, so it is the furthest that sent."""
+    """The marker of the epoch that sent last: of the highest turn, and where turns have no number the furthest that sent."""
     last: MarkerFacts | None = None
     for marker in sorted(markers, key=lambda marker: marker.epoch):
-        if marker.sends == "live" and (last is None or marker.position.dominates(last.position)):
+        if marker.sends == "live" and (
+            last is None
+            or marker.turn > last.turn
+            or (marker.turn == last.turn and marker.position.dominates(last.position))
+        ):
             last = marker
     return last
+
+
+def other_lakes_epoch(marker: MarkerFacts) -> list[Finding]:
+    """A rebuild takes over from an epoch of another lake, which ends for good."""
+    if not marker.owner:
+        return []
+    return [
+        warn(
+            "other-lake-superseded",
+            f"Epoch {marker.epoch} belongs to {marker.owner}, not to this lake: the rebuild ends it for good, and a driver of it that is alive stops.",
+            "Nothing if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
+            epoch=marker.epoch,
+            owner=marker.owner,
+        )
+    ]
 
 
 def growing_changelog(marker: MarkerFacts) -> list[Finding]:
@@ -258,8 +277,8 @@ def growing_changelog(marker: MarkerFacts) -> list[Finding]:
     return [
         refuse(
             "changelog-goes-on",
-            f"The driver of epoch {marker.epoch} runs: its changelog, at slice {marker.seq} now, goes on and cannot be folded as of a slice.",
-            "Stop that driver first, with `kappa stop`; or start from a savepoint, which has the same tables as of any slice that is kept.",
+            f"The driver of epoch {marker.epoch}{f' of {marker.owner}' if marker.owner else ''} runs: its changelog, at slice {marker.seq} now, goes on and cannot be folded as of a slice.",
+            "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of any slice that is kept.",
             epoch=marker.epoch,
             seq=marker.seq,
         )

@@ -189,6 +189,7 @@ def _from_marker(start: FromMarker, facts: Facts) -> Resolved:
         *request_rules.growing_changelog(marker),
     ]
     if facts.live is None:
+        problems += request_rules.other_lakes_epoch(marker)
         problems += request_rules.marker_behind_last_sender(marker, facts.markers)
     begin = every_partition(marker.position, facts.log)
     problems += log_rules.start_below_low_watermark(begin, facts.log.low)

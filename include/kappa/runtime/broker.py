@@ -398,8 +398,10 @@ class Broker:
         for batch in self.read(self.low_watermarks([topic]), end):
             yield [(message.key() or b"", message.value()) for message in batch]
 
-    def last_record(self, topic: str, partition: int) -> tuple[bytes | None, bytes | None, int] | None:
-        """Key, value and offset of the last committed record; None when the partition has none.
+    def last_record(
+        self, topic: str, partition: int, *, key: bytes | None = None
+    ) -> tuple[bytes | None, bytes | None, int] | None:
+        """Key, value and offset of the last committed record, or of the last one with a key; None when there is none.
 
         Raises:
             DataLossError: the topic lost records while it was read.
@@ -418,7 +420,7 @@ class Broker:
                 lower = max(low, upper - span)
                 last = None
                 for batch in reader.read(Offsets({topic: {partition: lower}}), Offsets({topic: {partition: upper}})):
-                    last = batch[-1]
+                    last = next((message for message in reversed(batch) if key in (None, message.key())), last)
                 if last is not None:
                     return last.key(), last.value(), last.offset() or 0
                 upper, span = lower, span * 16

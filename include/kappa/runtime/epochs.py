@@ -52,7 +52,7 @@ class Event:
         event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
             sends no further than they agree on), ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
             ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
-            ``own_topics`` (names that the epoch takes for topics of its own).
+            ``own_topics`` (names that the epoch takes for topics of its own), ``superseded`` (rebuilt in another lake).
         at: when, UTC.
         actor: who asked for it.
         reason: why.
@@ -86,6 +86,7 @@ class EpochRecord:
         own_topics: the event that took the names of its own topics, if it has any.
         upgrade: an upgrade that was asked for and is neither made nor withdrawn.
         upgraded: upgrades that were made, oldest first.
+        superseded: the event by which its driver ended because it was rebuilt in another lake.
     """
 
     epoch: int
@@ -100,6 +101,7 @@ class EpochRecord:
     own_topics: Event | None = None
     upgrade: Event | None = None
     upgraded: tuple[Event, ...] = ()
+    superseded: Event | None = None
 
     @property
     def code(self) -> str:
@@ -289,12 +291,12 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 handover = event
             case "withdrawn":
                 handover = None
-            case "upgrade":
-                entry["upgrade"] = event
+            case "upgrade" | "upgrade_withdrawn":
+                entry["upgrade"] = event if event.event == "upgrade" else None
             case "upgraded":
                 entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
-            case "upgrade_withdrawn":
-                entry["upgrade"] = None
+            case "superseded":
+                entry.update(is_wanted=False, superseded=event)
             case "savepoint":
                 savepoints[event.detail["name"]] = event
             case "savepoint_dropped":
@@ -347,6 +349,11 @@ class Epochs:
         if not self._lake_id:
             self._lake_id = self._log.table_id()
         return self._lake_id
+
+    def establish(self) -> str:
+        """Create the record, if there is none, and with it the lake's id; the id. Idempotent."""
+        self._log.create()
+        return self.lake_id()
 
     def topologies(self) -> list[str]:
         """Names of the topologies on record, sorted."""

@@ -25,6 +25,7 @@ HOME = "KAPPA_HOME"
 #: Every point, with what has just been done there.
 POINTS: Mapping[str, str] = {
     "claim": "the driver has claimed its epoch in the ledger",
+    "rewind.claim": "the epoch's names on the broker belong to its lake, nothing but its markers topic is there",
     "rewind.group": "the consumer group is at the plan's start",
     "rewind.names": "the names of the epoch's own topics are on record, the topics are not there",
     "rewind.topics": "changelog, marker and own topics are there",
@@ -68,7 +69,10 @@ POINTS: Mapping[str, str] = {
     "reconcile.differences": "what a topic has to get is written, in the folder of the epoch that goes live",
     "reconcile.open": "it is in the Kafka transaction, which is open",
     "reconcile.send": "the Kafka transaction is committed; the new epoch may not send yet",
+    "live.marker": "the broker knows that the epoch is live, its ledger does not",
     "resume": "the new epoch may send",
+    "fenced": "a rebuild has fenced the sender of the epoch that it is built from",
+    "superseded": "that epoch's markers name the one that is built from it, which is not on record",
     "maintain": "it is on record which commits stay readable; no file is gone",
     "vacuum.chosen": "the files of a table that are to go are chosen, none of them is gone",
     "maintain.dead_letters": "old files of the dead letters are gone",

@@ -49,6 +49,25 @@ class Record(NamedTuple):
     timestamp_ms: int | None = None
 
 
+def append(bootstrap_servers: str, record: Record) -> None:
+    """Send one record outside of any transaction, and wait until it is there. Sent again after an error it is there twice.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    failures: list[KafkaError] = []
+    producer = Producer(producer_settings(bootstrap_servers))
+    producer.produce(
+        record.topic, record.value, record.key, on_delivery=lambda error, _: failures.append(error) if error else None
+    )
+    if producer.flush(_COMMIT_SECONDS):
+        raise unreachable(
+            bootstrap_servers, f"a record for {record.topic!r} not acknowledged in {_COMMIT_SECONDS:.0f} s"
+        )
+    if failures:
+        raise explained(failures[0], bootstrap_servers, f"sending a record to {record.topic!r}")
+
+
 class Sender:
     """The only writer under its transactional id; use it as a context manager.
 
