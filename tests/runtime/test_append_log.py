@@ -97,12 +97,27 @@ def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, mo
     again.create()
     again.refresh()
     for number in range(60):
-        if number == 45:  # an hour later
-            monkeypatch.setattr("kappa.runtime.append_log._KEEP_HOURS", 0)
+        if number == 45:  # a day later
+            monkeypatch.setattr("kappa.runtime.append_log._ABANDONED_HOURS", 0)
         again.append([{"word": str(number)}])
         again.refresh()
     assert [row["word"] for row in AppendLog(again.path, SCHEMA).refresh()] == [str(number) for number in range(60)]
     assert len(list(Path(again.path).glob("*.parquet"))) < 20
+
+
+def test_a_writer_that_was_frozen_before_it_removes_files_removes_none_of_its_successors(
+    log: AppendLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, successor = AppendLog(log.path, SCHEMA), AppendLog(log.path, SCHEMA)
+    frozen.refresh()
+    frozen.append([{"word": "0"}])
+    for number in range(1, 6):
+        successor.refresh()
+        successor.append([{"word": str(number)}])
+    for name in ("_KEEP_HOURS", "_ABANDONED_HOURS"):  # days later
+        monkeypatch.setattr(f"kappa.runtime.append_log.{name}", 0)
+    frozen._vacuum()
+    assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
 
 
 def test_two_threads_share_one_log_and_each_row_is_given_once(log: AppendLog) -> None:

@@ -36,6 +36,8 @@ _CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {_KEEP_LOG_MINUTES} minutes",
     "delta.deletedFileRetentionDuration": f"interval {_KEEP_HOURS} hours",
 }
+#: A file of this age that no commit names belongs to no write that is still under way.
+_ABANDONED_HOURS = 24
 #: Files are removed after every so many merges.
 _VACUUM_AFTER = 8
 
@@ -273,7 +275,18 @@ class AppendLog:
             sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
             self._merges += 1
             if self._merges % _VACUUM_AFTER == 0:
-                # Also what the log no longer names. A file that waits for its commit for so long would not get it any more.
-                self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+                self._vacuum()
         except CommitFailedError:
             return  # an append came in between; the next one compacts
+
+    def _vacuum(self) -> None:
+        """Remove files that the log let go of long ago, and those that a dead writer left without a commit.
+
+        A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the files
+        that it names as removed are sure not to be needed. All others are judged by the log of this moment.
+        """
+        from deltalake import DeltaTable
+
+        assert self._table is not None
+        self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+        DeltaTable(self.path).vacuum(_ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
