@@ -133,8 +133,11 @@ def rebuild(
 def _dry_run(made: ReplayPlan, reason: str, command: str, json: bool) -> None:
     """What :func:`_run` does up to its first effect; as JSON the plan."""
     if json:
+        if not made.is_refused:  # its refusals are in the plan
+            first_effect(lambda: _start(made, reason))
         typer.echo(made.to_json())
-        first_effect(lambda: _start(made, reason))
+        if made.is_refused:
+            raise typer.Exit(1)
         return
     way = f"follow it with: kappa status {made.topology}"
     dry_run(lambda: _start(made, reason), command, otherwise=f"epoch {made.epoch} is being built by this plan; {way}")
