@@ -1,0 +1,57 @@
+"""A JVM that is frozen while Python beats on: it is told, and a cutover that waits for it is withdrawn."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from rig import Rig, rig, rows
+
+from kappa import control
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = pytest.mark.e2e
+
+
+def jvm_of(made: Rig, epoch: int) -> psutil.Process:
+    """The JVM of an epoch's driver."""
+    (jvm,) = [child for child in psutil.Process(made.beat(epoch).pid).children() if child.name() == "java"]
+    return jvm
+
+
+def test_a_frozen_jvm_is_told_a_cutover_is_withdrawn_meanwhile_and_nothing_is_lost(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory
+) -> None:
+    limits = {"slow_minutes": 0.1, "stuck_minutes": 60.0, "handover_seconds": 2.0}
+    with rig(tmp_path, kafka, topic(partitions=2), **limits) as made:
+        made.produce(rows(40))
+        first = made.start()
+        made.await_live(first)
+        made.settle(first)
+        made.deploy(2)
+        second = made.plan_replay()
+        made.await_stage(second, Stage.VERIFIED)
+        made.wait(lambda: made.status(first).message == "live", "micro-batches come")
+        frozen = jvm_of(made, first)
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            made.wait(lambda: made.status(first).state == "slow", "the frozen JVM is told")
+            assert "has not ended" in made.status(first).message
+            assert "Thread MainThread" in made.driver_log(first)
+            control.cut_over(made.config, made.name, second, actor="test", reason="test")
+            made.produce(rows(30, 40), start_ms=1_700_000_100_000)
+            made.wait(lambda: made.record().handover is None, "the handover is withdrawn")
+            assert (made.record().live, made.record().events[-1].event) == (first, "withdrawn")
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+        made.settle(first)
+        made.wait(lambda: made.status(first).state == "running", "it gets on")
+        made.prove({1: 1})

@@ -1,0 +1,97 @@
+"""Slices that end the JVM: the process dies with it, and only the ledger can tell the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rig import Rig, rig, rows
+
+from kappa import control
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = pytest.mark.e2e
+
+#: Ends the JVM as the kernel does when memory is short, in each slice of more records than a file allows.
+GREEDY = """
+    import pathlib
+
+    import psutil
+
+    limit = pathlib.Path({limit!r})
+    if limit.exists() and slice["{topic}"].count() > int(limit.read_text()):
+        [jvm] = [child for child in psutil.Process().children() if child.name() == "java"]
+        jvm.kill()
+        jvm.wait()
+    counted ="""
+
+
+@pytest.fixture
+def greedy(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[tuple[Rig, Path]]:
+    """A rig whose step ends the JVM; attempts are few, since each of them is a JVM."""
+    with rig(tmp_path, kafka, topic(partitions=2), attempts=1) as made:
+        limit, file = tmp_path / "limit", made.config.topologies / "balances.py"
+        text = GREEDY.format(limit=str(limit), topic=made.topic)
+        known = file.read_text()
+        assert "\n    counted =" in known
+        file.write_text(known.replace("\n    counted =", text, 1))
+        yield made, limit
+
+
+def lives(made: Rig, epoch: int) -> None:
+    """Start the epoch's driver again where it died, as whoever watches it does."""
+    if made.is_dead(epoch):
+        made.run(epoch, "none")  # it may die at once
+
+
+def test_a_slice_too_large_for_its_jvm_is_planned_smaller_by_the_next_driver_and_nothing_is_lost(
+    greedy: tuple[Rig, Path],
+) -> None:
+    made, limit = greedy
+    limit.write_text("25")
+    made.produce(rows(40))
+    epoch = made.start("none")
+
+    def is_read() -> bool:
+        lives(made, epoch)
+        state = made.ledger(epoch).state()
+        ends = made.kafka.stable_offsets([made.topic])
+        return bool(state.commits) and state.position == state.position.merge(ends)
+
+    made.wait(is_read, "everything is read, by smaller slices")
+    done = made.ledger(epoch).rows()
+    assert [row.detail["most"] for row in done if row.kind == "abandon"] == [1]
+    assert max(sum(r.count for r in row.ranges) for row in done if row.kind == "commit") <= 20
+    assert not [e for e in made.record().events if e.event == "stuck"]
+    made.prove({1: 1})
+
+
+def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_and_a_start_goes_on_once_that_is_mended(
+    greedy: tuple[Rig, Path],
+) -> None:
+    made, limit = greedy
+    limit.write_text("0")
+    made.produce(rows(10))
+    epoch = made.start("none")
+
+    def is_stuck() -> bool:
+        lives(made, epoch)
+        return made.status(epoch).state == "stuck"
+
+    made.wait(is_stuck, "the epoch is stuck")
+    (event,) = [e for e in made.record().events if e.event == "stuck"]
+    assert "out of memory?" in event.reason and event.reason in made.status(epoch).message
+    made.kill(epoch)
+    made.run(epoch)
+    made.wait(lambda: made.status(epoch).state == "stuck", "a driver that is started by itself waits too")
+    assert len([e for e in made.record().events if e.event == "stuck"]) == 1
+    limit.unlink()
+    control.start(made.config, made.name, actor="ada", reason="more memory")
+    made.settle(epoch)
+    made.prove({1: 1})
