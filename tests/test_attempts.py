@@ -117,9 +117,13 @@ def test_one_record_that_ends_every_driver_gets_the_epoch_stuck_until_it_is_told
     own.epochs.add("a.b", 1, "start", actor="ada")
     assert again.is_decided(own.events)
     told = Attempts(own)
-    for _ in range(2):
-        assert told.next(ledger.state(), own.events) == "try"
+    assert told.next(ledger.state(), own.events) == "again", "drivers that only waited made no attempt"
+    add(ledger, "abandon", 1, ranges(0, 1), detail={"most": 1})
+    add(ledger, "plan", 2, ranges(0, 1), logged=True)
+    for _ in range(3):
+        assert Attempts(own).next(ledger.state(), own.events) == "try"
         claim(ledger)
+    assert Attempts(own).next(ledger.state(), own.events) == "stuck"
 
 
 def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> None:

@@ -36,7 +36,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 #: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
 DECISIONS = ("start", "recalled", "moved", "upgraded")
 
-Next = Literal["try", "smaller", "stuck"]
+Next = Literal["try", "smaller", "again", "stuck"]
 
 
 def slice_records(state: LedgerState, most: int) -> int:
@@ -177,6 +177,8 @@ class Attempts:
         if found is not None and not is_decided:
             self.stuck = found
             return "stuck"
+        if found is not None and is_abandonable(self._own.slice_run, state):
+            return "again"  # claims of drivers that only waited are no attempts: the same slice, counted from the start
         before = 0 if found is None else int(found.detail.get("claims", state.tries))
         tried = max(0, state.tries - before) + self._failures
         limit, run = self._own.config.attempts, self._own.slice_run
@@ -189,11 +191,12 @@ class Attempts:
             return "stuck"
         return "try"
 
-    def abandon(self, state: LedgerState) -> None:
-        """Give the planned slice up; the next one at this place is smaller."""
+    def abandon(self, state: LedgerState, *, is_same: bool = False) -> None:
+        """Give the planned slice up; the next one at this place is smaller, or as large."""
         plan = state.open_plan
         assert plan is not None
-        detail = {"most": max(1, span_of(plan) // SHRINK), "tries": state.tries + self._failures}
+        most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
+        detail = {"most": most, "tries": state.tries + self._failures}
         self._own.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
         abandon_slice(self._own.slice_run, plan, detail)
         self._failures, self._failed_at, self._unsent = 0, None, 0

@@ -593,6 +593,8 @@ class Driver(Workbench):
         match self._attempts.next(state, record.events):
             case "smaller":
                 self._attempts.abandon(state)
+            case "again":
+                self._attempts.abandon(state, is_same=True)
             case "stuck":
                 self._attempts.give_up(state)
             case _:
