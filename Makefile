@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two processes share the tests; no test and no run takes longer than it may (tests/conftest_run.py).
 HOURS ?= 8
 SEED ?= $(shell date -u +%Y%m%d)
-TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --timeout 400
+TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --timeout 600
 export PYTHONPATH := $(CURDIR)/include
 
 help: ## this list
@@ -17,7 +17,7 @@ demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EX
 	@$(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
 test: bootstrap ## all tests: real Kafka, Spark, Delta and Airflow
-	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 45 --durations 80 --junitxml build/test-results/junit.xml -m "not soak"
+	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak"
 
 lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

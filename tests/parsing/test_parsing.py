@@ -84,7 +84,7 @@ def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(
     assert (row["_dead"], bytes(row["_value"])) == (reason, value)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120, func_only=True)
 @pytest.mark.parametrize("number", ["1e-214748364", '"1E+99999999"', "0.1e00012345", '"' + "9" * 1000 + '"'])
 @pytest.mark.parametrize("schema", ["m DECIMAL(12,2)", "m DECIMAL(38,20)"])
 def test_a_number_that_from_json_would_not_come_back_from_is_a_dead_letter(
