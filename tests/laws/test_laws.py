@@ -97,6 +97,7 @@ class TestLaw1OneCodePath:
         assert touches == {
             ("slices.py", "call_step", "topology.step"),
             ("replay/plan.py", "build_plan", "facts.step"),  # findings about a step, no step
+            ("undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
         }, "whatever holds a step, under any name or as a value, can call it"
 
     def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
