@@ -16,8 +16,11 @@ bootstrap:
 demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EXIT=1 stops by itself
 	@$(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
-test: bootstrap ## all tests: real Kafka, Spark, Delta and Airflow
-	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak"
+test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airflow
+	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
+
+nightly: bootstrap ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
+	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 170 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
 
 lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -25,7 +28,7 @@ lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/lint-imports
 
 check: lint ## the same and the fast tests: before every commit
-	@$(BIN)/python -m pytest -m "not spark and not broker and not airflow and not e2e and not browser and not soak"
+	@$(BIN)/python -m pytest -m "not spark and not broker and not airflow and not e2e and not browser and not soak and not nightly"
 
 bench: bootstrap ## ratios on 3,000,000 invoices; about half an hour
 	@$(BIN)/python -m benchmarks
@@ -42,4 +45,4 @@ up: bootstrap ## start the embedded stack: Kafka and Airflow
 down: ## stop it
 	@$(BIN)/kappa down
 
-.PHONY: help bootstrap demo test lint check bench soak mutations up down
+.PHONY: help bootstrap demo test nightly lint check bench soak mutations up down

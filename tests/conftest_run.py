@@ -34,12 +34,21 @@ RESULTS = HERE.parent / "build" / "test-results"
 #: File -> test function -> seconds, of a run of all tests alone on two cores: ``python tests/conftest_run.py`` writes it anew.
 DURATIONS = HERE / "durations.json"
 
+#: Paths and node ids of tests that need more time than the run before a landing has; one a line.
+NIGHTLY = HERE / "nightly.txt"
+
 #: Tests that are scheduled one by one, unless they share a fixture of their module.
 _MARKS_OF_SINGLES = ("spark", "broker", "e2e")
 #: What a test takes that was never measured, by its dearest mark.
 _UNMEASURED = {"e2e": 60.0, "airflow": 60.0, "spark": 6.0, "broker": 2.0}
 #: Longer than its own limit, after which only the process can be ended: nothing interrupts a call into a library.
 _GRACE_SECONDS = 60.0
+
+
+def nightly(text: str) -> tuple[str, ...]:
+    """The paths and node ids of a list with comments."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return tuple(line for line in lines if line)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +95,10 @@ class Run:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         known = json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
+        later = nightly(NIGHTLY.read_text())
+        for item in items:
+            if item.nodeid.removeprefix("tests/").startswith(later):
+                item.add_marker(pytest.mark.nightly)
         instances = Counter(_test(item.nodeid) for item in items)
         by_group: Counter[str] = Counter()
         groups = {item: _group(item) for item in items}

@@ -66,12 +66,13 @@ def rebuild(stream: Lab, *, allow: str = "") -> str:
         stream.name,
         "--from-changelog",
         "--execute",
-        "--no-wait",
+        "--detach",
         *(["--allow", allow] if allow else []),
     ]
     result = typer.testing.CliRunner().invoke(app, words, env=stream.config.to_env())
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
+    assert result.exit_code == 0, result.output
     return result.output
 
 

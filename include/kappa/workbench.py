@@ -160,9 +160,11 @@ class Workbench:
 
         Raises:
             DisagreementError: the lake is older than the broker, or a part of it older than another.
+            RefusedError: the epoch's names on the broker belong to another lake.
             SupersededError: the epoch was rebuilt in another lake.
         """
         self.ledger.check_claim(self.writer)
+        self._check_names()  # another lake's markers tell nothing of this one
         marker = changelog.read_marker(self.broker, self.paths)
         turns.check_not_superseded(marker, self.broker, self.paths)
         state = self.ledger.state()
