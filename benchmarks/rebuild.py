@@ -64,6 +64,7 @@ def measure(site: Site) -> list[Figure]:
 
 def _rebuild(site: Site) -> int:
     request = control.rebuild_request(site.config, TOPOLOGY, **ACTOR)
+    control.supersede(site.config, control.plan(site.config, request))
     return control.replay(site.config, control.plan(site.config, request), **ACTOR)
 
 

@@ -77,7 +77,7 @@ def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(str
     stream.config = replace(stream.config, lake=str(tmp_path / "new-lake"))
     asked = control.rebuild_request(stream.config, stream.name, actor="test", reason="as the message says")
     assert asked.start == FromMarker(epoch=live)
-    control.fence(stream.config, stream.name, live)
+    control.supersede(stream.config, control.plan(stream.config, asked))
     rebuilt = control.replay(stream.config, control.plan(stream.config, asked), actor="test", reason="rebuild")
     stream.run(rebuilt)
     stream.await_live(rebuilt)

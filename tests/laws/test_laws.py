@@ -702,6 +702,7 @@ class TestTheChangelog:
         position = stream.ledger(epoch).state().position
         shutil.rmtree(stream.config.lake)
         request = control.rebuild_request(stream.config, stream.name, actor="test", reason="lost")
+        control.supersede(stream.config, control.plan(stream.config, request))
         plan = control.plan(stream.config, request)
         assert plan.start == position
         rebuilt = control.replay(stream.config, plan, actor="test", reason="lost")
