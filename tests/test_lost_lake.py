@@ -121,13 +121,10 @@ class TestASupersededEpoch:
             rebuild(other)
             other.run(first + 1)
             other.await_live(first + 1)
-            before = stream.ledger(first).state().seq
             stream.produce([("a", 10), ("z", 1)], start_ms=LATER_MS)
             _, thread, errors = stream.running[first]
             other.settle(first + 1)
-            other.wait(
-                lambda: not thread.is_alive() or stream.ledger(first).state().seq > before, "the old driver ends"
-            )
+            other.wait(lambda: not thread.is_alive(), "the old driver ends")
             assert [type(error).__name__ for error in errors] == ["SupersededError"]
             assert sorted(other.sent()) == sorted([*ROWS, ("a", 10), ("z", 1)])
             assert other.balances() == {"a": 14, "b": 2, "c": 4, "z": 1}
