@@ -14,7 +14,7 @@ from kappa.attempts import Attempts, is_abandonable, slice_records
 from kappa.errors import BrokerUnreachableError, ConflictError
 from kappa.replay.offsets import OffsetRange
 from kappa.runtime.epochs import Event
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
 
 WRITER = "w"
 
@@ -128,7 +128,9 @@ def test_one_record_that_ends_every_driver_gets_the_epoch_stuck_until_it_is_told
 
 def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 100), logged=True)
-    own.slice_run.marker_seq = 1
+    plan = ledger.state().open_plan
+    assert plan is not None
+    own.slice_run.marker_seq, own.slice_run.marker_plan = 1, plan_hash(plan)
     assert not is_abandonable(own.slice_run, ledger.state())
     for _ in range(3):
         claim(ledger)
