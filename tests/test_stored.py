@@ -45,7 +45,7 @@ class Markers:
     def topics(self, prefix: str = "") -> dict[str, int]:
         return {prefix: 1}
 
-    def last_record(self, topic: str, partition: int) -> tuple[bytes, bytes]:
+    def last_record(self, topic: str, partition: int, *, key: bytes | None = None) -> tuple[bytes, bytes]:
         return b"marker", self._value
 
 
