@@ -25,6 +25,7 @@ from kappa import registry
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.lake import code_file
 from kappa.runtime.dry_run import about_to
+from kappa.runtime.durable import fsync
 
 _INCLUDE = Path(__file__).resolve().parents[2]
 _JOBS = _INCLUDE.parent / "jobs"
@@ -63,7 +64,7 @@ def store(lake: str, folder: Path, topology: str) -> str:
         with filesystem.open_output_stream(temporary) as stream:
             stream.write(content)
         if isinstance(filesystem, fs.LocalFileSystem):
-            _sync(Path(temporary))
+            fsync(Path(temporary))
         filesystem.move(temporary, path)
     elif isinstance(filesystem, fs.LocalFileSystem):
         _touch(Path(path))
@@ -174,15 +175,6 @@ def _open(lake: str, code: str) -> tuple[fs.FileSystem, str]:
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(place)
         return found
     return fs.LocalFileSystem(), str(Path(place).absolute())
-
-
-def _sync(path: Path) -> None:
-    """Bring a file to the disk before its name says that it is whole."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _touch(path: Path) -> bool:
