@@ -20,7 +20,7 @@ test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airf
 	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
 
 nightly: bootstrap ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
-	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 170 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
+	@$(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --run-minutes 170 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
 
 lint: bootstrap ## lint, format, types and import rules
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

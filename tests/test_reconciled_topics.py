@@ -15,7 +15,7 @@ from lab import lab, read_messages
 from mortal import OUTPUT, Mortal
 from typer.testing import CliRunner
 
-from kappa import control
+from kappa import control, suspects
 from kappa.cli import app
 from kappa.reconciliation import _marked_by
 from kappa.runtime import faults
@@ -23,7 +23,7 @@ from kappa.topology import Table
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kappa.runtime.broker import Broker
 
@@ -136,6 +136,43 @@ def test_after_each_move_the_topic_holds_the_served_table_and_got_exactly_the_ke
     stream.tell([("b", 5)], minute=3)
     assert stream.folded_topic() == stream.balances() == {"a": 42, "b": 8, "c": 12, "e": 3, "z": 51}
     assert control.certify(stream.config, stream.name).complete
+
+
+@pytest.mark.parametrize("most", [suspects.MOST, 0], ids=["of suspects", "of whole tables"])
+def test_at_a_handover_only_keys_are_compared_that_differed_before_or_changed_since(
+    stream_of: Reconciled, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    stream, compared = stream_of, []
+    between = suspects.among
+
+    def spied(rows: DataFrame, chosen: DataFrame | None, table: Table) -> DataFrame:
+        compared.append(None if chosen is None else {row["id"] for row in chosen.collect()})
+        return between(rows, chosen, table)
+
+    monkeypatch.setattr(suspects, "among", spied)
+    monkeypatch.setattr(suspects, "MOST", most)
+    first = stream.first()
+    stream.tell([("f", 1), ("g", 1), ("h", 2)], minute=1)
+    stream.deploy(2)
+    second = stream.verified("reconcile.compared", slice_records=4)
+    assert compared and set(map(type, compared)) == {type(None)}, "at first the whole tables"
+    # On both sides, new on both, and of an account that version 1 leaves out.
+    stream.tell([("b", 5), ("q", 1), ("z", 1), ("h", -2)], minute=2)
+    before, compared[:] = stream.sent_to_balances(), []
+    control.cut_over(stream.config, stream.name, second, actor="test", reason="test")
+    stream.await_live(second)
+    assert compared == ([{"a", "b", "d", "h", "q", "z"}] * 2 if most else [None] * 2)
+    assert stream.sent_to_balances() - before == Counter([("a", 22), ("z", 51), ("d", None)])
+    assert stream.folded_topic() == stream.balances()
+    stream.wait(lambda: not Path(stream.paths(second).root, "suspects").exists(), "what was compared is removed")
+
+    compared.clear()
+    stream.tell([("c", 1), ("d", 1)], minute=3)
+    stream.roll_back_to(first)
+    assert compared[-1] == ({"a", "c", "d", "z"} if most else None) or compared[-1] == (
+        {"a", "d", "z"} if most else None
+    )
+    assert stream.folded_topic() == stream.balances()
 
 
 def test_what_has_to_be_sent_outlives_the_epoch_that_it_was_compared_with(stream_of: Reconciled) -> None:

@@ -52,6 +52,7 @@ from kappa.runtime import heartbeat, liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.dry_run import about_to
 from kappa.runtime.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
+from kappa.runtime.faults import crash_point
 from kappa.runtime.launcher import launch
 from kappa.runtime.ledger import Ledger
 from kappa.survey import survey
@@ -828,13 +829,16 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     """Remove what an epoch left on the broker and in the lake."""
     about_to(f"remove what is left of epoch {epoch} of {topology}")
+    crash_point("removal.record")
     paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
     gone = epochs.record(topology).epoch(epoch)
     needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
     with Broker(config.bootstrap_servers) as broker:
         if ownership.is_ours(broker, paths, epochs.lake_id()):
             house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+    crash_point("removal.broker")
     shutil.rmtree(paths.root, ignore_errors=True)
+    crash_point("removal.folder")
     Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
     for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)

@@ -330,6 +330,8 @@ class Driver(Workbench):
 
     def _follow(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Slices that end on commits of the live epoch, held, until the lag is small."""
+        if mine.is_recalled:
+            self.handover.get_ready(record)  # before it says that it can take over
         has_moved = self._follow_once(record, "catching up")
         if not has_moved and not self.plan.bound:
             self.event("caught_up", seq=self.ledger.state().seq)
@@ -370,6 +372,7 @@ class Driver(Workbench):
             raise LedgerError(
                 f"No commit of live epoch {record.live} ends at {state.standing.to_json()}: nothing to compare with."
             )
+        self.handover.get_ready(record)
         self.say("verifying")
         limits = {**limits_of(self.topology.thresholds), **limits_of(self.plan.request.thresholds)}
         mine = (self.paths, state.committed)
@@ -396,6 +399,7 @@ class Driver(Workbench):
         if state.baseline_seq is None:
             self._baseline()
             return
+        self.handover.get_ready(record)
         if self._follow_once(record, "following"):
             return
         handover = record.handover

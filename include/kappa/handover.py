@@ -6,6 +6,7 @@ driver of that epoch finds the place where it has to go on.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ from kappa.workbench import IDLE_SECONDS, Workbench
 
 #: Time between two looks of a candidate that waits at the ledgers which its certificate will be made from.
 PREPARE_SECONDS = 5.0
+#: Least time between two comparisons of its tables with those of the live epoch.
+COMPARE_SECONDS = 60.0
 
 
 class Handover:
@@ -41,6 +44,7 @@ class Handover:
     _waits_for = (0, "")
     _waits_since = 0.0
     _prepared = -PREPARE_SECONDS
+    _compared = -math.inf
 
     def __init__(self, own: Workbench, read_on: Callable[[LedgerState, Offsets], None]) -> None:
         self._own = own
@@ -70,6 +74,18 @@ class Handover:
             self._companions.withdraw(handover, " ".join(reasons))
         else:
             self.move(record, handover, state)
+
+    def get_ready(self, record: TopologyRecord) -> None:
+        """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too old."""
+        if not self._own.topology.reconciled_topics or record.handover is not None or record.live is None:
+            return
+        # Changes stay for so long; the next comparison goes on from this one.
+        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * self._own.config.keep_minutes / 2):
+            return
+        self._own.say("comparing tables for the topics that reconcile")
+        live = self._own.live_ledger(record).state()
+        reconciliation.get_ready(self._own.slice_run, reconciliation.predecessor(self._own.paths.lake, record, live))
+        self._compared = time.monotonic()
 
     def prepare(self, record: TopologyRecord) -> None:
         """Read what the certificate of a move is made from, now and then: between yield and move only what came since is read."""

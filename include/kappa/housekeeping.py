@@ -25,6 +25,7 @@ from kappa.replay.stages import Stage
 from kappa.runtime import heartbeat, liveness
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
+from kappa.runtime.faults import crash_point
 
 #: Files younger than this stay: plan and code are written before the record that names them.
 GRACE = timedelta(hours=1)
@@ -260,7 +261,11 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
 def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:
     """Remove an epoch's topics, also those under names of its ``own``, and its group. Idempotent."""
     present = broker.topics()
-    broker.delete_topics([*topics_of(paths, present), *(set(own) & set(present))])
+    named = topics_of(paths, present)
+    # Markers last: they say which lake made the others.
+    broker.delete_topics([*(name for name in named if name != paths.markers), *(set(own) & set(present))])
+    crash_point("removal.topics")
+    broker.delete_topics(name for name in named if name == paths.markers)
     if paths.name in broker.groups(paths.name):
         broker.delete_group(paths.name)
 

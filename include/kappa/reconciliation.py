@@ -2,7 +2,8 @@
 
 Who folds the topic, the newest record of each key, then has the table of the live epoch again. The differences are written
 once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction with
-a marker that names the handover, before the new epoch sends its first slice.
+a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made earlier:
+:mod:`kappa.suspects`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa import suspects
 from kappa.encoding import topic_records
 from kappa.lake import EpochPaths
 from kappa.replay.shapes import Shape
-from kappa.replay.topic_rules import has_same_key
 from kappa.runtime import tables
 from kappa.runtime.contents import frame_at
 from kappa.runtime.epochs import TopologyRecord
@@ -27,8 +27,8 @@ from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.runtime.sender import Record
 from kappa.schema import Column, quoted
 from kappa.slices import EpochRun, marker
+from kappa.suspects import Side
 from kappa.topology import Table, Topic, Topology
-from kappa.verification import equal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ class Predecessor:
 
     Attributes:
         paths: where it is.
-        committed: its last commit, at the offsets at which the next epoch takes over.
+        state: its ledger; its last commit is at the offsets at which the next epoch takes over.
         shapes: keys and columns of its tables, by place.
         topics: names of the topics that it sends to.
         reconciled: topic -> table, for those that hold what the table holds.
@@ -68,11 +68,27 @@ class Predecessor:
     """
 
     paths: EpochPaths
-    committed: LedgerRow
+    state: LedgerState
     shapes: Mapping[str, Shape]
     topics: tuple[str, ...]
     reconciled: Mapping[str, str]
     unsent: int | None
+
+    @property
+    def committed(self) -> LedgerRow:
+        """Its last commit."""
+        assert self.state.committed is not None
+        return self.state.committed
+
+    @property
+    def side(self) -> Side:
+        """The epoch as one of two that are compared."""
+        return Side(paths=self.paths, state=self.state)
+
+    def holds(self, topic: Topic, table: Table) -> bool:
+        """Whether a topic holds what its table of this name holds, by the same key: only rows that differ have to be sent."""
+        is_there = topic.name in self.topics and suspects.is_alike(self.shapes, table)
+        return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
 
 
 def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bool:
@@ -88,12 +104,28 @@ def predecessor(lake: str, record: TopologyRecord, state: LedgerState) -> Predec
     is_unsent = bool(epoch.reconciled) and state.resumed_for != record.last_handover
     return Predecessor(
         paths=EpochPaths(lake=lake, topology=record.topology, epoch=record.live),
-        committed=state.committed,
+        state=state,
         shapes=state.shapes,
         topics=epoch.sends_to,
         reconciled=epoch.reconciled,
         unsent=record.last_handover if is_unsent else None,
     )
+
+
+def get_ready(run: EpochRun, before: Predecessor | None) -> None:
+    """Compare the tables while the epoch follows the other: at the handover only what changed since is compared.
+
+    To be called between two slices, now and then. Idempotent.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+    """
+    topics = [(topic, run.topology.table(topic.of)) for topic in run.topology.reconciled_topics]
+    for table in {
+        table.name: table for topic, table in topics if before is not None and before.holds(topic, table)
+    }.values():
+        assert before is not None
+        suspects.compare(run, before.side, table)
 
 
 def write_differences(run: EpochRun, before: Predecessor | None, handover: int) -> dict[str, dict[str, int]]:
@@ -147,12 +179,11 @@ def differences(
     place, key = f"tables/{table.name}", list(table.key)
     names = [column.name for column in table.columns]
     after = frame_at(run.session, run.paths, committed, place).select(*quoted(names))
-    there = None if before is None else before.shapes.get(place)
-    if before is None or topic.name not in before.topics or not has_same_key(there, Shape.of(table)):
+    if before is None or topic.name not in before.topics or not suspects.is_alike(before.shapes, table):
         return _marked(after, handover)
     known = frame_at(run.session, before.paths, before.committed, place)
-    is_kept = before.reconciled.get(topic.name) == table.name
-    if not is_kept or before.unsent is not None:
+    if not before.holds(topic, table):
+        is_kept = before.reconciled.get(topic.name) == table.name
         keys = known.select(*quoted(key))
         if is_kept and before.unsent is not None:
             # It never sent them: keys that it lacks, and that the epoch before it had, are still in the topic.
@@ -160,7 +191,9 @@ def differences(
             keys = keys.union(unsent.where(F.col(HANDOVER.name) == before.unsent).select(*quoted(key))).distinct()
         gone = keys.join(after, on=key, how="left_anti")
         return _marked(after, handover).unionByName(_marked(gone, handover, deleted=True), allowMissingColumns=True)
-    return _marked_by(after, known, table, handover)
+    chosen = suspects.keys(run, before.side, table)
+    ours, theirs = (suspects.among(rows, chosen, table) for rows in (after, known))
+    return _marked_by(ours, theirs, table, handover)
 
 
 def send(run: EpochRun, handover: int) -> None:
@@ -191,8 +224,9 @@ def send(run: EpochRun, handover: int) -> None:
 
 
 def forget(paths: EpochPaths) -> None:
-    """Remove differences that were sent; how many there were is on record. Idempotent."""
+    """Remove differences that were sent, and what was compared for them; how many there were is on record. Idempotent."""
     shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)
+    suspects.forget(paths)
 
 
 def _marked(rows: DataFrame, handover: int, *, deleted: bool = False) -> DataFrame:
@@ -205,24 +239,9 @@ def _marked_by(after: DataFrame, known: DataFrame, table: Table, handover: int) 
     from pyspark.sql import functions as F
 
     key, names = list(table.key), [column.name for column in table.columns if column.name not in table.key]
-
-    def side(frame: DataFrame, name: str) -> DataFrame:
-        found = [column for column in names if column in frame.columns]
-        row = F.struct(F.lit(True).alias("_here"), *quoted(found))
-        return frame.select(*quoted(key), row.alias(name))
-
-    both = side(known, "was").join(side(after, "now"), on=key, how="full_outer")
-    is_gone = F.col("now").isNull()
-    unlike = [
-        ~equal(F.col(f"was.{q}"), F.col(f"now.{q}"), known.schema[name].dataType, after.schema[name].dataType)
-        if name in known.columns
-        else F.col(f"now.{q}").isNotNull()
-        for name, q in zip(names, quoted(names), strict=True)
-    ]
-    is_other = reduce(lambda one, other: one | other, unlike, F.lit(False))
-    chosen = both.where(is_gone | F.col("was").isNull() | is_other)
     columns = [F.col(f"now.{q}").alias(name) for name, q in zip(names, quoted(names), strict=True)]
-    return _marked(chosen.select(*quoted(key), *columns, is_gone.alias("_gone")), handover).select(
+    chosen = suspects.differing(after, known, table)
+    return _marked(chosen.select(*quoted(key), *columns, F.col("now").isNull().alias("_gone")), handover).select(
         *quoted([*key, *names]), F.col("_gone").alias("_deleted"), HANDOVER.name
     )
 

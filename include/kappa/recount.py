@@ -33,6 +33,13 @@ class Recount:
     read: tuple[str, ...]
     unread: tuple[str, ...]
 
+    def with_more(self, more: Recount) -> Recount:
+        """Two parts of one counting."""
+        return Recount(
+            epoch=self.epoch, problems=(*self.problems, *more.problems), read=(*self.read, *more.read),
+            unread=(*self.unread, *more.unread),
+        )  # fmt: skip
+
 
 def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None) -> Recount:
     """Count an epoch again: the commits of its Delta tables, the files that they name, and its dead letters.
@@ -47,7 +54,7 @@ def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None)
     state = Ledger(paths.ledger).state()
     problems: list[str] = []
     read: list[str] = []
-    unread = ["Topics on Kafka are not counted: changelogs and topic outputs."]
+    unread: list[str] = []
     versions = dict(state.committed.delta_versions) if state.committed is not None else {}
     for place, version in sorted(versions.items()):
         progress(place)

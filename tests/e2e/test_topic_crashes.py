@@ -67,7 +67,7 @@ def test_topics_are_right_after_drivers_were_killed_in_a_replay_and_in_its_cutov
     assert story(machine, first) == before
     deploy(machine, 2)
     second = machine.plan_replay("rewind.names", slice_records=20)
-    for point in ("baseline.marker", "send.open@1", "send@1", "reconcile.differences"):
+    for point in ("baseline.marker", "send.open@1", "send@1", "reconcile.compared", "reconcile.differences"):
         machine.await_death(second)
         machine.run(second, point)
     machine.await_stage(second, Stage.VERIFIED)

@@ -110,6 +110,7 @@ def test_a_host_of_drivers_starts_what_is_wanted_and_missing_and_ends_it_at_a_sl
     machine.produce(rows(12))
     epoch = machine.start()
     assert machine.status(epoch).state == "never", "it is started by the host alone"
+    here.home.mkdir(parents=True, exist_ok=True)
     log = (here.home / "drivers.log").open("ab")
     host = subprocess.Popen(
         [sys.executable, "-m", "kappa", "drivers"], env={**os.environ, **machine.config.to_env()}, stdout=log, stderr=log

@@ -135,8 +135,13 @@ def diff(
 def certify(
     topology: Topology,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read the live epoch's Delta tables too, every commit and every file.")
+        bool,
+        typer.Option(
+            "--deep",
+            help="Count again: every commit and file of the live epoch's Delta tables, its changelogs and topics.",
+        ),
     ] = False,
+    epoch: Annotated[int | None, typer.Option(help="With --deep: count this epoch, by default the live one.")] = None,
     json: Json = False,
 ) -> None:
     """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
@@ -144,8 +149,18 @@ def certify(
     certificate = control.certify(chosen, topology)
     found = None
     if deep:
-        paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=serving.resolve(chosen, topology))
-        found = recount(paths, lambda what: typer.echo(f"reading {what}", err=True))
+        from kappa.recount_topics import recount_topics
+
+        def tell(what: str) -> None:
+            typer.echo(f"reading {what}", err=True)
+
+        number = epoch if epoch is not None else serving.resolve(chosen, topology)
+        Epochs(chosen.lake).record(topology).epoch(number)  # one that there is
+        paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
+        with Broker(chosen.bootstrap_servers) as broker:
+            found = recount(paths, tell).with_more(recount_topics(chosen, paths, broker, tell))
+    elif epoch is not None:
+        raise UsageError("--epoch says which epoch to count again: give it with --deep.")
     if json and found is not None:
         say_json({"certificate": json_of(certificate.to_json()), "recount": found})
     elif json:

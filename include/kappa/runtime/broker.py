@@ -126,6 +126,17 @@ class Broker:
         self._wait(is_settled, f"a transaction in {', '.join(names)} is open")
         return found
 
+    def decided_ends(self, topics: Iterable[str]) -> Offsets:
+        """Ends of topics of this moment, once every transaction has ended that had records before them; others may go on.
+
+        Raises:
+            BrokerUnreachableError: one stays open.
+        """
+        names = list(topics)
+        ends = self.high_watermarks(names)
+        self._wait(lambda: self.stable_offsets(names).dominates(ends), f"a transaction in {', '.join(names)} is open")
+        return ends
+
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
         """For every partition the offset of the first committed record at or after a time; its stable end where there is none.
 

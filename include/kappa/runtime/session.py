@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.embedded.jars import ensure_spark, java_home
 from kappa.runtime.gateway import start_jvm
+from kappa.runtime.shipping import shipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +92,10 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     session = SparkSession.builder.appName(app_name).master(config.spark_master)
     for key, value in chosen.items():
         session = session.config(key, value)
-    return session.getOrCreate()
+    made = session.getOrCreate()
+    if local_cores(config.spark_master) is None:
+        made.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
+    return made
 
 
 def is_alive(session: SparkSession) -> bool:
@@ -136,14 +140,11 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
     """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides."""
     cores = local_cores(config.spark_master)
     paths = [str(jar) for jar in sorted(jars)]
-    chosen = {
-        **_SETTINGS,
-        "spark.sql.warehouse.dir": str(config.home / "spark-warehouse"),
-        "spark.executorEnv.PYTHONPATH": str(_SOURCE_ROOT),
-    }
-    if cores is None:
+    chosen = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
+    if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
         chosen["spark.jars"] = ",".join(paths)
     else:
+        chosen["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
         # On this host the jars are read where they are; spark.jars would copy them at each start.
         chosen["spark.driver.extraClassPath"] = os.pathsep.join(paths)
         chosen["spark.sql.shuffle.partitions"] = str(2 * cores)

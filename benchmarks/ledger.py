@@ -1,0 +1,388 @@
+"""(i) What an epoch costs after 50,000 slices and after a year of them, over what it costs after 1,000.
+
+Each length has a site of its own. A driver process brings version 1 of the topology live and is stopped; its epoch then goes on
+without Spark, one slice a second of one record each, by a clock that is moved on by hand: plan, effects and commit are
+appended to the ledger, the product's own upkeep says which commits stay readable, and the product's own roll-up takes their
+rows. The tables do not change. The last ``APPENDED`` slices are appended row by row, as a driver does; those before
+``AT_ONCE`` a time, and of a year most go through the same roll-up in memory. At the end the topic has a record for each
+offset, and the broker the marker of the last slice.
+
+Compared are, each by real processes: a driver's start (from its launch to the commit of one record), its Python's memory,
+``kappa status`` and ``kappa certify``, the pause of a cutover to an epoch that was built beside it (from the yield of the one
+to the resume of the other), and what one more slice costs an observer.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from benchmarks.result import Figure
+from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
+from benchmarks.site import site as another_site
+from kappa import changelog, clock, control, maintenance, registry
+from kappa.replay.holds import held
+from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa.replay.request import ReplayRequest
+from kappa.replay.stages import Stage
+from kappa.replay.starts import ToLatest
+from kappa.runtime import heartbeat, rollup, sender
+from kappa.runtime.append_log import AppendLog
+from kappa.runtime.broker import Broker
+from kappa.runtime.connection import producer_settings
+from kappa.runtime.epochs import Epochs
+from kappa.runtime.ledger import Ledger, LedgerRow, _arrow_schema, _Fold, _to_record, plan_hash
+from kappa.slices import EpochRun, marker
+
+LENGTHS = {"an hour": 1_000, "a day": 50_000, "a year": 365 * 24 * 3600}
+#: So many of the last slices are appended row by row, and those before so many at once.
+APPENDED, AT_ONCE = 3_000, 50
+WRITER = "benchmark:slices"
+#: Times that a command is run; the middle one counts.
+RUNS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What an epoch of some length costs: seconds, and bytes."""
+
+    start: float
+    memory: float
+    status: float
+    certify: float
+    pause: float
+    follow: float
+    rows: int
+
+
+def measure(site: Site) -> list[Figure]:
+    """Run it."""
+    found: dict[str, Costs] = {}
+    for name, most in LENGTHS.items():
+        slices = most if most <= 1_000 else max(2_000, site.scale.of(most))
+        folder = site.config.home / name.replace(" ", "-")
+        with another_site(folder, site.scale) as place:
+            found[name] = _costs(place, name, slices)
+    base = found.pop("an hour")
+    figures = []
+    for name, costs in found.items():
+        for what, unit in (("start", "driver's start"), ("memory", "driver's memory"), ("status", "kappa status"),
+                           ("certify", "kappa certify"), ("pause", "pause of a cutover"), ("follow", "one more slice, to an observer")):  # fmt: skip
+            ratio = getattr(costs, what) / getattr(base, what)
+            detail = {
+                "of 1,000 slices": getattr(base, what),
+                f"of {name}": getattr(costs, what),
+                "rows": [base.rows, costs.rows],
+            }
+            figures.append(
+                Figure(
+                    part="i",
+                    name=f"{unit} after {name}, over 1,000 slices",
+                    value=ratio,
+                    unit="x",
+                    wanted="<= 1.5",
+                    detail=detail,
+                )
+            )
+    return figures
+
+
+def _costs(site: Site, name: str, slices: int) -> Costs:
+    site.deploy(1)
+    site.generate(1_000)
+    epoch = site.start()
+    site.settle(epoch)
+    site.stop(epoch)
+    begun = time.monotonic()
+    _grow(site, epoch, slices)
+    state = site.state(epoch)
+    say(f"{name}: {state.slices:,} slices, {len(site.rows(epoch)):,} rows, in {time.monotonic() - begun:.0f} s")
+
+    commands = {what: _command(site, what) for what in ("status", "certify")}
+    start, memory = _start(site, epoch)
+    follow = _follow(site, epoch)
+    pause = _pause(site, epoch)
+    costs = Costs(start=start, memory=memory, pause=pause, follow=follow, rows=len(site.rows(epoch)), **commands)
+    say(f"{name}: {costs}")
+    return costs
+
+
+# Growing
+
+
+def _grow(site: Site, epoch: int, slices: int) -> None:
+    """Let an epoch commit so many slices, the last of them now; its driver is not running."""
+    paths, real = site.paths(epoch), clock.now
+    record = site.record()
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
+    last = state.committed
+    assert last is not None
+    at = now() - timedelta(seconds=slices + 5)
+    clock.now = lambda: at
+    try:
+        ledger.claim(WRITER, last.code, state)
+        with Broker(site.config.bootstrap_servers) as broker:
+            plan = record.epoch(epoch).planned.detail["plan"]
+            run = EpochRun(
+                topology=registry.load(site.config.topologies, TOPOLOGY), paths=paths, writer=WRITER, code=last.code, ledger=ledger,
+                session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers,  # type: ignore[arg-type]
+                topic_ids=_topic_ids(plan), lake_id=Epochs(site.config.lake).lake_id(),
+            )  # fmt: skip
+            before = slices - APPENDED if slices > LENGTHS["a day"] else 0
+            if before:
+                _remembered(run, site, at, before)
+                at += timedelta(seconds=before)
+            number = before
+            while number < slices:
+                count = 1 if slices - number <= APPENDED else AT_ONCE
+                at += timedelta(seconds=count)
+                _append_slices(ledger, at, count)
+                number += count
+                state = ledger.state()
+                if maintenance.is_due(state, site.config, at):
+                    maintenance.maintain(run, site.config, at)
+                    state = ledger.state()
+                if rollup.is_due(state, site.config.rollup_slices):
+                    row = rollup.rolled_up(state, writer=WRITER, code=last.code, at=at)
+                    if row is not None:
+                        ledger.roll_up(row)
+                if number % 10_000 == 0:
+                    say(f"{number:,} slices")
+            _fill(site, state.position)
+            done = ledger.state().committed
+            assert done is not None
+            found = changelog.read_marker(broker, paths)
+            assert found is not None
+            run.turn = found.turn
+            end = ranges_end(done.ranges)
+            sender.append(
+                site.config.bootstrap_servers,
+                marker(run, done.seq, end, done.max_timestamps, done.sends, plan=plan_hash(done)),
+            )
+            broker.set_group_offsets(paths.name, end)
+    finally:
+        clock.now = real
+
+
+def _topic_ids(plan: str) -> dict[str, str]:
+    from kappa.replay.plan import ReplayPlan
+
+    return dict(ReplayPlan.from_json(plan).topic_ids)
+
+
+def _next(commit: LedgerRow, at: datetime) -> dict[str, Any]:
+    """What the rows of the slice after a commit have in common: one record of the first partition."""
+    ranges = tuple(
+        OffsetRange(topic=r.topic, partition=r.partition, start=r.end, end=r.end + (r.partition == 0))
+        for r in commit.ranges
+    )
+    return {
+        "seq": commit.seq + 1,
+        "writer": WRITER,
+        "at": at,
+        "ranges": ranges,
+        "sends": "live",
+        "logged": True,
+        "code": commit.code,
+    }
+
+
+def _detail(commit: LedgerRow, at: datetime) -> dict[str, Any]:
+    kept = {name: commit.detail[name] for name in ("folded", "sent") if name in commit.detail}
+    return {**kept, "started_at": at.isoformat(), "bytes_read": 500}
+
+
+def _committed(commit: LedgerRow, at: datetime) -> LedgerRow:
+    return LedgerRow(
+        kind="commit", **_next(commit, at), rows_read=1, rows_parsed=1, max_timestamps=commit.max_timestamps,
+        delta_versions=commit.delta_versions, detail=_detail(commit, at - timedelta(seconds=0.3)),
+    )  # fmt: skip
+
+
+def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
+    commit = ledger.state().committed
+    assert commit is not None
+    rows: list[LedgerRow] = []
+    for number in range(count):
+        when = at - timedelta(seconds=count - 1 - number)
+        common = _next(commit, when)
+        counts = {"rows_read": 1, "rows_parsed": 1, "max_timestamps": commit.max_timestamps}
+        changed = {place: v for place, v in commit.delta_versions.items() if not place.startswith("tables/")}
+        commit = _committed(commit, when)
+        rows += [
+            LedgerRow(kind="plan", **common),
+            LedgerRow(kind="effects", **common, **counts, delta_versions=changed),
+            commit,
+        ]
+    if count == 1:
+        for row in rows:
+            ledger.append(row)
+    else:
+        ledger._log.append([_to_record(row) for row in rows])
+
+
+def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
+    """Put what so many slices leave into the ledger: rows that stay, and the roll-up that the product made of the others."""
+    fold = _Fold()
+    records = {row.n: row for row in run.ledger.rows()}
+    for row in records.values():
+        fold.add(row)
+    state = fold.state()
+    n, keeps = state.last, maintenance.retention(site.config)
+    looked = at
+    commit = state.committed
+    assert commit is not None
+    since: list[LedgerRow] = []
+    begun = time.monotonic()
+    for number in range(slices):
+        at += timedelta(seconds=1)
+        n += 3
+        commit = replace(_committed(commit, at), n=n)
+        fold.add(commit)
+        since.append(commit)
+        if at - looked >= timedelta(minutes=site.config.maintain_minutes):
+            n += 1
+            looked = at
+            row = _look(fold, n, at, keeps)
+            fold.add(row)
+            since.append(row)
+        if number % site.config.rollup_slices == 0 and rollup.is_due(state := fold.state(), site.config.rollup_slices):
+            found = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
+            if found is not None:
+                n += 1
+                stays = rollup.stays(state, found.detail["upto"])
+                rolled = replace(found, n=n, detail={**found.detail, "file": "none"})
+                fold.add(rolled)
+                records = {
+                    row.n: row for row in [*records.values(), *since] if stays(row.n, row.kind, row.seq)
+                }  # fmt: skip
+                records[n] = rolled
+                since = []
+        if number % 1_000_000 == 999_999:
+            say(f"{number + 1:,} slices in memory, {time.monotonic() - begun:.0f} s")
+    records.update({row.n: row for row in since})
+    state = fold.state()
+    assert state.rolled is not None
+    log = AppendLog(run.paths.ledger, _arrow_schema())
+    log.refresh()
+    last = records.pop(max(records))
+    log._last = last.n - 1
+    kept = [{**_to_record(row), "n": row.n} for row in sorted(records.values(), key=lambda row: row.n)]
+    log.replace(kept, [_to_record(last)], state.rolled.detail["upto"])
+
+
+def _look(fold: _Fold, n: int, at: datetime, keeps: Any) -> LedgerRow:
+    state = fold.state()
+    readable = state.readable
+    kept = set(held([(commit.seq, commit.at) for commit in readable], at, keeps, ()))
+    gone = [commit.seq for commit in readable if commit.seq not in kept]
+    before = max([state.readable_from, *(seq + 1 for seq in gone)])
+    detail = {
+        "readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before), "folds": {}, "recent_from": before,
+        "forgotten": {},
+    }  # fmt: skip
+    return LedgerRow(n=n, kind="maintain", seq=state.seq, writer=WRITER, at=at, detail=detail)
+
+
+def _fill(site: Site, end: Offsets) -> None:
+    """Produce until the first partition ends there."""
+    with Broker(site.config.bootstrap_servers) as broker:
+        have = dict(broker.stable_offsets([SOURCE]).items())
+    partition = next(at for at, _ in end.items() if at[0] == SOURCE and at[1] == 0)
+    missing = dict(end.items())[partition] - have[partition]
+    producer = Producer({**producer_settings(site.config.bootstrap_servers), "linger.ms": 50, "queue.buffering.max.messages": 2_000_000})  # fmt: skip
+    for _ in range(missing):
+        while True:
+            try:
+                producer.produce(SOURCE, b"{}", partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+
+
+# Measuring
+
+
+def _start(site: Site, epoch: int) -> tuple[float, float]:
+    """Seconds from a driver's launch to the commit of a record, and what its Python holds then."""
+    site.generate(1)
+    begun = time.monotonic()
+    control.start(site.config, TOPOLOGY, **ACTOR)
+    site.settle(epoch)
+    seconds = time.monotonic() - begun
+    time.sleep(10)
+    beat = heartbeat.read(site.paths(epoch).heartbeat)
+    assert beat is not None
+    return seconds, float(psutil.Process(beat.pid).memory_full_info().uss)
+
+
+def _command(site: Site, what: str) -> float:
+    """CPU seconds of a whole command: the middle of some runs."""
+    env = {**os.environ, **_env(site)}
+    spent = []
+    for _ in range(RUNS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-m", "kappa", what, TOPOLOGY], env=env, capture_output=True, text=True, check=False
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            raise AssertionError(f"kappa {what} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return median(spent)
+
+
+def _env(site: Site) -> dict[str, str]:
+    return {
+        "KAPPA_HOME": str(site.config.home), "KAPPA_LAKE": site.config.lake, "KAPPA_TOPOLOGIES": str(site.config.topologies),
+        "KAPPA_BOOTSTRAP_SERVERS": site.config.bootstrap_servers,
+    }  # fmt: skip
+
+
+def _follow(site: Site, epoch: int) -> float:
+    """CPU seconds for an observer to see one more slice; its driver commits one of a record each time."""
+    ledger = Ledger(site.paths(epoch).ledger)
+    ledger.state()
+    spent = []
+    for _ in range(20):
+        site.generate(1)
+        site.settle(epoch)
+        before = time.process_time()
+        ledger.state()
+        spent.append(time.process_time() - before)
+    return median(spent)
+
+
+def _pause(site: Site, epoch: int) -> float:
+    """Seconds between the yield of the live epoch and the resume of another one."""
+    request = ReplayRequest(
+        topology=TOPOLOGY,
+        start=ToLatest(),
+        slice_records=site.config.slice_records,
+        actor=ACTOR["actor"],
+        reason=ACTOR["reason"],
+    )
+    other = control.replay(site.config, control.plan(site.config, request), **ACTOR)
+    site.until(
+        lambda: site.record().epoch(other).stage is Stage.VERIFIED and site.state(other).baseline_seq is not None,
+        "the candidate is verified",
+        other,
+    )
+    control.cut_over(site.config, TOPOLOGY, other, **ACTOR)
+    site.until(lambda: site.state(other).has_sent, "the candidate sends", other)
+    yielded = next(row.at for row in reversed(site.rows(epoch)) if row.kind == "yield")
+    resumed = next(row.at for row in reversed(site.rows(other)) if row.kind == "resume")
+    site.stop(other)
+    return (resumed - yielded).total_seconds()

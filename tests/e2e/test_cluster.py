@@ -1,0 +1,101 @@
+"""A stream whose Spark runs in a cluster of two workers, processes of their own: they run the code of its epoch."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rig import QUICK_JVM, Rig
+
+from kappa.config import Config
+from kappa.runtime import tables
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = pytest.mark.e2e
+
+ROWS = 2_000
+TOPOLOGY = '''
+"""Where the Python functions of a step run, and with which code."""
+
+import os
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType
+
+from kappa.topology import Append, Source, Topology
+
+
+@F.udf(StringType())
+def origin(_):
+    import kappa
+
+    return kappa.__file__
+
+
+@F.udf(LongType())
+def worker(_):
+    return os.getppid()  # each executor has one process of which its Python workers are children
+
+
+def step(slice):
+    return {{"places": slice["{topic}"].select("id", "amount", origin("id").alias("origin"), worker("id").alias("worker"))}}
+
+
+places = Topology(
+    name="{name}",
+    version="1",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    outputs=[Append(name="places", schema="id STRING NOT NULL, amount BIGINT NOT NULL, origin STRING, worker BIGINT")],
+    step=step,
+)
+'''
+
+
+@dataclass(kw_only=True)
+class Places(Rig):
+    """Says of each record where it was computed."""
+
+    def deploy(self, version: int, factor: int | str | None = None) -> None:
+        (self.config.topologies / "places.py").write_text(TOPOLOGY.format(name=self.name, topic=self.topic))
+
+
+@pytest.fixture
+def places(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Places]:
+    (tmp_path / "topologies").mkdir()
+    config = Config(
+        lake=str(tmp_path / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=tmp_path / "topologies",
+        home=tmp_path / "home", cache=Path.home() / ".cache" / "kappa", spark_master="local-cluster[2,1,640]",
+        spark_conf={**QUICK_JVM, "spark.executor.memory": "640m", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+        trigger_seconds=0.1, heartbeat_seconds=0.5, small_slice=100,
+    )  # fmt: skip
+    made = Places(config=config, kafka=kafka, topic=topic(partitions=4), name="places", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    made.deploy(1)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
+    places.produce([(f"k{n}", n) for n in range(ROWS)])
+    epoch = places.start()
+    places.await_live(epoch)
+    places.settle(epoch)
+    rows = tables.query(places.paths(epoch).output("places"), None).to_pylist()
+    assert sorted(row["amount"] for row in rows) == list(range(ROWS))
+    assert len({row["worker"] for row in rows}) == 2, "both executors had a part"
+    (origin,) = {row["origin"] for row in rows}
+    file, _, name = origin.partition(".zip/")
+    assert name == "kappa/__init__.py", f"an executor imported {origin}"
+    code = places.config.home / "code" / places.record().epoch(epoch).code / "include"
+    with zipfile.ZipFile(places.config.home / "shipped" / f"{Path(file).name}.zip") as archive:
+        shipped = {found: archive.read(found) for found in archive.namelist()}
+    assert shipped == {str(found.relative_to(code)): found.read_bytes() for found in code.glob("kappa/**/*.py")}
