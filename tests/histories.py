@@ -387,7 +387,7 @@ class World(Lab):
         """The changelogs are compacted as soon as something is added to them; :meth:`finish` waits until they were."""
         self.say("compact the changelogs")
         self.compacted = True
-        configure(self.config.bootstrap_servers, ResourceType.BROKER, "", {"log.cleaner.backoff.ms": "200"})
+        configure(self.config.bootstrap_servers, ResourceType.BROKER, "1", {"log.cleaner.backoff.ms": "200"})
         prefix = f"kappa.{self.name}."
         settings = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"}
         for topic in self.kafka.topics(prefix):
@@ -526,7 +526,7 @@ def play(world: World, seed: int, acts: int) -> None:
 
 
 def configure(bootstrap_servers: str, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
-    """Change settings of a topic, or of all brokers."""
+    """Change settings of a topic, or of the embedded broker."""
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,14 +87,11 @@ def expected(log: Sequence[Part]) -> tuple[list[tuple[str, Decimal]], dict[str, 
     return notifications, balances
 
 
-def index(log: Sequence[Part], time_ms: int) -> Offsets:
-    """Kafka's answer for a time: the first offset whose own timestamp reaches it, or the end."""
-    return Offsets(
-        {
-            "pos": {
-                p: next((o for o, (ms, _) in enumerate(part) if ms >= time_ms), len(part)) for p, part in enumerate(log)
-            }
-        }
+def index(log: Sequence[Part], time_ms: int, since: Offsets) -> Offsets:
+    """Kafka's answer for a time: of each partition the first offset from ``since`` on whose own timestamp reaches it, or the end."""
+    return Offsets.of(
+        ((topic, p), next((o for o in range(start, len(log[p])) if log[p][o][0] >= time_ms), len(log[p])))
+        for (topic, p), start in since.items()
     )
 
 
@@ -123,7 +121,7 @@ def test_every_cut_by_time_gives_the_same_notifications_and_balances(
     turn = 0
     while position != end:
         size = max(sizes[turn % len(sizes)], sum(map(len, log)) // 4)  # at most five slices: each takes a second
-        cut = next_cut(lambda ms: index(log, ms), position, end, max_records=size, reached_ms=reached(log, position))
+        cut = next_cut(partial(index, log), position, end, max_records=size, reached_ms=reached(log, position))
         driver.pipe(inputs(log, position, cut))
         position, turn = cut, turn + 1
     notifications, rewards = expected(log)
