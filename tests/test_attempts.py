@@ -11,7 +11,7 @@ import pytest
 
 from kappa import attempts, clock
 from kappa.attempts import Attempts, is_abandonable, slice_records
-from kappa.errors import BrokerUnreachableError, ConflictError
+from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError
 from kappa.replay.offsets import OffsetRange
 from kappa.runtime.epochs import Event
 from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
@@ -74,6 +74,20 @@ def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(l
     assert Attempts(own).next(ledger.state(), []) == "try", "the second of three drivers tries it once more"
     claim(ledger)
     assert Attempts(own).next(ledger.state(), []) == "smaller"
+
+
+@pytest.mark.parametrize(("error", "last"), [(DataLossError("gone"), "stuck"), (RuntimeError("too large"), "smaller")])
+def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
+    ledger: Ledger, own: Any, error: Exception, last: str
+) -> None:
+    add(ledger, "plan", 1, ranges(0, 5_000))
+    made = Attempts(own)
+    seen = []
+    while len(seen) < 3 and "smaller" not in seen:
+        made.failed(error)
+        seen.append(made.next(ledger.state(), []))
+    assert seen[-1] == last
+    assert (last == "stuck") is (len(seen) == own.config.attempts)
 
 
 @pytest.mark.parametrize(("span", "expected"), [(500_000, 5_000), (250, 2), (40, 1), (2, 1)])

@@ -13,6 +13,7 @@ from typing import Literal
 from kappa import turns
 from kappa.errors import (
     ConflictError,
+    DataLossError,
     DisagreementError,
     KappaError,
     LedgerError,
@@ -101,6 +102,7 @@ class Attempts:
         self._own = own
         self._failures = 0
         self._failed_at: tuple[Offsets, int] | None = None
+        self._is_lost = False
         self._error, self._said = "", ""
         self._unsent = 0
         self._waits = 0
@@ -117,7 +119,7 @@ class Attempts:
     def committed(self) -> None:
         """A slice was committed: what failed is behind."""
         self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
-        self._error, self._said = "", ""
+        self._is_lost, self._error, self._said = False, "", ""
 
     def failed(self, error: Exception) -> float:
         """Weigh an error; how many seconds to wait before the next act.
@@ -157,6 +159,7 @@ class Attempts:
         at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._said = at, what, said(error)
+        self._is_lost = isinstance(error, DataLossError)
         own.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, DisagreementError)  # another try would find the same
         if is_hopeless or (state.open_plan is None and self._failures >= own.config.attempts):
@@ -184,7 +187,8 @@ class Attempts:
         limit, run = self._own.config.attempts, self._own.slice_run
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
-        can_shrink = span_of(plan) > 1 and is_cut and is_abandonable(run, state)
+        # Records that are gone do not come back in smaller slices, and those beside them would be computed all the same.
+        can_shrink = span_of(plan) > 1 and is_cut and not self._is_lost and is_abandonable(run, state)
         if can_shrink and max(tried + 1, self._unsent) >= limit and tried + self._unsent > 0:
             return "smaller"
         if not can_shrink and tried >= limit:
