@@ -115,7 +115,8 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
 def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
-        with rig(tmp_path / "rig", kafka, "pos", slice_records=100, handover_seconds=600.0) as machine:
+        # Slices that hold what a slow machine is fed meanwhile: smaller ones would never come to the end of the log.
+        with rig(tmp_path / "rig", kafka, "pos", slice_records=2_000, handover_seconds=600.0) as machine:
 
             def outage() -> None:
                 broker.kill()

@@ -30,7 +30,7 @@ POINTS = ("removal.record", "removal.topics", "removal.broker", "removal.folder"
 
 @pytest.fixture
 def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]:
-    with rig(tmp_path / "rig", kafka, topic(partitions=2), slice_records=100) as made:
+    with rig(tmp_path / "rig", kafka, topic(partitions=2), handover_seconds=600.0) as made:
         yield made
 
 
