@@ -43,11 +43,16 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
         UnknownTopologyError: no file declares the topology.
     """
     content = {name: path.read_bytes() for name, path in _content(folder, topology)}
+    return digest(content), zipped(content)
+
+
+def zipped(content: Mapping[str, bytes]) -> bytes:
+    """Files by name as a zip; of equal files an equal one."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(content):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH_OF_ZIP), content[name])
-    return digest(content), buffer.getvalue()
+    return buffer.getvalue()
 
 
 def store(lake: str, folder: Path, topology: str) -> str:

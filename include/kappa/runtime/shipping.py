@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import uuid
-import zipfile
 from pathlib import Path
 
-#: The earliest time that a zip can name: equal content is an equal file.
-_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
+from kappa.runtime.code import digest, zipped
 
 
 def shipped(source: Path, folder: Path) -> Path:
@@ -22,15 +18,11 @@ def shipped(source: Path, folder: Path) -> Path:
     Returns:
         The zip, named by its content.
     """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(source.rglob("*.py")):
-            archive.writestr(zipfile.ZipInfo(str(file.relative_to(source.parent)), _EPOCH_OF_ZIP), file.read_bytes())
-    content = buffer.getvalue()
-    path = folder / f"{source.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    content = {str(file.relative_to(source.parent)): file.read_bytes() for file in source.rglob("*.py")}
+    path = folder / f"{source.name}-{digest(content)}.zip"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        temporary.write_bytes(content)
+        temporary.write_bytes(zipped(content))
         temporary.replace(path)
     return path
