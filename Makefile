@@ -4,7 +4,8 @@ BIN := .venv/bin
 # Two processes share the tests; no test and no run takes longer than it may (tests/conftest_run.py).
 HOURS ?= 8
 SEED ?= $(shell date -u +%Y%m%d)
-TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --timeout 600
+# A process that dies ends the run: its replacement gets one group of tests and then waits for ever (xdist 3.8).
+TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --timeout 600
 export PYTHONPATH := $(CURDIR)/include
 
 help: ## this list

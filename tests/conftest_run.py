@@ -78,6 +78,7 @@ class Run:
         self.wanted: set[str] = set()
         self.begun: dict[str, float] = {}
         self.ended: set[str] = set()
+        self.failed: list[str] = []
         self.workers: list[int] = []
         threading.Thread(target=self._watch_brokers, name="brokers", daemon=True).start()
         self.hours: float | None = config.getoption("soak_hours")
@@ -163,6 +164,8 @@ class Run:
         self.seconds[_test(report.nodeid)] += report.duration
         if report.when == "call":
             self.by_kind[_test(report.nodeid), report.outcome] += 1
+        if report.failed:
+            self.failed.append(report.nodeid)
         if report.when == "teardown":
             self.ended.add(report.nodeid)
             self.notes += [(key, str(value)) for key, value in report.user_properties]
@@ -216,15 +219,7 @@ class Run:
         me = psutil.Process()
         left = sorted(self.wanted - self.ended)
         running = [name for name in left if name in self.begun]
-        print(
-            f"\n\nThe run {why}: {len(left)} of {len(self.wanted)} tests are left.",
-            file=self.stderr,
-        )
-        for name in running:
-            print(f"  running for {time.monotonic() - self.begun[name]:.0f} s: {name}", file=self.stderr)
-        for name in left:
-            if name not in self.begun:
-                print(f"  not begun: {name}", file=self.stderr)
+        print(f"\n\nThe run {why}.", file=self.stderr)
         faulthandler.dump_traceback(file=self.stderr, all_threads=True)
         for worker in self.workers:
             print(f"\nThreads of worker {worker}:", file=self.stderr)
@@ -233,6 +228,15 @@ class Run:
                     worker, signal.SIGUSR1
                 )  # answered without Python's help: a worker stuck in a library says where
                 time.sleep(2)
+        # What matters most comes last: the end of an output is what is kept of it.
+        for name in left:
+            if name not in self.begun:
+                print(f"  not begun: {name}", file=self.stderr)
+        print(f"The run {why}: {len(left)} of {len(self.wanted)} tests are left.", file=self.stderr)
+        for name in running:
+            print(f"  running for {time.monotonic() - self.begun[name]:.0f} s: {name}", file=self.stderr)
+        for name in self.failed:
+            print(f"  failed: {name}", file=self.stderr)
         self._keep()
         for child in [*me.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -24,6 +24,23 @@ def test_hangs():
 def test_comes_after():
     pass
 """
+WORKER_DIES = """
+import os, pytest, time
+
+@pytest.mark.xdist_group("one")
+def test_first():
+    pass
+
+@pytest.mark.xdist_group("two")
+def test_dies():
+    time.sleep(1)
+    os._exit(139)
+
+@pytest.mark.spark  # each is a group of its own
+@pytest.mark.parametrize("n", range(20))
+def test_comes_after(n):
+    time.sleep(0.2)
+"""
 BROKER_DIES = """
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,3 +112,11 @@ def test_a_broker_that_died_ends_the_run_at_once_with_its_log(run: Callable[...,
     assert process.returncode == 2
     assert "ended with code 137: the run ends." in said and "no space left on device" in said
     assert "passed" not in said
+
+
+def test_a_worker_that_died_ends_the_run_and_its_test_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
+    makefile = (HERE.parent / "Makefile").read_text()
+    options = next(line for line in makefile.splitlines() if line.startswith("TOGETHER")).partition(":=")[2].split()
+    said, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert "crashed while running" in said and "test_it.py::test_dies" in said

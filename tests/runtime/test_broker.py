@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -250,6 +251,32 @@ def test_group_offsets_are_set_again_after_outages_in_which_that_failed(
             with Broker(mortal_broker.bootstrap_servers) as another:  # the broker may take longer than the client waits
                 assert another.group_position(name, partitions) == Offsets({name: {0: number}})
             assert client.group_position(name, partitions) == Offsets({name: {0: number}})
+
+
+class Hanging:
+    """A consumer whose group coordinator went away: the client comes back neither from a commit nor from closing."""
+
+    def __init__(self, until: threading.Event) -> None:
+        self._until = until
+
+    def commit(self, **_: object) -> list[TopicPartition]:
+        self._until.wait(60)
+        return []
+
+    def close(self) -> None:
+        self._until.wait(60)
+
+
+def test_a_commit_that_hangs_is_given_up_and_the_next_one_is_made(broker: KafkaProcess, topic: TopicFactory) -> None:
+    name, released = topic(), threading.Event()
+    with Broker(broker.bootstrap_servers, timeout_seconds=2.0) as client:
+        client._consumer, client._group = Hanging(released), name  # type: ignore[assignment]
+        with pytest.raises(BrokerUnreachableError, match="did not end in 3 s"):
+            client.set_group_offsets(name, Offsets({name: {0: 1}}))
+        client.set_group_offsets(name, Offsets({name: {0: 2}}))
+        assert client.group_position(name, [(name, 0)]) == Offsets({name: {0: 2}})
+        client._consumer = Hanging(released)  # type: ignore[assignment]
+    released.set()
 
 
 def test_a_group_with_members_is_left_alone(kafka: Broker, topic: TopicFactory) -> None:

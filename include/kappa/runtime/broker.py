@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 from kappa.errors import DataLossError, KappaError, TopologyError
 from kappa.replay.offsets import Offsets
 from kappa.replay.offsets import TopicPartition as At
+from kappa.runtime.bounded import bounded
 from kappa.runtime.connection import client_settings, explained, unknown_topic, unreachable
 from kappa.runtime.dry_run import about_to
 from kappa.runtime.records import Reader, Sampler
@@ -311,11 +314,15 @@ class Broker:
         """What a consumer of the group answers; asked again while a broker that just started looks for its coordinators."""
         deadline = time.monotonic() + self._timeout
         while True:
+            consumer = self._committer(group)
             try:
-                found = ask(self._committer(group))
+                found = bounded(partial(ask, consumer), 1.5 * self._timeout, doing)
                 error = next((item.error for item in found if item.error is not None), None)
             except KafkaException as raised:
                 found, error = [], raised.args[0]
+            except TimeoutError as hangs:  # a commit whose coordinator went away; its consumer hangs in close(), too
+                self._consumer = self._group = None
+                raise unreachable(self.bootstrap_servers, hangs) from hangs
             if error is None:
                 return found
             self._forget_committer()
@@ -337,9 +344,10 @@ class Broker:
         return self._consumer
 
     def _forget_committer(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-        self._consumer = self._group = None
+        consumer, self._consumer, self._group = self._consumer, None, None
+        if consumer is not None:
+            with contextlib.suppress(TimeoutError):  # without a broker it may ask for its coordinator without end
+                bounded(consumer.close, self._timeout, "closing a consumer")
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members. Idempotent: a missing one is passed over.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
 from kappa.replay.offsets import Offsets
+from kappa.runtime.bounded import bounded
 from kappa.runtime.connection import client_settings, explained, producer_settings, unknown_topic, unreachable
 from kappa.runtime.dry_run import about_to
 
@@ -249,25 +249,20 @@ class Sender:
         to itself, its transaction open: only the next :meth:`init` ends that.
         """
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-        failures: list[BaseException] = []
+        limit = _OFFSETS_SECONDS * 1.5
 
         def call() -> None:
-            try:
-                producer.send_offsets_to_transaction(positions, self._group_metadata, _OFFSETS_SECONDS)
-            except BaseException as error:
-                failures.append(error)
+            producer.send_offsets_to_transaction(positions, self._group_metadata, _OFFSETS_SECONDS)
 
-        thread = threading.Thread(target=call, name="offsets of a transaction", daemon=True)
-        thread.start()
-        thread.join(_OFFSETS_SECONDS * 1.5)
-        if thread.is_alive():
+        try:
+            bounded(call, limit, "offsets of a transaction")
+        except TimeoutError as hangs:
             self._give_up("adding offsets hangs", is_unknown=True)
-            hangs = f"offsets of group {self.group!r} were not taken in {_OFFSETS_SECONDS * 1.5:.0f} s"
-            found = unreachable(self.bootstrap_servers, hangs)
+            found = unreachable(
+                self.bootstrap_servers, f"offsets of group {self.group!r} were not taken in {limit:.0f} s"
+            )
             found.data |= {"outcome": "aborted"}
-            raise found
-        if failures:
-            raise failures[0]
+            raise found from hangs
 
     @property
     def _ready(self) -> Producer:

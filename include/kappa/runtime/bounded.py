@@ -1,0 +1,39 @@
+"""Calls into a client library that may never come back, whatever timeout they are given."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def bounded(call: Callable[[], T], seconds: float, name: str) -> T:
+    """What the call returns or raises, made in a thread of its own.
+
+    Args:
+        call: takes nothing. What it holds is not to be used again once it hangs.
+        seconds: how long to wait for it.
+        name: of the thread, for a dump of all stacks.
+
+    Raises:
+        TimeoutError: it is still under way. It is left to itself and does not keep the process from ending.
+    """
+    answers: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise TimeoutError(f"{name} did not end in {seconds:g} s")
+    return answers[0]
