@@ -17,10 +17,13 @@ bootstrap:
 demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EXIT=1 stops by itself
 	@$(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
-test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airflow
+browser:
+	@scripts/bootstrap browser
+
+test: browser ## the tests before a landing: real Kafka, Spark, Delta and Airflow
 	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
 
-nightly: bootstrap ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
+nightly: browser ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
 	@$(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --run-minutes 170 --durations 80 --junitxml build/test-results/nightly.xml -m "nightly and not soak"
 
 lint: bootstrap ## lint, format, types and import rules
@@ -46,4 +49,4 @@ up: bootstrap ## start the embedded stack: Kafka and Airflow
 down: ## stop it
 	@$(BIN)/kappa down
 
-.PHONY: help bootstrap demo test nightly lint check bench soak mutations up down
+.PHONY: help bootstrap browser demo test nightly lint check bench soak mutations up down

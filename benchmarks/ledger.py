@@ -48,7 +48,7 @@ from kappa.slices import EpochRun, marker
 #: A smaller run shrinks the year only.
 LENGTHS = {"an hour": 1_000, "a day": 50_000, "a year": 365 * 24 * 3600}
 #: So many of the last slices are appended row by row, and those before so many at once.
-APPENDED, AT_ONCE = 3_000, 50
+APPENDED, AT_ONCE = 1_000, 50
 WRITER = "benchmark:slices"
 #: Times that a command is run; the middle one counts.
 RUNS = 5

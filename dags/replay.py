@@ -1,7 +1,7 @@
-"""One DAG for each topology: recompute its history with the code that is deployed now, beside the live epoch.
+"""Recompute a topology's history with the code that is deployed now, beside the live epoch.
 
-Trigger it with the form. Each stage is a task; all of them are safe to clear. Nothing that readers see changes before
-`cut_over`, which is skipped unless the form asks for it.
+Trigger it with the form. Each stage is a task; all of them are safe to clear. `verified` logs and returns the verdict and the
+difference. Nothing that readers see changes before `cut_over`, which waits for `approve` unless the form says otherwise.
 """
 
 from __future__ import annotations
@@ -10,23 +10,30 @@ from airflow.sdk import DAG, chain
 
 from kappa.config import Config
 from kappa.registry import declared
+from kappa_airflow.approvals import ApproveCutover
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay
+from kappa_airflow.reports import Verify
 
-STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP", "VERIFIED")
+STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
 
-for topology in declared(Config.from_env().topologies):
+config = Config.from_env()
+for topology in declared(config.topologies):
     with DAG(
         dag_id=f"replay__{topology.name}",
         schedule=None,
         is_paused_upon_creation=False,
-        description=f"Replays {topology.name} into a new epoch and, if asked to, cuts over.",
+        max_active_runs=3,  # a second one is refused with the reason, and need not queue behind one that waits for an answer
+        description=f"Replays {topology.name} into a new epoch, asks for approval and cuts over.",
         doc_md=__doc__,
-        params=replay_form(),
+        params=replay_form(topology.name, topology.version, topology.file.name),
         tags=["kappa", "replay", topology.name],
     ):
         name = topology.name
         plan = PlanReplay(task_id="plan", topology=name)
         start = StartReplay(task_id="start", topology=name, plan=plan.output)
         waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
-        chain(plan, start, *waits, CutOver(task_id="cut_over", topology=name, epoch=start.output))
+        verify = Verify(task_id="verified", topology=name, epoch=start.output)
+        approve = ApproveCutover(task_id="approve", topology=name, epoch=start.output, hours=config.approval_hours)
+        cut_over = CutOver(task_id="cut_over", topology=name, epoch=start.output, answer=approve.output)
+        chain(plan, start, *waits, verify, approve, cut_over)

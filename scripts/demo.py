@@ -29,6 +29,7 @@ from kappa.errors import KappaError
 from kappa.lake import EpochPaths
 from kappa.replay.explain import explain
 from kappa.replay.plan import ReplayPlan
+from kappa.replay.stages import Stage
 from kappa.runtime.broker import Broker
 from kappa.runtime.epochs import Epochs
 
@@ -101,7 +102,7 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     try:
         headline("3  New code: version 2 adds every customer's balance. The replay, through Airflow")
         deploy(config, "retail_loyalty.py")
-        second = replay(config, call)
+        second = replay(config, call, stack.url or "")
         headline("4  Rolled back, and forward again")
         for target in (first, second):
             chosen = control.rollback(config, TOPOLOGY, actor="demo", reason="to show the way back")
@@ -122,20 +123,31 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     return proofs(config, reader)
 
 
-def replay(config: Config, call: Callable[..., Any]) -> int:
-    """Trigger the replay's DAG and show each stage as it happens; the new epoch."""
+def replay(config: Config, call: Callable[..., Any], url: str) -> int:
+    """Trigger the replay's DAG, show each stage as it happens, answer what it asks; the new epoch."""
     run = call(
         "POST",
         f"/dags/replay__{TOPOLOGY}/dagRuns",
-        {"logical_date": None, "conf": {"cut_over": True, "reason": "version 2: balances"}},
+        {"logical_date": None, "conf": {"reason": "version 2: balances"}},
     )
     print(f"DAG replay__{TOPOLOGY}, run {run['dag_run_id']}")
     candidate = until("the plan is on record", lambda: Epochs(config.lake).record(TOPOLOGY).candidate)
     print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
+    follow(config, candidate.epoch, lambda p: p.stage is Stage.VERIFIED)
+    path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
+    question = f"{path}/taskInstances/approve/-1/hitlDetails"
+    asked = until(
+        "the approval is asked for",
+        lambda: call("GET", f"{path}/taskInstances/approve")["state"] == "awaiting_input" and call("GET", question),
+    )
+    print(
+        f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: {url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
+    )
+    call("PATCH", question, {"chosen_options": ["Approve"], "params_input": {}})
+    print("Answered: Approve\n")
     follow(config, candidate.epoch, lambda p: p.is_live)
     print("\n".join(control.diff(config, TOPOLOGY, candidate.epoch).render()))
     print("\n".join(control.certify(config, TOPOLOGY).render()))
-    path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
     state = until("the DAG run ends", lambda: (found := call("GET", path)["state"]) in ("success", "failed") and found)
     tasks = call("GET", f"{path}/taskInstances")["task_instances"]
     print("DAG run: " + state + " (" + ", ".join(f"{task['task_id']} {task['state']}" for task in tasks) + ")")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deaths import ENDLESS
 from rig import SEED_POINTS, SLICE_POINTS, Rig, rows
 
 from kappa import control, savepoints
@@ -138,6 +139,7 @@ def walk(machine: Rig, name: str, case: Case, points: Sequence[str] | None = Non
         live: where it dies once it is live.
     """
     kind = KINDS[name]
+    machine.config = replace(machine.config, attempts=ENDLESS)
     first = _live(machine)
     machine.deploy(2)
     if kind.is_live_stopped:

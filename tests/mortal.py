@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from deaths import ENDLESS
 from histories import World
 from lab import DEADLINE_SECONDS, read_messages
 
@@ -35,6 +36,9 @@ class Mortal(World):
     """
 
     outputs: str = OUTPUT
+
+    def __post_init__(self) -> None:
+        self.config = replace(self.config, attempts=ENDLESS)
 
     def deploy(self, version: int, factor: int | None = None) -> None:
         super().deploy(version, factor)

@@ -36,6 +36,7 @@ PAGES = (
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "airflow.md",
     ROOT / "docs" / "archive.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )

@@ -50,6 +50,8 @@ class Config:
         keep_minutes: how long every commit of an epoch stays readable.
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
         savepoint_hours: how long savepoints stay readable.
+        approval_hours: how long Airflow waits for an approval before it counts as rejected.
+        rejected_hours: how long the tables of a rejected epoch are kept.
         delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
         rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
@@ -79,6 +81,8 @@ class Config:
     savepoint_minutes: float = 240.0
     savepoint_hours: float = 24.0
     delete_after_hours: float = 24.0
+    rejected_hours: float = 72.0
+    approval_hours: float = 24.0
     rollup_slices: int = 1000
     launcher: str = "here"
 

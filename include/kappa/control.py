@@ -6,6 +6,7 @@ in the middle is finished by calling it again. The work itself is done by driver
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kappa import clock, ownership, turns
+from kappa import approval, clock, ownership, turns
 from kappa import housekeeping as house
 from kappa.attestation import attested_if_asked
 from kappa.chains import check_bindings, check_moves, check_removal
@@ -118,6 +119,8 @@ class Progress:
         is_wanted: whether its driver should be running.
         driver: its driver.
         outcome: what was estimated of its bulk work and what it was, once that is done.
+        rejected: who rejected it and when; empty for one that was not.
+        is_recalled: whether it was retired and is being brought back.
     """
 
     topology: str
@@ -133,6 +136,17 @@ class Progress:
     is_wanted: bool
     driver: DriverStatus
     outcome: str = ""
+    rejected: str = ""
+    is_recalled: bool = False
+
+    @property
+    def doing(self) -> str:
+        """What is being done, how far it is, and the stage that it comes after; one line."""
+        now = self.rejected or self.driver.message or self.driver.state
+        share = f", {100 * self.done / self.total:.0f} % of the plan's range" if self.done < self.total else ""
+        rate = f", {self.records_per_second:,.0f} records/s" if share and self.records_per_second else ""
+        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        return f"epoch {self.epoch}: {now}{share}{rate}{left}; reached {self.stage}"
 
     @property
     def message(self) -> str:
@@ -140,7 +154,8 @@ class Progress:
         rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
         share = f" {100 * self.done / self.total:.0f} %" if self.total else ""
         left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
-        return f"epoch {self.epoch} {self.stage}{share}{rate}{left}: {self.driver.message or self.driver.state}"
+        doing = self.rejected or self.driver.message or self.driver.state
+        return f"epoch {self.epoch} {self.stage}{share}{rate}{left}: {doing}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +186,8 @@ def start(
 ) -> int:  # fmt: skip
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
-    A topology that was never live gets its first epoch, from the beginning of its topics. Otherwise the driver is started
+    A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is named is
+    taken up again. Otherwise the driver is started
     with the code that the epoch recorded: new code comes by a replay.
 
     Args:
@@ -205,6 +221,10 @@ def start(
     found = record.epoch(chosen)
     if found.superseded is not None:
         raise RefusedError(found.superseded.reason, findings=(), epoch=chosen, **found.superseded.detail)
+    if found.rejected is not None:
+        approval.reopen(config, topology, chosen, actor=actor, reason=reason)
+        ensure_driver(config, topology, chosen)
+        return chosen
     if chosen not in known and not found.is_kept:
         way = f" kappa rollback {topology} brings it back." if found.stage is Stage.RETIRED else ""
         raise IllegalTransitionError(
@@ -332,7 +352,8 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     epochs = Epochs(config.lake)
     known = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
     if known:
-        if not known[-1].stage.is_ended and known[-1].stage is not Stage.RETIRED:
+        is_over = known[-1].stage.is_ended or known[-1].stage is Stage.RETIRED or known[-1].rejected is not None
+        if not is_over:
             ensure_driver(config, plan.topology, known[-1].epoch)
         return known[-1].epoch
     plan.check()
@@ -463,6 +484,7 @@ def cut_over(
     reason: str,
     accept_verdict: bool = False,
     keep_old_running: bool = False,
+    is_approval_required: bool = False,
 ) -> None:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
@@ -478,9 +500,11 @@ def cut_over(
         accept_verdict: move readers although the verification failed; needs a reason, and is on record with it.
         keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing, so that a rollback
             need not catch up first.
+        is_approval_required: whether the epoch must have been approved.
 
     Raises:
-        MoveRefusedError: another handover is pending, the verification failed, or a live epoch would be left reading one that stops.
+        MoveRefusedError: another handover is pending, the verification failed, a live epoch would be left reading one that stops, the
+            epoch was rejected or is not approved, or it is not what was approved.
         UsageError: a failed verdict is accepted without a reason.
         IllegalTransitionError: the epoch has not been verified.
     """
@@ -504,6 +528,7 @@ def cut_over(
         if is_failed and not wanted.is_recalled:
             _check_accepted(wanted, topology, reason, accept_verdict)
             detail["accepted_verdict"] = "failed"
+        detail |= approval.check(record, epoch, is_required=is_approval_required)
         check_moves(events, {topology: epoch})
         return [
             Event(
@@ -523,6 +548,14 @@ def cut_over(
     if record.handover is not None and record.live is not None:
         want(epochs, topology, record.live, actor, "handover")
         ensure_driver(config, topology, record.live)
+
+
+def approval_terms(config: Config, topology: str, epoch: int) -> approval.Terms:
+    """What an approval of an epoch would be bound to now; see :func:`kappa.approval.terms`."""
+    return approval.terms(Epochs(config.lake).record(topology), epoch)
+
+
+approve, reject = approval.approve, approval.reject
 
 
 def rollback(config: Config, topology: str, *, to: int | None = None, actor: str, reason: str) -> int:
@@ -669,7 +702,10 @@ def housekeeping(config: Config) -> Found:
 
         records = {name: epochs.record(name) for name in epochs.topologies()}
         lake = epochs.lake_id() if records else ""
-        return house.find(config, names, records, last_sender, maker, lake, clock.now())
+        now = clock.now()
+        found = house.find(config, names, records, last_sender, maker, lake, now)
+        over = approval.expired(config, records.values(), now)
+        return dataclasses.replace(found, leftovers=(*over, *found.leftovers))
 
 
 def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
@@ -682,7 +718,13 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]
         BrokerUnreachableError: Kafka does not answer.
     """
     still = {(item.kind, item.name) for item in housekeeping(config).leftovers}
-    return house.remove(config, [item for item in leftovers if (item.kind, item.name) in still], clock.now())
+    chosen = [item for item in leftovers if (item.kind, item.name) in still]
+    rejected = [item for item in chosen if item.kind == approval.REJECTED]
+    for item in rejected:
+        topology, _, epoch = item.name.rpartition(" ")
+        abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason)
+    others = [item for item in chosen if item.kind != approval.REJECTED]
+    return (*rejected, *house.remove(config, others, clock.now()))
 
 
 def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
@@ -790,6 +832,8 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         seconds_left=(total - done) / rate if rate and done < total else None,
         verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
         is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver, outcome=outcome(epoch),
+        rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
+        is_recalled=epoch.is_recalled,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
-from kappa import clock, control
+from kappa import approval, clock, control
 from kappa.chains import links
 from kappa.companions import asked, ended_by
 from kappa.config import Config
@@ -64,6 +64,7 @@ def cut_over(
         if is_done(found) or is_asked(found):
             return []
         _refuse(list(records), (*refusals(found, reason=reason), *move_refusals(links(events), members)))
+        approvals = {name: approval.check(records[name], members[name]) for name in records}
         shared = {"group": uuid.uuid4().hex[:12], "together": {name: members[name] for name in records}}
         at = clock.now()
         return [
@@ -71,7 +72,7 @@ def cut_over(
                 topology=member.topology, epoch=member.epoch, event="handover", at=at, actor=actor, reason=reason,
                 detail={
                     "from": member.live, "keep_old_running": keep_old_running, **shared,
-                    **({"accepted_verdict": "failed"} if member.verdict == "failed" and not member.is_recalled else {}),
+                    **approvals[member.topology], **({"accepted_verdict": "failed"} if member.verdict == "failed" and not member.is_recalled else {}),
                 },
             )
             for member in found

@@ -40,7 +40,15 @@ def certificate_of(
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
     found = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
-    return replace(found, notes=(*notes, *_moved_together(record)))
+    return replace(found, notes=(*notes, *_moved_together(record)), approved=dict(_approved(record, facts)))
+
+
+def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
+    """Who approved epochs, and when."""
+    for epoch in sorted(epochs):
+        event = record.epoch(epoch).approved
+        if event is not None:
+            yield epoch, f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ledgers_of(

@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +28,13 @@ class Declared:
         name: the topology's name.
         version: its version.
         file: the file that declares it.
+        reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
     """
 
     name: str
     version: str
     file: Path
+    reprocess: Mapping[str, str] | None = None
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
@@ -121,7 +123,17 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) == "Topology":
             words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
             if isinstance(words.get("name"), str):
-                yield Declared(name=str(words["name"]), version=str(words.get("version", "")), file=file)
+                yield Declared(
+                    name=str(words["name"]), version=str(words.get("version", "")), file=file, reprocess=_schedule(node)
+                )
+
+
+def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
+    for keyword in topology.keywords:
+        if keyword.arg == "reprocess" and isinstance(keyword.value, ast.Call):
+            words = {k.arg: k.value.value for k in keyword.value.keywords if isinstance(k.value, ast.Constant)}
+            return {str(name): str(value) for name, value in words.items()}
+    return None
 
 
 def import_file(file: Path) -> list[Topology]:

@@ -205,7 +205,7 @@ h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; marg
 table { border-collapse: collapse; margin: .6rem 0; }
 caption { text-align: left; color: var(--soft); padding: .2rem 0; }
 th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-th { background: var(--head); } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+th { background: var(--head); white-space: nowrap; } td.k { white-space: nowrap; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
 td.bad { color: var(--failed); font-weight: 600; }
 @media print { body { max-width: none; margin: 0; } }
 """
@@ -214,13 +214,7 @@ td.bad { color: var(--failed); font-weight: 600; }
 def html(report: DiffReport) -> str:
     """The report as one page without script, link or outside asset, light or dark as the reader's system is."""
     at = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
-    title = _text(f"{report.topology}: {report.verdict}")
     parts = [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>",
-        f"<h1>{_text(report.topology)}</h1>",
         f'<div class="verdict {report.verdict}"><b>{report.verdict}</b>{_text(_WORDS[report.verdict])}</div>',
         f"<p>{_text(_between(report))}<br>Offsets: {_text(at or 'none')}</p>",
     ]
@@ -228,7 +222,25 @@ def html(report: DiffReport) -> str:
         parts.append(f"<section>\n<h2>{_text(heading)}</h2>")
         parts += [_grid(caption, header, rows) for caption, header, rows in grids]
         parts.append("</section>")
-    return "\n".join([*parts, "</main>\n</body>\n</html>"]) + "\n"
+    return page(report.topology, parts, title=f"{report.topology}: {report.verdict}")
+
+
+def page(heading: str, parts: Iterable[str], *, title: str = "") -> str:
+    """A whole page without script or outside asset.
+
+    Args:
+        heading: its headline, as text.
+        parts: its body, as markup.
+        title: of the window; the headline if empty.
+    """
+    head = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{_text(title or heading)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>",
+        f"<h1>{_text(heading)}</h1>",
+    ]
+    return "\n".join([*head, *parts, "</main>\n</body>\n</html>"]) + "\n"
 
 
 def _grid(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.replay.thresholds import OUTPUT_MEASURES, TABLE_MEASURES, Threshold, limits_of, unknown
+from kappa.schedule import Schedule
 from kappa.schema import Column, columns_of, is_numeric, keyed_otherwise
 
 if TYPE_CHECKING:
@@ -271,6 +272,7 @@ class Topology:
         outputs: what is emitted.
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
+        reprocess: when its history is recomputed by itself and compared with what is live; None for never.
     """
 
     name: str
@@ -281,6 +283,7 @@ class Topology:
     outputs: tuple[Append | Topic, ...] | list[Append | Topic] = ()
     checks: tuple[Check, ...] | list[Check] = ()
     thresholds: tuple[Threshold, ...] | list[Threshold] = ()
+    reprocess: Schedule | None = None
 
     def __post_init__(self) -> None:
         for name in ("sources", "tables", "outputs", "checks", "thresholds"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any
 
 from airflow.sdk import Param
@@ -14,6 +16,10 @@ from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_f
 from kappa.replay.thresholds import parsed
 
 DEFAULT_SEED = "default"
+#: Where the plugin's pages are.
+PAGES = "/kappa/topologies"
+
+_DETAILS, _ADVANCED = "Details of the start", "Advanced"
 
 _STARTS = {
     "to_earliest": "the beginning: the first record of the sources",
@@ -25,13 +31,14 @@ _STARTS = {
     "from_savepoint": "a savepoint of the live epoch",
     "from_marker": "where a changelog ends",
 }
-_VALUES = {
-    "to_datetime": "ISO 8601 with a zone, `2026-03-01T00:00:00Z`.",
-    "by_duration": "an ISO 8601 duration, `P7D` or `PT6H`.",
-    "shift_by": "a number, `-1000` goes back.",
-    "to_offset": "`pos:0=1200 pos:1=900`, or `pos=1200` for all other partitions of a topic; with blanks or commas in between.",
-    "from_savepoint": "its slice number, its name, or a time in ISO 8601 with a zone, meaning the last slice committed by then.",
-    "from_marker": "the epoch whose changelog it is; empty for the newest.",
+#: The field that belongs to a start; those that are not here take none.
+_FIELDS = {
+    "to_datetime": "time",
+    "by_duration": "duration",
+    "shift_by": "shift",
+    "to_offset": "offsets",
+    "from_savepoint": "savepoint",
+    "from_marker": "changelog_epoch",
 }
 _SEEDS = {
     DEFAULT_SEED: "what goes with the start",
@@ -41,8 +48,31 @@ _SEEDS = {
 }
 
 
-def replay_form() -> dict[str, Param]:
-    """Fields of the form, by name, in the order in which they are shown."""
+class Then(StrEnum):
+    """What becomes of an epoch once it is verified."""
+
+    ASK = "ask"
+    CUT_OVER = "cut_over"
+    KEEP = "keep"
+    PLAN = "plan"
+
+
+THEN = {
+    Then.ASK: "ask for approval, then move readers",
+    Then.CUT_OVER: "move readers without asking",
+    Then.KEEP: "keep it up to date beside the live one; readers are moved later",
+    Then.PLAN: "build nothing: only show the plan",
+}
+
+
+def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
+    """Fields of the form, by name, in the order in which they are shown. Only what the DAG's file says enters it.
+
+    Args:
+        topology: the topology.
+        version: its deployed version.
+        file: name of the file that declares it.
+    """
     return {
         "start": Param(
             "to_earliest",
@@ -50,14 +80,69 @@ def replay_form() -> dict[str, Param]:
             enum=list(_STARTS),
             values_display=_STARTS,
             title="Start at",
-            description="Where to begin reading. What cannot be read is refused, never moved to the nearest offset.",
+            description_md=f"Where to begin reading. What cannot be read is refused, never moved to the nearest offset. "
+            f"The code that runs is version {version or '?'} of {file}; "
+            f"[what is live, and earlier reports]({PAGES}/{topology}).",
         ),
-        "value": Param(
+        "then": Param(
+            Then.ASK.value,
+            type="string",
+            enum=[then.value for then in Then],
+            values_display={then.value: text for then, text in THEN.items()},
+            title="When it is verified",
+            description="What happens after the checks pass. Until then readers keep what they have.",
+        ),
+        "reason": Param(
             None,
             type=["null", "string"],
-            title="Time, duration, offsets or savepoint",
-            description="For the beginning and the last commit: empty. "
-            + " ".join(f"For {_STARTS[kind]}: {text}" for kind, text in _VALUES.items()),
+            title="Reason",
+            description="Why; kept in the history for good.",
+        ),
+        "time": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Time",
+            description="For a start at a time: records from then on, by the time that they carry.",
+            section=_DETAILS,
+        ),
+        "duration": Param(
+            None,
+            type=["null", "string"],
+            title="Duration",
+            description="For a start so long ago: an ISO 8601 duration, P7D or PT6H.",
+            section=_DETAILS,
+        ),
+        "shift": Param(
+            None,
+            type=["null", "integer"],
+            title="Shift",
+            description="For a start so many offsets from the last commit, in each partition: -1000 goes back.",
+            section=_DETAILS,
+        ),
+        "offsets": Param(
+            None,
+            type=["null", "string"],
+            title="Offsets",
+            description="For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a topic; "
+            "with blanks or commas in between.",
+            section=_DETAILS,
+        ),
+        "savepoint": Param(
+            None,
+            type=["null", "string"],
+            title="Savepoint",
+            description="For a start at a savepoint: its slice number, its name, or a time in ISO 8601 with a zone, meaning "
+            "the last slice committed by then.",
+            section=_DETAILS,
+        ),
+        "changelog_epoch": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Epoch of the changelog",
+            description="For a start where a changelog ends: the epoch whose changelog it is; empty for the newest.",
+            section=_DETAILS,
         ),
         "seed": Param(
             "default",
@@ -66,20 +151,15 @@ def replay_form() -> dict[str, Param]:
             values_display=_SEEDS,
             title="State to begin with",
             description="What the tables hold before the first record is replayed.",
-        ),
-        "cut_over": Param(
-            False,
-            type="boolean",
-            title="Cut over when verified",
-            description="Yes: readers are moved to the new epoch once its checks pass. No: it is built, verified and "
-            "kept up to date; `kappa cutover` moves readers later.",
+            section=_ADVANCED,
         ),
         "keep_old_running": Param(
             False,
             type="boolean",
             title="Keep the old version running",
             description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
-            "catch up first. It takes the memory of a driver until `kappa stop` or `kappa retire`.",
+            "catch up first. It takes the memory of a driver until it is stopped or retired.",
+            section=_ADVANCED,
         ),
         "determinism": Param(
             False,
@@ -87,40 +167,84 @@ def replay_form() -> dict[str, Param]:
             title="Compute twice",
             description="Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
             "the verdict, and readers are not moved.",
+            section=_ADVANCED,
         ),
         "archive": Param(
             True,
             type="boolean",
             title="Read archives",
-            description="Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only, as `--no-archive`.",
-        ),
-        "reason": Param(
-            type="string",
-            minLength=1,
-            title="Reason",
-            description="Why; kept in the history for good.",
+            description="Yes: what an archive has is read from there, the rest from Kafka. No: from Kafka only.",
+            section=_ADVANCED,
         ),
         "allow": Param(
-            [],
-            type="array",
+            None,
+            type=["null", "array"],
             items={"type": "string", "enum": sorted(ALLOWABLE)},
             examples=sorted(ALLOWABLE),
             title="Allow",
             description="Findings that shall warn instead of refuse.",
+            section=_ADVANCED,
         ),
         "thresholds": Param(
-            [],
-            type="array",
+            None,
+            type=["null", "array"],
             items={"type": "string"},
             title="Thresholds",
-            description="Most that the new epoch may differ, one a line: `rewards.keys_removed=0`, or a share, "
-            "`rewards.drift.Points=0.1`. Exceeded, the verdict is failed and readers are not moved.",
+            description="Most that the new epoch may differ, one a line: rewards.keys_removed=0, or a share, "
+            "rewards.drift.Points=0.1. Exceeded, the verdict is failed and readers are not moved.",
+            section=_ADVANCED,
         ),
     }
 
 
-def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_records: int) -> ReplayRequest:
+def move_form(epoch: str) -> dict[str, Param]:
+    """Fields of the form of a move that asks before it is made.
+
+    Args:
+        epoch: which epoch is meant where the form names none.
+    """
+    return {
+        "epoch": Param(
+            None, type=["null", "integer"], minimum=1, title="Epoch", description=f"Its number; empty for {epoch}."
+        ),
+        "reason": Param(
+            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
+        ),
+    }
+
+
+def check_form(known: Collection[str], given: Mapping[str, Any]) -> None:
+    """Refuse what a run was triggered with beyond the form's fields: Airflow takes any.
+
+    Args:
+        known: names of the form's fields.
+        given: the configuration of the run.
+
+    Raises:
+        UsageError: a field is unknown; the message names the nearest.
+    """
+    for name in sorted(set(given) - set(known)):
+        near = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(sorted(known))}."
+        raise UsageError(f"The form has no field {name!r}. {hint} Trigger a new run.")
+
+
+def reason_of(form: Mapping[str, Any], otherwise: str) -> str:
+    """The reason that the form gives, or another one where it is empty."""
+    return (form.get("reason") or "").strip() or otherwise
+
+
+def replay_request(
+    topology: str, form: Mapping[str, Any], *, actor: str, reason: str, slice_records: int
+) -> ReplayRequest:
     """The request that a filled form makes.
+
+    Args:
+        topology: the topology.
+        form: the filled form.
+        actor: who filled it.
+        reason: why, for the history.
+        slice_records: records of a slice, at most.
 
     Raises:
         UsageError: a value is missing, superfluous or malformed.
@@ -128,11 +252,11 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
     seed = form["seed"]
     return ReplayRequest(
         topology=topology,
-        start=_start(form["start"], (form["value"] or "").strip()),
+        start=_start(form),
         seed=None if seed == DEFAULT_SEED else Seed(seed),
-        reason=form["reason"],
+        reason=reason,
         actor=actor,
-        allow=frozenset(form["allow"] or ()),
+        allow=frozenset(form.get("allow") or ()),
         thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
         determinism=bool(form.get("determinism")),
@@ -140,22 +264,28 @@ def replay_request(topology: str, form: Mapping[str, Any], *, actor: str, slice_
     )
 
 
-def _start(kind: str, value: str) -> Start:
-    if kind in ("to_earliest", "to_latest"):
-        if value:
-            raise UsageError(f"Start {kind} takes no value, the form has {value!r}. Leave it empty or start elsewhere.")
-        return ToEarliest() if kind == "to_earliest" else ToLatest()
-    if kind == "from_marker" and not value:
-        return FromMarker()
-    if not value:
-        raise UsageError(f"Start {kind} needs a value: {_VALUES[kind]}")
+def _start(form: Mapping[str, Any]) -> Start:
+    kind = form["start"]
+    field = _FIELDS.get(kind)
+    filled = {name: str(form[name]).strip() for name in _FIELDS.values() if form.get(name) not in (None, "")}
+    superfluous = sorted(set(filled) - {field})
+    if superfluous:
+        what = f"takes {field!r} only" if field else "takes no further field"
+        raise UsageError(
+            f"Start {kind} {what}, and the form has {', '.join(superfluous)}. Empty it, or start elsewhere."
+        )
+    if kind == "to_earliest":
+        return ToEarliest()
+    if kind == "to_latest":
+        return ToLatest()
+    assert field is not None
+    if field not in filled:
+        if kind == "from_marker":
+            return FromMarker()
+        raise UsageError(f"Start {kind} needs {field!r}. Fill it, or start elsewhere.")
+    if kind == "from_marker":
+        return FromMarker(epoch=int(filled[field]))
     try:
-        return _from_marker(value) if kind == "from_marker" else start_from_text(kind, value)
+        return start_from_text(kind, filled[field])
     except UsageError as error:
-        raise UsageError(f"Value {value!r} does not fit start {kind}: {_VALUES[kind]} {error}") from error
-
-
-def _from_marker(value: str) -> FromMarker:
-    if not value.isdecimal():
-        raise UsageError("That is no number of an epoch.")
-    return FromMarker(epoch=int(value))
+        raise UsageError(f"{field.capitalize()} {filled[field]!r} does not fit start {kind}. {error}") from error

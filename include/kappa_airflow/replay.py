@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kappa.config import Config
+    from kappa.replay.plan import ReplayPlan
 
 #: Tries of a replay's task. Only what can succeed is tried again, so there may be many.
 REPLAY_RETRIES: dict[str, Any] = {
@@ -30,10 +31,21 @@ REPLAY_RETRIES: dict[str, Any] = {
 #: Restarts in a row, without one that held, after which a candidate's driver is given up.
 MOST_RESTARTS = 8
 
-_PLAN_KEY = "kappa_plan"
+#: Under which a run keeps its plan.
+PLAN_KEY = "kappa_plan"
 
 
-class _ReplayTask(BaseOperator):
+def skip(log: Any, why: str) -> NoReturn:
+    """Skip a task and say why in its log: Airflow logs no message of the exception.
+
+    Raises:
+        AirflowSkipException: always.
+    """
+    log.warning("%s", why)
+    raise AirflowSkipException(why)
+
+
+class ReplayTask(BaseOperator):
     """What the tasks of a replay share: whose replay, on which Spark, tried how often."""
 
     ui_color = "#d9edf7"
@@ -43,11 +55,26 @@ class _ReplayTask(BaseOperator):
         self.topology = topology
         self.spark_conn_id = spark_conn_id
 
+    def explain(self, plan: ReplayPlan) -> None:
+        """Log a plan; what it warns of as warnings.
+
+        Raises:
+            AirflowFailException: it is refused.
+        """
+        from kappa.replay.explain import explain
+
+        for line in explain(plan):
+            say = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
+            say("%s", line)
+        if plan.is_refused:
+            findings = " ".join(map(str, plan.refusals))
+            raise AirflowFailException(f"The replay of {self.topology} is refused. {findings}")
+
     def _config(self) -> Config:
         return config_with_spark(self.spark_conn_id)
 
 
-class PlanReplay(_ReplayTask):
+class PlanReplay(ReplayTask):
     """Makes the plan that the form asks for, logs it, and returns it as JSON. Changes nothing.
 
     One run has one plan: cleared, the task returns the plan that it made before, so that a replay that was started
@@ -62,32 +89,30 @@ class PlanReplay(_ReplayTask):
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
         from kappa import control
-        from kappa.replay.explain import explain
-        from kappa_airflow.forms import replay_request
+        from kappa_airflow.forms import check_form, reason_of, replay_request
 
         store = context.get("task_state_store")
-        kept = store.get(_PLAN_KEY) if store is not None else None
+        kept = store.get(PLAN_KEY) if store is not None else None
         if isinstance(kept, str):
             self.log.info("This run has its plan already; for a new plan trigger a new run.")
             return kept
+        form = context["params"]
         with terminal_errors_fail():
+            check_form(list(form), getattr(context["dag_run"], "conf", None) or {})
             config = self._config()
             request = replay_request(
-                self.topology, context["params"], actor=actor(context), slice_records=config.slice_records
-            )
+                self.topology, form, actor=actor(context), reason=reason_of(form, f"run {context['run_id']}"),
+                slice_records=config.slice_records,
+            )  # fmt: skip
             plan = control.plan(config, request)
-        for line in explain(plan):
-            self.log.info("%s", line)
-        if plan.is_refused:
-            findings = " ".join(map(str, plan.refusals))
-            raise AirflowFailException(f"The replay of {self.topology} is refused. {findings}")
+        self.explain(plan)
         text = plan.to_json()
         if store is not None:
-            store.set(_PLAN_KEY, text)
+            store.set(PLAN_KEY, text)
         return text
 
 
-class StartReplay(_ReplayTask):
+class StartReplay(ReplayTask):
     """Records the plan as a candidate epoch, asks for its driver, and returns the epoch. Idempotent for one plan.
 
     Args:
@@ -100,23 +125,31 @@ class StartReplay(_ReplayTask):
         super().__init__(**kwargs)
         self.plan = plan
 
+    def author(self, context: Context) -> str:
+        """What is on record as the author of the epoch."""
+        return actor(context)
+
     def execute(self, context: Context) -> int:
         """Return the candidate's epoch.
 
         Raises:
             AirflowFailException: the replay is refused, for instance because another one is active.
+            AirflowSkipException: the form asks for the plan only.
         """
         from kappa import control
         from kappa.replay.plan import ReplayPlan
+        from kappa_airflow.forms import Then
 
+        if context["params"].get("then") == Then.PLAN:
+            skip(self.log, "The form asks for the plan only: nothing was built. The plan is in the log of task plan.")
         with terminal_errors_fail():
             plan = ReplayPlan.from_json(self.plan)
-            epoch = control.replay(self._config(), plan, actor=actor(context), reason=context["params"]["reason"])
+            epoch = control.replay(self._config(), plan, actor=self.author(context), reason=plan.request.reason)
         self.log.info("Replay %s of %s builds epoch %s.", plan.id, self.topology, epoch)
         return epoch
 
 
-class AwaitStage(_ReplayTask):
+class AwaitStage(ReplayTask):
     """Waits until the candidate has arrived at a stage; starts its driver again, with growing pauses, when it dies.
 
     Arrived or past it already, it ends at once. It changes nothing else, and never stops a driver.
@@ -195,33 +228,45 @@ class AwaitStage(_ReplayTask):
 
 
 class CutOver(AwaitStage):
-    """Moves readers to the candidate and waits until they are there; skipped unless the form says so.
+    """Moves readers to the candidate and waits until they are there; skipped where the form or an answer says so.
 
     A live driver that got no answer in time withdraws its handover and goes on; so as long as readers have not been
     moved, the task asks again every few seconds, which also starts a driver of either epoch that died. Asking again
     for a move that was made changes nothing. An epoch that was live and was rolled back since is left alone: clearing
     an old task must not undo somebody's rollback.
+
+    Args:
+        answer: what the task that asked for an approval or a confirmation returned.
     """
 
+    template_fields: Sequence[str] = ("epoch", "answer")
     ui_color = "#fcf8e3"
     late_seconds = 15.0
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, answer: Any = None, **kwargs: Any) -> None:
         super().__init__(stage=Stage.CUT_OVER.value, **kwargs)
+        self.answer = answer
 
     def execute(self, context: Context) -> None:
         """Ask for the move and defer until it is made.
 
         Raises:
-            AirflowSkipException: the form does not ask for a cutover.
+            AirflowSkipException: the form does not ask for a cutover, or it was rejected.
             AirflowFailException: the move is refused, or the epoch was rolled back.
         """
         from kappa import control
+        from kappa_airflow.forms import Then
 
-        if not context["params"]["cut_over"]:
-            raise AirflowSkipException(
-                f"The form does not ask for it. `kappa cutover {self.topology} --execute` moves readers to "
-                f"epoch {self.epoch}."
+        if context["params"].get("then") == Then.KEEP:
+            skip(
+                self.log,
+                f"The form does not ask for it: epoch {self.epoch} is kept up to date beside the live one. DAG "
+                f"cutover__{self.topology} moves readers later, or: kappa cutover {self.topology} --execute",
+            )
+        if isinstance(self.answer, dict) and self.answer.get("answer") == "rejected":
+            skip(
+                self.log,
+                f"It was rejected ({self.answer.get('by')}): readers stay where they are. Clear the task that asked to ask again.",
             )
         config, epoch = self._config(), int(self.epoch)
         with terminal_errors_fail():
@@ -246,14 +291,17 @@ class CutOver(AwaitStage):
 
     def _ask(self, context: Context, config: Config, *, restarts: int) -> None:
         from kappa import control
+        from kappa_airflow.forms import Then, reason_of
 
+        form = context["params"]
         with terminal_errors_fail():
             control.cut_over(
                 config,
                 self.topology,
                 int(self.epoch),
                 actor=actor(context),
-                reason=context["params"]["reason"],
-                keep_old_running=bool(context["params"].get("keep_old_running")),
+                reason=reason_of(form, f"run {context['run_id']}"),
+                keep_old_running=bool(form.get("keep_old_running")),
+                is_approval_required=form.get("then", Then.ASK) == Then.ASK,
             )
         self._await(context, config, restarts=restarts)

@@ -19,6 +19,8 @@ def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
     A failed verdict ends the way before the cutover: from ``VERIFIED`` on nobody may wait for it.
     """
     current = progress.stage
+    if current is Stage.RETIRED and progress.is_recalled:
+        return None
     if current not in ORDER:
         return {"event": "failed", "message": f"Epoch {progress.epoch} is {current}. Trigger a new replay."}
     if (
@@ -32,5 +34,5 @@ def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
             f"`kappa abort {progress.topology}` removes the epoch.",
         }
     if ORDER.index(current) >= ORDER.index(stage):
-        return {"event": "arrived", "message": progress.message}
+        return {"event": "arrived", "message": progress.doing}
     return None

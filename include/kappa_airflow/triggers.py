@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 #: Seconds between two lines about a stage's progress in the task's log.
-SPEAK_SECONDS = 10
+SPEAK_SECONDS = 8
 
 
 class _Looking(BaseTrigger):
@@ -162,7 +162,7 @@ class StageTrigger(_Looking):
         from kappa import control
 
         progress: Progress = control.progress(config, self.topology, self.epoch)
-        self._speak(progress.message)
+        self._speak(progress.doing)
         arrived = arrival(progress, Stage(self.stage))
         if arrived is not None:
             return arrived, patience
@@ -174,14 +174,14 @@ class StageTrigger(_Looking):
 
 
 class _Seldom:
-    """Says a line when it differs, and no more often than every few seconds."""
+    """Says a line every few seconds, also one that stays as it is: what stands still shows, too."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self._say = say
-        self._last: tuple[str, datetime] | None = None
+        self._last: datetime | None = None
 
     def __call__(self, line: str) -> None:
         now = clock.now()
-        if self._last is None or (line != self._last[0] and (now - self._last[1]).total_seconds() >= SPEAK_SECONDS):
+        if self._last is None or (now - self._last).total_seconds() >= SPEAK_SECONDS:
             self._say(line)
-            self._last = (line, now)
+            self._last = now

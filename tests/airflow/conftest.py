@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 
 from harness import FAKES, AirflowStack, load, running  # noqa: E402 - a module of this folder, found by the line above
 
-TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed")
+TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed", "asked")
 _TOPOLOGY = """
 from kappa.topology import Append, Source, Topology
 

@@ -143,6 +143,20 @@ class AirflowStack:
         body = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": list(task_ids)}
         self.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)
 
+    def respond(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """Answer what a task asks, as the administrator."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
+        self.call("PATCH", path, {"chosen_options": [option], "params_input": {}})
+
+    def asked(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
+        """What a task asks, once it does."""
+        wait_for(
+            lambda: self.task_state(dag_id, run_id, task_id) == "awaiting_input", seconds, f"{dag_id} {task_id} asks",
+            lambda: self.task_log(dag_id, run_id, task_id),
+        )  # fmt: skip
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
+        return dict(self.call("GET", path))
+
     def finish(self, dag_id: str, run_id: str, seconds: float = 240) -> str:
         """Wait for a run to end; returns its state."""
         return wait_for(

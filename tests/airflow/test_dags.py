@@ -44,7 +44,8 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
     (folder / "broken.py").write_text("def")
     found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
-    assert (found["errors"], found["dags"]) == ({}, ["replay__demo.good", "stream__demo.good"])
+    verbs = ("abort", "cutover", "replay", "rollback", "stream")
+    assert (found["errors"], found["dags"]) == ({}, [f"{verb}__demo.good" for verb in verbs])
 
 
 def test_a_dag_file_is_a_screenful() -> None:
@@ -66,6 +67,13 @@ def test_the_fake_control_has_the_functions_and_values_of_the_real_one() -> None
         "cut_over",
         "history",
         "rebuild_request",
+        "diff",
+        "approval_terms",
+        "approve",
+        "reject",
+        "previous",
+        "rollback",
+        "abort",
     ):
         known, faked = (list(signature(getattr(module, name)).parameters) for module in (control, fake))
         assert faked == known, name

@@ -16,45 +16,72 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
-from kappa_airflow.forms import replay_form, replay_request
+from kappa_airflow.forms import check_form, move_form, reason_of, replay_form, replay_request
+
+FORM = replay_form("demo.counts", "2", "counts.py")
 
 
 def request(**filled: Any) -> ReplayRequest:
-    form = {"start": "to_earliest", "value": None, "seed": "default", "allow": [], "reason": "test", **filled}
-    return replay_request("demo.counts", form, actor="ann", slice_records=7)
+    form = {name: param.value for name, param in FORM.items()} | filled
+    return replay_request("demo.counts", form, actor="ann", reason="test", slice_records=7)
 
 
-def test_every_field_of_the_form_explains_itself() -> None:
-    for name, param in replay_form().items():
-        assert param.description, name
+@pytest.mark.parametrize("form", [FORM, move_form("the one before")])
+def test_every_field_of_a_form_explains_itself(form: dict[str, Any]) -> None:
+    for name, param in form.items():
+        assert param.description or param.schema["description_md"], name
         assert param.schema["title"], name
 
 
-def test_the_form_has_no_reason_to_begin_with_so_that_somebody_gives_one() -> None:
-    assert not replay_form()["reason"].has_value
+def test_the_form_opens_without_errors_and_stars_only_what_is_chosen_from_a_list() -> None:
+    for name, param in FORM.items():
+        param.resolve()
+        kinds = param.schema["type"]
+        assert "null" in kinds or kinds == "boolean" or "enum" in param.schema, name
+
+
+def test_the_form_names_the_code_that_would_run_and_where_it_is_seen_what_is_live() -> None:
+    said = FORM["start"].schema["description_md"]
+    assert "version 2 of counts.py" in said and "(/kappa/topologies/demo.counts)" in said
+
+
+def test_an_empty_reason_is_replaced_by_what_is_known() -> None:
+    assert reason_of({"reason": " "}, "run 7") == reason_of({}, "run 7") == "run 7"
+    assert reason_of({"reason": "new code"}, "run 7") == "new code"
+
+
+def test_a_key_that_is_no_field_is_refused_with_the_nearest() -> None:
+    check_form(list(FORM), {"start": "to_latest"})
+    with pytest.raises(UsageError, match=r"no field 'starts'\. Did you mean 'start'"):
+        check_form(list(FORM), {"starts": "to_latest"})
+    with pytest.raises(UsageError, match=r"no field 'xyz'\. It has allow, archive"):
+        check_form(list(FORM), {"xyz": 1})
 
 
 @pytest.mark.parametrize(
     ("filled", "start"),
     [
         ({}, ToEarliest()),
-        ({"start": "to_datetime", "value": "2026-03-01T00:00:00Z"}, ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC))),
+        ({"start": "to_datetime", "time": "2026-03-01T00:00:00Z"}, ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC))),
         (
-            {"start": "to_datetime", "value": " 2026-03-01T02:00+02:00 "},
+            {"start": "to_datetime", "time": " 2026-03-01T02:00+02:00 "},
             ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC)),
         ),
         ({"start": "to_latest"}, ToLatest()),
-        ({"start": "by_duration", "value": "P7D"}, ByDuration(duration=timedelta(days=7))),
-        ({"start": "shift_by", "value": "-1000"}, ShiftBy(by=-1000)),
+        ({"start": "by_duration", "duration": "P7D"}, ByDuration(duration=timedelta(days=7))),
+        ({"start": "shift_by", "shift": -1000}, ShiftBy(by=-1000)),
         (
-            {"start": "to_offset", "value": "pos:0=1200, pos=900  other=0"},
+            {"start": "to_offset", "offsets": "pos:0=1200, pos=900  other=0"},
             ToOffset(offsets=Offsets({"pos": {0: 1200}}), topics={"pos": 900, "other": 0}),
         ),
-        ({"start": "from_savepoint", "value": "before-the-sale"}, FromSavepoint(name="before-the-sale")),
-        ({"start": "from_savepoint", "value": "17"}, FromSavepoint(seq=17)),
-        ({"start": "from_savepoint", "value": "2026-03-01T00:00Z"}, FromSavepoint(at=datetime(2026, 3, 1, tzinfo=UTC))),
+        ({"start": "from_savepoint", "savepoint": "before-the-sale"}, FromSavepoint(name="before-the-sale")),
+        ({"start": "from_savepoint", "savepoint": "17"}, FromSavepoint(seq=17)),
+        (
+            {"start": "from_savepoint", "savepoint": "2026-03-01T00:00Z"},
+            FromSavepoint(at=datetime(2026, 3, 1, tzinfo=UTC)),
+        ),
         ({"start": "from_marker"}, FromMarker()),
-        ({"start": "from_marker", "value": "3", "seed": "from-changelog"}, FromMarker(epoch=3)),
+        ({"start": "from_marker", "changelog_epoch": 3, "seed": "from-changelog"}, FromMarker(epoch=3)),
     ],
 )
 def test_a_filled_form_is_a_request(filled: dict[str, Any], start: object) -> None:
@@ -69,24 +96,27 @@ def test_thresholds_are_lines_and_blank_ones_do_not_count() -> None:
 
 def test_the_seed_may_be_left_to_the_start() -> None:
     assert request().seed is None
-    assert request(start="from_savepoint", value="1", seed="empty").seed is Seed.EMPTY
+    assert request(start="from_savepoint", savepoint="1", seed="empty").seed is Seed.EMPTY
 
 
 @pytest.mark.parametrize(
     ("filled", "said"),
     [
-        ({"value": "2026-03-01"}, "takes no value"),
-        ({"start": "to_datetime"}, "needs a value"),
-        ({"start": "to_datetime", "value": "yesterday"}, "does not fit"),
-        ({"start": "to_datetime", "value": "2026-03-01T00:00"}, "no zone"),
-        ({"start": "from_savepoint", "value": "-1"}, "does not fit"),
-        ({"start": "to_latest", "value": "9"}, "takes no value"),
-        ({"start": "by_duration", "value": "7 days"}, "does not fit"),
-        ({"start": "by_duration", "value": "P0D"}, "does not lie in the past"),
-        ({"start": "shift_by", "value": "back"}, "does not fit"),
-        ({"start": "to_offset", "value": "pos:0=-1"}, "is negative"),
-        ({"start": "to_offset"}, "needs a value"),
-        ({"start": "from_marker", "value": "x"}, "does not fit"),
+        ({"time": "2026-03-01T00:00Z"}, "takes no further field, and the form has time"),
+        ({"start": "to_datetime"}, "needs 'time'"),
+        (
+            {"start": "to_datetime", "time": "2026-03-01T00:00Z", "shift": 0},
+            "takes 'time' only, and the form has shift",
+        ),
+        ({"start": "to_datetime", "time": "yesterday"}, "does not fit"),
+        ({"start": "to_datetime", "time": "2026-03-01T00:00"}, "no zone"),
+        ({"start": "from_savepoint", "savepoint": "-1"}, "does not fit"),
+        ({"start": "to_latest", "savepoint": "9"}, "takes no further field"),
+        ({"start": "by_duration", "duration": "7 days"}, "does not fit"),
+        ({"start": "by_duration", "duration": "P0D"}, "does not lie in the past"),
+        ({"start": "shift_by", "shift": "back"}, "does not fit"),
+        ({"start": "to_offset", "offsets": "pos:0=-1"}, "is negative"),
+        ({"start": "to_offset"}, "needs 'offsets'"),
         ({"allow": ["everything"]}, "cannot allow"),
         ({"thresholds": ["rewards.key_removed=0"]}, "Did you mean 'keys_removed'"),
     ],

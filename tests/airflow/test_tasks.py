@@ -9,13 +9,17 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from kappa.config import Config
 from kappa.errors import LakeUnreachableError, LedgerError, StuckError
 from kappa.replay.plan import ReplayPlan
+from kappa_airflow import approvals, stream
 from kappa_airflow import replay as tasks
-from kappa_airflow import stream
+from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.stream import WatchStream
 
 TOPOLOGY = "demo.replayed"
-FORM = {"start": "to_earliest", "value": None, "seed": "default", "cut_over": True, "reason": "new code", "allow": []}
+FORM = {name: param.value for name, param in replay_form(TOPOLOGY, "2", "replayed.py").items()} | {
+    "then": "cut_over",
+    "reason": "new code",
+}
 
 
 class Store(dict[str, Any]):
@@ -28,15 +32,16 @@ class Store(dict[str, Any]):
 def context(**form: Any) -> Any:
     return {
         "task_state_store": Store(),
-        "params": {**FORM, **form},
-        "dag_run": SimpleNamespace(triggering_user_name="ann"),
+        "params": {**FORM, **{name: value for name, value in form.items() if name in FORM}},
+        "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form),
         "run_id": "run-1",
+        "task_instance": SimpleNamespace(id="ti-1"),
     }
 
 
 @pytest.fixture(autouse=True)
 def spark(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
-    for module in (stream, tasks):
+    for module in (stream, tasks, approvals):
         monkeypatch.setattr(module, "config_with_spark", lambda _: config)
 
 
@@ -182,7 +187,7 @@ def test_a_plan_is_made_once_a_run(world: Callable[[], Any]) -> None:
 
 @pytest.mark.usefixtures("control")
 def test_a_refused_plan_fails_without_a_retry_and_says_why() -> None:
-    given = context(start="to_datetime", value="2031-01-01T00:00:00Z")
+    given = context(start="to_datetime", time="2031-01-01T00:00:00Z")
     with pytest.raises(AirflowFailException, match="events"):
         planned(given)
     assert not given["task_state_store"]
@@ -190,7 +195,7 @@ def test_a_refused_plan_fails_without_a_retry_and_says_why() -> None:
 
 @pytest.mark.usefixtures("control")
 def test_a_wrong_form_fails_without_a_retry() -> None:
-    with pytest.raises(AirflowFailException, match="needs a value"):
+    with pytest.raises(AirflowFailException, match="needs 'time'"):
         planned(context(start="to_datetime"))
 
 
@@ -248,12 +253,31 @@ def cut_over(given: Any) -> None:
     CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=1).execute(given)
 
 
-def test_without_the_forms_word_there_is_no_cutover(control: Any, config: Config) -> None:
+def test_where_the_form_says_keep_there_is_no_cutover(control: Any, config: Config) -> None:
     started(context())
     change(control, config, 1, stage="VERIFIED")
-    with pytest.raises(AirflowSkipException, match="kappa cutover"):
-        cut_over(context(cut_over=False))
+    with pytest.raises(AirflowSkipException, match=r"DAG cutover__demo\.replayed moves readers later"):
+        cut_over(context(then="keep"))
     assert "handover" not in control._entry(control.world(config), TOPOLOGY, 1)
+
+
+def test_where_the_form_asks_for_an_approval_there_is_no_cutover_without_one(control: Any, config: Config) -> None:
+    started(context())
+    change(control, config, 1, stage="VERIFIED")
+    with pytest.raises(AirflowFailException, match="was not approved: readers stay"):
+        cut_over(context(then="ask"))
+    assert "handover" not in control._entry(control.world(config), TOPOLOGY, 1)
+
+
+def test_where_the_form_says_plan_nothing_is_built(control: Any, config: Config, world: Callable[[], Any]) -> None:
+    with pytest.raises(AirflowSkipException, match="nothing was built"):
+        started(context(then="plan"))
+    assert world()["epochs"] == {}
+
+
+def test_a_key_that_the_form_does_not_have_is_refused(control: Any, world: Callable[[], Any]) -> None:
+    with pytest.raises(AirflowFailException, match="no field 'cut_over'"):
+        planned(context(cut_over=True))
 
 
 def test_a_cutover_is_asked_for_and_waited_for(control: Any, config: Config) -> None:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
 #: Seconds that one step may take on a machine that is busy with other tests.
 PATIENCE = 120
-FORM: dict[str, Any] = {"cut_over": True, "reason": "new code"}
+FORM: dict[str, Any] = {"then": "cut_over", "reason": "new code"}
 
 
 def fakes(stack: AirflowStack) -> Any:
@@ -107,20 +107,67 @@ def test_a_replay_goes_through_its_stages_and_cuts_over_and_every_task_is_safe_t
     assert after | {"planner": 0} == before | {"planner": 0}  # the process that asked is another one, nothing else
 
 
-def test_without_the_forms_word_the_candidate_is_built_and_nothing_moves(stack: AirflowStack) -> None:
+def test_where_the_form_says_keep_the_candidate_is_built_and_nothing_moves(stack: AirflowStack) -> None:
     topology, dag_id = "demo.kept", "replay__demo.kept"
     watched(stack, "stream__demo.kept")
     stack.unpause("stream__demo.kept", paused=True)
-    run = stack.trigger(dag_id, {**FORM, "cut_over": False})
+    run = stack.trigger(dag_id, {**FORM, "then": "keep"})
     assert stack.finish(dag_id, run) == "success"
     assert stack.task_state(dag_id, run, "cut_over") == "skipped"
+    assert f"DAG cutover__{topology} moves readers later" in stack.task_log(dag_id, run, "cut_over")
     assert fakes(stack)["live"][topology] == 1
     assert fakes(stack)["epochs"][f"{topology}/2"]["stage"] == "VERIFIED"
 
 
+def test_an_answer_decides_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_later(
+    stack: AirflowStack,
+) -> None:
+    topology, dag_id, later = "demo.asked", "replay__demo.asked", "cutover__demo.asked"
+    watched(stack, f"stream__{topology}")
+    stack.unpause(f"stream__{topology}", paused=True)
+    run = stack.trigger(dag_id, {**FORM, "then": "ask"})
+    question = stack.asked(dag_id, run, "approve")
+    assert (
+        question["subject"] == f"Move readers of {topology} from epoch 1 to epoch 2?"
+        and "**differs**" in question["body"]
+    )
+    assert stack.tasks(dag_id, run)["verified"]["state"] == "success"
+    assert "1 added, 0 removed, 2 changed" in stack.task_log(dag_id, run, "verified")
+    for component in ("triggerer", "scheduler"):
+        stack.kill(component)
+    stack.respond(dag_id, run, "approve", "Reject")
+    for component in ("scheduler", "triggerer"):
+        stack.start_component(component)
+    assert stack.finish(dag_id, run) == "success"
+    assert "rejected" in fakes(stack)["epochs"][f"{topology}/2"] and fakes(stack)["live"][topology] == 1
+    assert "Rejected: airflow:admin. Readers stay where they are." in stack.task_log(dag_id, run, "approve")
+    assert stack.task_state(dag_id, run, "cut_over") == "skipped"
+    assert "It was rejected (airflow:admin)" in stack.task_log(dag_id, run, "cut_over")
+
+    run = stack.trigger(later, {})
+    stack.asked(later, run, "approve")
+    assert "Epoch 2 was rejected by airflow:admin. It is taken up again." in stack.task_log(later, run, "approve")
+    stack.respond(later, run, "approve", "Approve")
+    assert stack.finish(later, run) == "success"
+    assert fakes(stack)["live"][topology] == 2
+
+    run = stack.trigger(f"rollback__{topology}", {"reason": "back"})
+    question = stack.asked(f"rollback__{topology}", run, "confirm")
+    assert f"Readers of {topology} go back from epoch 2 to epoch 1." in question["body"]
+    stack.respond(f"rollback__{topology}", run, "confirm", "Approve")
+    assert stack.finish(f"rollback__{topology}", run) == "success"
+    assert fakes(stack)["live"][topology] == 1
+
+
+def test_a_key_that_the_form_does_not_have_fails_the_run_before_anything_is_planned(stack: AirflowStack) -> None:
+    run = stack.trigger("replay__demo.refused", {**FORM, "cut_over": True})
+    assert stack.finish("replay__demo.refused", run) == "failed"
+    assert "no field 'cut_over'" in stack.task_log("replay__demo.refused", run, "plan")
+
+
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:
     dag_id = "replay__demo.refused"
-    run = stack.trigger(dag_id, {**FORM, "start": "to_datetime", "value": "2031-01-01T00:00:00Z"})
+    run = stack.trigger(dag_id, {**FORM, "start": "to_datetime", "time": "2031-01-01T00:00:00Z"})
     assert stack.finish(dag_id, run) == "failed"
     tasks = stack.tasks(dag_id, run)
     assert (tasks["plan"]["state"], tasks["plan"]["try_number"]) == ("failed", 1)
@@ -129,7 +176,7 @@ def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: Airflo
     assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.refused/")]
 
 
-@pytest.mark.parametrize("form", [{"start": "from_file"}, {"reason": ""}, {"cut_over": "perhaps"}, {"allow": ["all"]}])
+@pytest.mark.parametrize("form", [{"start": "from_file"}, {"then": "perhaps"}, {"allow": ["all"]}, {"shift": "back"}])
 def test_the_form_allows_only_what_there_is(stack: AirflowStack, form: dict[str, Any]) -> None:
     with pytest.raises(Transient) as refused:
         stack.trigger("replay__demo.refused", {**FORM, **form})

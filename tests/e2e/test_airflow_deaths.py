@@ -45,7 +45,7 @@ def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_
             machine.settle(first)
             machine.deploy(2)
 
-            run = stack.trigger(replay, {"cut_over": True, "reason": "version 2"})
+            run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})
             killed = kill_a_running_task(stack, replay, run)
             wait_for(lambda: len(machine.record().epochs) == 2, PATIENCE, "the replay is on record")
             machine.started.add(2)

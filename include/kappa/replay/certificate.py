@@ -123,6 +123,7 @@ class Certificate:
         archived: epoch -> ranges that it read from archives; it read all else from Kafka.
         notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
         attested: what the broker says of the live epoch, where it was asked and agrees.
+        approved: epoch -> who approved it and when, of epochs that went live with an approval.
     """
 
     topology: str
@@ -139,6 +140,7 @@ class Certificate:
     archived: Mapping[int, tuple[OffsetRange, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     attested: str = ""
+    approved: Mapping[int, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -167,6 +169,7 @@ class Certificate:
                     for epoch, ranges in values.get("archived", {}).items()
                 },
                 "notes": tuple(values.get("notes", ())),  # older certificates have none
+                "approved": {int(epoch): by for epoch, by in (values.get("approved") or {}).items()},
             },
         )
 
@@ -185,6 +188,7 @@ class Certificate:
         )
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
+        lines += [f"  epoch {epoch} was approved by {by}" for epoch, by in sorted(self.approved.items())]
         lines += [f"  Kafka      {self.attested}"] if self.attested else []
         lines += [f"  not shown  {part}" for part in self.unproved]
         lines += [f"  note       {note}" for note in self.notes]

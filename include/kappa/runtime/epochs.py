@@ -50,7 +50,7 @@ class Event:
         topology: the topology's name.
         epoch: the epoch's number.
         event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
-            sends no further than they agree on), ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
+            sends no further than they agree on), ``rejected``, ``reopened``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
             ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
             ``own_topics`` (names that the epoch takes for topics of its own), ``superseded`` (rebuilt in another lake).
         at: when, UTC.
@@ -82,6 +82,8 @@ class EpochRecord:
         seeded: the event of its seed.
         replayed: the event that ended its bulk work.
         verified: the event of its last verification.
+        approved: the event that approved it.
+        rejected: the event that rejected it, unless it was taken up again.
         moved: the event that made it live most recently.
         own_topics: the event that took the names of its own topics, if it has any.
         upgrade: an upgrade that was asked for and is neither made nor withdrawn.
@@ -97,6 +99,8 @@ class EpochRecord:
     seeded: Event | None = None
     replayed: Event | None = None
     verified: Event | None = None
+    approved: Event | None = None
+    rejected: Event | None = None
     moved: Event | None = None
     own_topics: Event | None = None
     upgrade: Event | None = None
@@ -180,8 +184,8 @@ class EpochRecord:
 
     @property
     def is_building(self) -> bool:
-        """Whether it was planned and has neither gone live nor ended."""
-        return self.stage in _BUILDING
+        """Whether it was planned and has neither gone live, nor ended, nor been rejected."""
+        return self.stage in _BUILDING and self.rejected is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +265,15 @@ _BUILDING = (
 )
 
 
+#: What people and schedulers want of an epoch, as fields of its record.
+_WISHES: Mapping[str, Mapping[str, Any]] = {
+    "start": {"is_wanted": True},
+    "stop": {"is_wanted": False},
+    "recalled": {"is_wanted": True, "is_recalled": True},
+    "reopened": {"is_wanted": True, "rejected": None},
+}
+
+
 def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
     """Fold events into what they say of one topology."""
     mine = [event for event in events if event.topology == topology]
@@ -275,18 +288,15 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
         entry = epochs[event.epoch]
         if event.event in STAGE_OF:
             entry["stage"] = STAGE_OF[event.event]
+        entry.update(_WISHES.get(event.event, {}))
         match event.event:
-            case "own_topics" | "seeded" | "replayed" | "verified":
+            case "own_topics" | "seeded" | "replayed" | "verified" | "approved":
                 entry[event.event] = event
-            case "recalled":
-                entry.update(is_recalled=True, is_wanted=True)
+            case "rejected":
+                entry.update(rejected=event, approved=None, is_wanted=False, stage=Stage.VERIFIED)
             case "released":
                 entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
                 handover = None if handover is not None and handover.epoch == event.epoch else handover
-            case "start":
-                entry["is_wanted"] = True
-            case "stop":
-                entry["is_wanted"] = False
             case "handover":
                 handover = event
             case "withdrawn":
@@ -412,6 +422,9 @@ def intent(event: Event) -> str:
         "handover": f"hand over {event.topology} from epoch {event.detail.get('from')} to epoch {event.epoch}",
         "withdrawn": f"withdraw the handover to {epoch}",
         "recalled": f"bring back {epoch} and make it live",
+        "approved": f"approve {epoch}",
+        "rejected": f"reject {epoch} and stop its driver",
+        "reopened": f"take up {epoch} again and start its driver",
         "aborted": f"abort {epoch} and remove its files, topics and group",
         "released": f"retire {epoch} again",
         "dropped": f"remove retired {epoch}: its files, topics and group",

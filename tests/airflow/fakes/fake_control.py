@@ -15,15 +15,18 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kappa.approval import Terms
 from kappa.config import Config
-from kappa.errors import MoveRefusedError, RefusedError, UnknownEpochError
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
+from kappa.replay.offsets import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker
+from kappa.replay.verdict import CheckResult, DiffReport, TableDiff, ThresholdResult
 from kappa.runtime.epochs import Event
 
 #: What a driver walks through, a step every ``FAKE_STEP_SECONDS`` seconds.
@@ -60,10 +63,16 @@ class Progress:
     is_live: bool
     is_caught_up: bool
     driver: DriverStatus
+    rejected: str = ""
+    is_recalled: bool = False
 
     @property
     def message(self):
         return f"epoch {self.epoch} {self.stage}"
+
+    @property
+    def doing(self):
+        return f"epoch {self.epoch}: {self.driver.state}, reached {self.stage}"
 
 
 def world(config):
@@ -90,7 +99,8 @@ def start(config, topology, *, epoch=None, actor, reason="start", allow=()):
         if topology not in now["live"]:
             now["live"][topology] = 1
             now["epochs"][f"{topology}/1"] = _epoch("CUT_OVER")
-        epoch = now["live"][topology]
+        epoch = epoch or now["live"][topology]
+        _entry(now, topology, epoch).pop("rejected", None)
     ensure_driver(config, topology, epoch)
     return epoch
 
@@ -131,7 +141,7 @@ def replay(config, plan, *, actor, reason):
             if plan.is_refused:
                 raise RefusedError("The plan is refused.", findings=plan.findings)
             number = max(numbers, default=0) + 1
-            now["epochs"][f"{plan.topology}/{number}"] = _epoch("PLANNED", plan.id)
+            now["epochs"][f"{plan.topology}/{number}"] = _epoch("PLANNED", plan.id) | {"actor": actor}
             now["planner"] = os.getpid()
     time.sleep(float(os.environ.get("FAKE_REPLAY_SECONDS", "0")))  # long enough to be killed in
     ensure_driver(config, plan.topology, number)
@@ -159,16 +169,73 @@ def progress(config, topology, epoch):
         is_live=world(config)["live"].get(topology) == epoch,
         is_caught_up=entry["stage"] == "VERIFIED",
         driver=driver_status(config, topology, epoch),
+        rejected=entry.get("rejected", ""),
+        is_recalled=entry.get("recalled", False),
     )
 
 
-def cut_over(config, topology, epoch, *, actor, reason, accept_verdict=False, keep_old_running=False):
+def diff(config, topology, epoch=None):
+    entry = _entry(world(config), topology, epoch)
+    if entry["stage"] not in ("VERIFIED", "APPROVED", "CUT_OVER"):
+        raise UnknownEpochError(f"Epoch {epoch} of {topology!r} has not been verified.")
+    table = TableDiff(name="counts", rows_live=9, rows_candidate=10, keys_added=1, keys_changed=2)
+    checks = (CheckResult(name="adds up", ok=entry.get("verdict") != "failed", detail="1 is not 2"),)
+    thresholds = (ThresholdResult(measure="counts.keys_removed", allowed=0, ok=True, found=0),)
+    return DiffReport(
+        topology=topology, live_epoch=1, live_seq=5, candidate_epoch=epoch, candidate_seq=7, at=Offsets({"events": {0: 1000}}),
+        tables=(table,), checks=checks, thresholds=thresholds,
+    )  # fmt: skip
+
+
+def approval_terms(config, topology, epoch):
+    report = diff(config, topology, epoch)
+    return Terms(
+        topology=topology, epoch=epoch, live=world(config)["live"].get(topology), code="c0de" * 8,
+        report=world(config).get("report", "r1"), verdict=report.verdict.value,
+    )  # fmt: skip
+
+
+def approve(config, agreed, *, actor, reason):
+    changes = agreed.changes(approval_terms(config, agreed.topology, agreed.epoch))
+    if changes:
+        raise MoveRefusedError(f"Epoch {agreed.epoch} is not what was shown: {'; '.join(changes)}.")
+    with changed(config) as now:
+        _entry(now, agreed.topology, agreed.epoch).update(approved=actor)
+
+
+def reject(config, topology, epoch, *, actor, reason):
+    with changed(config) as now:
+        _entry(now, topology, epoch).update(rejected=f"rejected by {actor}", wanted=False)
+
+
+def previous(record):
+    return min(record.epochs)
+
+
+def rollback(config, topology, *, to=None, actor, reason):
+    with changed(config) as now:
+        _entry(now, topology, to).update(stage="VERIFIED")
+    return to
+
+
+def abort(config, topology, epoch, *, actor, reason):
+    with changed(config) as now:
+        if now["live"].get(topology) == epoch:
+            raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted.")
+        _entry(now, topology, epoch).update(stage="ABORTED")
+
+
+def cut_over(
+    config, topology, epoch, *, actor, reason, accept_verdict=False, keep_old_running=False, is_approval_required=False
+):
     with changed(config) as now:
         entry = _entry(now, topology, epoch)
         if now["live"].get(topology) == epoch:
             return
         if entry["stage"] != "VERIFIED":
             raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
+        if is_approval_required and "approved" not in entry:
+            raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
         entry["handover"] = True
 
 
@@ -177,14 +244,17 @@ def history(config, topology=None):
     for key, entry in now["epochs"].items():
         name, _, epoch = key.rpartition("/")
         if topology in (None, name):
-            events.append(_event(name, int(epoch), "planned"))
+            events.append(replace(_event(name, int(epoch), "planned"), actor=entry.get("actor", "fake")))
+            events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
+            events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
     events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]
-    return sorted(events, key=lambda event: ("planned", "moved", "stop").index(event.event))
+    return sorted(events, key=lambda event: ("planned", "moved", "rejected", "aborted", "stop").index(event.event))
 
 
 def _event(topology, epoch, event):
-    return Event(topology=topology, epoch=epoch, event=event, at=datetime.now(UTC), actor="fake")
+    detail = {"version": "2", "code": "c0de" * 8} if event == "planned" else {}
+    return Event(topology=topology, epoch=epoch, event=event, at=datetime.now(UTC), actor="fake", detail=detail)
 
 
 def _launch(config, topology, epoch):

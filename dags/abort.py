@@ -1,0 +1,22 @@
+"""Remove the candidate of a topology, with its tables, topics and group. Live and retired epochs are not touched.
+
+It says what would go and asks under "Required Actions". All tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import chain
+
+from kappa.config import Config
+from kappa.registry import declared
+from kappa_airflow.approvals import Confirm
+from kappa_airflow.moves import Abort, ChooseCandidateToAbort, dag_by_hand
+
+config = Config.from_env()
+for name in [topology.name for topology in declared(config.topologies)]:
+    with dag_by_hand("abort", name, epoch="the one that is being built, or was rejected last", doc=__doc__):
+        choose = ChooseCandidateToAbort(task_id="choose", topology=name)
+        of = {"topology": name, "epoch": choose.output}
+        what = f"Remove an epoch of {name}?"
+        confirm = Confirm(task_id="confirm", what=what, lines=choose.output["lines"], hours=config.approval_hours, **of)
+        chain(choose, confirm, Abort(task_id="abort", answer=confirm.output, **of))

@@ -1,0 +1,25 @@
+"""Move readers of a topology to the epoch that waits for it, also to one that was rejected.
+
+It shows the difference and asks for approval under "Required Actions". All tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import chain
+
+from kappa.config import Config
+from kappa.registry import declared
+from kappa_airflow.approvals import ApproveCutover
+from kappa_airflow.moves import ChooseCandidate, dag_by_hand
+from kappa_airflow.replay import CutOver
+from kappa_airflow.reports import Verify
+
+config = Config.from_env()
+for name in [topology.name for topology in declared(config.topologies)]:
+    with dag_by_hand("cutover", name, epoch="the one that waits, or was rejected last", doc=__doc__):
+        choose = ChooseCandidate(task_id="choose", topology=name)
+        epoch = choose.output
+        verify = Verify(task_id="verified", topology=name, epoch=epoch)
+        approve = ApproveCutover(task_id="approve", topology=name, epoch=epoch, hours=config.approval_hours)
+        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve.output)
+        chain(choose, verify, approve, cut_over)

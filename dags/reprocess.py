@@ -1,0 +1,42 @@
+"""Recompute a topology's history on its schedule with the deployed code, and compare it with what is live.
+
+The same: the candidate is dropped, its report kept. Different: the run fails with the difference, and the candidate stays until
+the next run replaces it. Readers are never moved by this DAG. It leaves alone what a person builds. All tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DAG, chain
+
+from kappa.config import Config
+from kappa.registry import declared
+from kappa.schedule import is_cron
+from kappa_airflow.replay import AwaitStage
+from kappa_airflow.reports import Verify
+from kappa_airflow.reprocess import Conclude, PlanReprocess, StartReprocess
+
+STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
+
+for topology in declared(Config.from_env().topologies):
+    schedule = topology.reprocess or {}
+    if not is_cron(schedule.get("cron")):  # none; or a wrong one, which is an error of the topology's file
+        continue
+    with DAG(
+        dag_id=f"reprocess__{topology.name}",
+        schedule=schedule["cron"],
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        is_paused_upon_creation=False,
+        max_active_runs=1,
+        description=f"Recomputes {topology.name} and compares it with what is live.",
+        doc_md=__doc__,
+        tags=["kappa", "reprocess", topology.name],
+    ):
+        name = topology.name
+        plan = PlanReprocess(task_id="plan", topology=name, savepoint=schedule.get("savepoint", ""))
+        start = StartReprocess(task_id="start", topology=name, plan=plan.output)
+        waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
+        verify = Verify(task_id="verified", topology=name, epoch=start.output)
+        chain(plan, start, *waits, verify, Conclude(task_id="conclude", topology=name, found=verify.output))

@@ -1,0 +1,30 @@
+"""Bring readers of a topology back to a retired epoch, or forward again.
+
+It says what would change and asks under "Required Actions". The epoch catches up with its own code, then takes over. All
+tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import chain
+
+from kappa.config import Config
+from kappa.registry import declared
+from kappa_airflow.approvals import Confirm
+from kappa_airflow.moves import BringBack, ChoosePrevious, dag_by_hand
+from kappa_airflow.replay import CutOver
+
+config = Config.from_env()
+for name in [topology.name for topology in declared(config.topologies)]:
+    with dag_by_hand("rollback", name, epoch="the one that was live before", doc=__doc__):
+        choose = ChoosePrevious(task_id="choose", topology=name)
+        of = {"topology": name, "epoch": choose.output}
+        confirm = Confirm(
+            task_id="confirm",
+            what=f"Go back in {name}?",
+            lines=choose.output["lines"],
+            hours=config.approval_hours,
+            **of,
+        )
+        caught_up = BringBack(task_id="caught_up", answer=confirm.output, **of)
+        chain(choose, confirm, caught_up, CutOver(task_id="cut_over", answer=confirm.output, **of))

@@ -1,0 +1,185 @@
+"""The question whether readers are moved, asked by Airflow's own operator, and its answer on record."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
+from kappa_airflow.drivers import actor, terminal_errors_fail
+from kappa_airflow.forms import THEN, Then, reason_of
+from kappa_airflow.replay import REPLAY_RETRIES
+from kappa_airflow.reports import ReportLink, in_short, report_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.approval import Terms
+    from kappa.config import Config
+
+#: What was shown, kept between the question and its answer.
+_TERMS_KEY = "kappa_terms"
+
+
+class _Question(ApprovalOperator):
+    """What questions of a topology share. Its answer is its result; the task after it acts on that, and says so in its own log.
+
+    Args:
+        topology: the topology.
+        epoch: the epoch that it is about.
+        hours: time for an answer; none within it is a rejection.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "epoch")
+    ui_color = "#fcf8e3"
+
+    def __init__(
+        self, *, topology: str, epoch: Any, hours: float, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any
+    ) -> None:
+        super().__init__(
+            subject=f"{topology}: see the message", body="", defaults=self.REJECT, response_timeout=timedelta(hours=hours),
+            **{**REPLAY_RETRIES, **kwargs},
+        )  # fmt: skip
+        self.topology = topology
+        self.epoch = epoch
+        self.hours = hours
+        self.spark_conn_id = spark_conn_id
+
+    def _config(self) -> Config:
+        return config_with_spark(self.spark_conn_id)
+
+    def _ask(self, context: Context, subject: str, lines: Sequence[str]) -> Any:
+        """Ask with this headline and these lines of Markdown, which go to the log as well."""
+        self.subject, self.body = subject, "\n".join(lines)
+        for line in (subject, *filter(None, lines)):
+            self.log.info("%s", line)
+        return super().execute(context)
+
+    def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
+        """Whether it was approved, and by whom."""
+        found = super(ApprovalOperator, self).execute_complete(context, event)
+        user = (found.get("responded_by_user") or {}).get("name")
+        who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"
+        return found["chosen_options"] == [self.APPROVE], who
+
+
+class ApproveCutover(_Question):
+    """Asks whether a verified epoch may go live, and puts the answer on record.
+
+    An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
+    ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables stay for
+    ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew.
+    """
+
+    operator_extra_links = (ReportLink(),)
+
+    def execute(self, context: Context) -> Any:
+        """Ask, unless the form says otherwise or the epoch is live already.
+
+        Raises:
+            AirflowFailException: the epoch cannot be approved.
+        """
+        from kappa import control
+
+        then = context["params"].get("then", Then.ASK.value)
+        if then != Then.ASK:
+            self.log.info("The form does not ask for an approval. It says: %s.", THEN[Then(then)])
+            return {"answer": "not asked"}
+        config, epoch = self._config(), int(self.epoch)
+        with terminal_errors_fail():
+            progress = control.progress(config, self.topology, epoch)
+            if progress.is_live:
+                self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
+                return {"answer": "live already"}
+            if progress.rejected:
+                self.log.info("Epoch %s was %s. It is taken up again.", epoch, progress.rejected)
+                control.start(
+                    config, self.topology, epoch=epoch, actor=actor(context), reason="asked for approval again"
+                )
+            shown = control.approval_terms(config, self.topology, epoch)
+        store = context.get("task_state_store")
+        if store is not None:
+            store.set(_TERMS_KEY, shown.to_dict())
+        subject = f"Move readers of {self.topology} from epoch {shown.live} to epoch {epoch}?"
+        return self._ask(context, subject, self._message(config, shown))
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Put the answer on record and return it.
+
+        Raises:
+            AirflowFailException: something changed since it was asked; readers stay where they are.
+        """
+        from kappa import control
+        from kappa.approval import Terms
+
+        is_approved, who = self._answer(context, event)
+        config, epoch = self._config(), int(self.epoch)
+        why = reason_of(context["params"], f"run {context['run_id']}")
+        store = context.get("task_state_store")
+        kept = store.get(_TERMS_KEY) if store is not None else None
+        with terminal_errors_fail():
+            if is_approved:
+                shown = (
+                    Terms.from_dict(kept)
+                    if isinstance(kept, dict)
+                    else control.approval_terms(config, self.topology, epoch)
+                )
+                control.approve(config, shown, actor=who, reason=why)
+                self.log.info("Approved by %s.", who)
+                return {"answer": "approved", "by": who}
+            control.reject(config, self.topology, epoch, actor=who, reason=why)
+        self.log.warning(
+            "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g hours. "
+            "Clear this task to take the epoch up again and ask anew.",
+            who, epoch, config.rejected_hours,
+        )  # fmt: skip
+        return {"answer": "rejected", "by": who}
+
+    def _message(self, config: Config, shown: Terms) -> list[str]:
+        from kappa import control
+
+        epoch = int(self.epoch)
+        report = control.diff(config, self.topology, epoch)
+        offsets = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
+        return [
+            f"Readers of **{self.topology}** are moved from epoch **{shown.live}** to epoch **{epoch}**, which runs code "
+            f"`{shown.code[:12]}`.",
+            "",
+            f"Verdict: **{report.verdict}**, compared at {offsets or 'no offset'}.",
+            "",
+            *(f"- {line}" for line in in_short(report)),
+            "",
+            f"[The whole report]({report_path(self.topology, epoch)}). Without an answer within {self.hours:g} hours it is "
+            f"rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} hours.",
+        ]
+
+
+class Confirm(_Question):
+    """Asks whether something is to be done that the task before it described.
+
+    Args:
+        what: the question, as a headline.
+        lines: what would change, one a line: the result of the task before it.
+    """
+
+    template_fields: Sequence[str] = ("subject", "body", "epoch", "lines")
+
+    def __init__(self, *, what: str, lines: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.what = what
+        self.lines = lines
+
+    def execute(self, context: Context) -> Any:
+        """Ask."""
+        return self._ask(context, self.what, [line for said in self.lines for line in (f"- {said}", "")])
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer."""
+        is_approved, who = self._answer(context, event)
+        if not is_approved:
+            self.log.warning("Rejected: %s. Nothing was changed. Clear this task to ask again.", who)
+        return {"answer": "approved" if is_approved else "rejected", "by": who}

@@ -1,0 +1,200 @@
+"""Tasks that bring back, take up or remove an epoch: what would change, and then the change. Each is safe to clear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from kappa_airflow.drivers import actor, record, terminal_errors_fail
+from kappa_airflow.forms import check_form, move_form, reason_of
+from kappa_airflow.replay import AwaitStage, ReplayTask, skip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from kappa.runtime.epochs import EpochRecord, TopologyRecord
+
+
+def dag_by_hand(verb: str, topology: str, *, epoch: str, doc: str | None) -> DAG:
+    """A DAG that is only ever triggered by hand, with the form of a move.
+
+    Args:
+        verb: what it does; the first part of its id.
+        topology: the topology.
+        epoch: which epoch is meant where the form names none.
+        doc: its documentation; the first sentence describes it.
+    """
+    return DAG(
+        dag_id=f"{verb}__{topology}", schedule=None, is_paused_upon_creation=False, max_active_runs=1, doc_md=doc,
+        description=(doc or "").partition(".")[0] + ".", params=move_form(epoch), tags=["kappa", verb, topology],
+    )  # fmt: skip
+
+
+class _Choice(ReplayTask):
+    """Chooses the epoch that the form means, and says what would change. Changes nothing.
+
+    Its result is the epoch; under the key ``lines`` are the lines of what would change.
+    """
+
+    def execute(self, context: Context) -> int:
+        """Return the epoch.
+
+        Raises:
+            AirflowFailException: there is no such epoch, or nothing can be done with it.
+        """
+        with terminal_errors_fail():
+            check_form(list(context["params"]), getattr(context["dag_run"], "conf", None) or {})
+            known = record(self._config(), self.topology)
+            epoch = self.choose(known, context["params"].get("epoch"))
+            lines = self.lines(known, known.epoch(epoch))
+        for line in lines:
+            self.log.info("%s", line)
+        context["ti"].xcom_push(key="lines", value=lines)
+        return epoch
+
+    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+        """The epoch that is meant."""
+        raise NotImplementedError
+
+    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+        """What would change, one a line."""
+        raise NotImplementedError
+
+
+class ChooseCandidate(_Choice):
+    """The epoch that waits for its cutover: the one that is being built, or the last one that was rejected."""
+
+    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+        """The epoch that the form names, the candidate, or the last one that was rejected."""
+        if wanted is not None:
+            return known.epoch(wanted).epoch
+        if known.candidate is not None:
+            return known.candidate.epoch
+        waiting = [e.epoch for e in known.epochs.values() if e.rejected is not None and not e.stage.is_ended]
+        if not waiting:
+            raise AirflowFailException(
+                f"No epoch of {self.topology} waits for a cutover. DAG replay__{self.topology} builds one."
+            )
+        return waiting[-1]
+
+    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+        """What the epoch is."""
+        return [
+            f"Epoch {epoch.epoch} of {self.topology} is {epoch.stage}; live is epoch {known.live}. {_origin(epoch)}"
+        ]
+
+
+class ChooseCandidateToAbort(ChooseCandidate):
+    """The same epoch, which is to be removed."""
+
+    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+        """What would go."""
+        return [
+            f"Epoch {epoch.epoch} of {self.topology} is {epoch.stage}. {_origin(epoch)}",
+            "Its driver ends; its tables, topics, consumer group, plan and code are removed for good.",
+            f"Live epoch {known.live} and its readers are not touched.",
+        ]
+
+
+class ChoosePrevious(_Choice):
+    """The retired epoch to which readers go back."""
+
+    def choose(self, known: TopologyRecord, wanted: int | None) -> int:
+        """The epoch that the form names, or the one that was live before."""
+        from kappa import control
+
+        if known.candidate is not None and known.candidate.is_recalled and wanted in (None, known.candidate.epoch):
+            return known.candidate.epoch
+        chosen = control.previous(known) if wanted is None else known.epoch(wanted).epoch
+        if chosen == known.live:
+            raise AirflowFailException(f"Epoch {chosen} of {self.topology} is live: readers have it already.")
+        return chosen
+
+    def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+        """What would change."""
+        found = [
+            f"Readers of {self.topology} go back from epoch {known.live} to epoch {epoch.epoch}. {_origin(epoch)}",
+            f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch {known.live} yields.",
+            f"Epoch {known.live} is retired and stays: the same DAG goes forward to it again.",
+        ]
+        if epoch.moved is not None:
+            found.append(
+                f"Epoch {epoch.epoch} went live at {epoch.moved.at:%Y-%m-%d %H:%M:%S} UTC, by {epoch.moved.actor}."
+            )
+        return found
+
+
+def _origin(epoch: EpochRecord) -> str:
+    why = f": {epoch.planned.reason}" if epoch.planned.reason else ""
+    return f"It runs version {epoch.version or '?'}, code {epoch.code[:12]}, and was planned by {epoch.planned.actor} at {epoch.planned.at:%Y-%m-%d %H:%M} UTC{why}."
+
+
+class _Confirmed(AwaitStage):
+    """A change that was confirmed.
+
+    Args:
+        answer: what the task that asked returned.
+    """
+
+    template_fields: Sequence[str] = ("epoch", "answer")
+
+    def __init__(self, *, answer: Any, stage: str = "CAUGHT_UP", **kwargs: Any) -> None:
+        super().__init__(stage=stage, **kwargs)
+        self.answer = answer
+
+    def check(self) -> None:
+        """Go on only where the answer is yes.
+
+        Raises:
+            AirflowSkipException: it is no.
+        """
+        if self.answer["answer"] != "approved":
+            skip(
+                self.log,
+                f"It was rejected ({self.answer['by']}): nothing was changed. Clear the task that asked to ask again.",
+            )
+
+
+class BringBack(_Confirmed):
+    """Brings a retired epoch back and waits until it can take over."""
+
+    def execute(self, context: Context) -> None:
+        """Put it on record, and wait for the driver to catch up.
+
+        Raises:
+            AirflowFailException: it is refused, for instance because another epoch is being built.
+        """
+        from kappa import control
+
+        self.check()
+        config = self._config()
+        with terminal_errors_fail():
+            control.rollback(
+                config, self.topology, to=int(self.epoch), actor=actor(context),
+                reason=reason_of(context["params"], f"run {context['run_id']}"),
+            )  # fmt: skip
+        self._await(context, config, restarts=0)
+
+
+class Abort(_Confirmed):
+    """Removes an epoch that was never live."""
+
+    def execute(self, context: Context) -> None:
+        """Remove it.
+
+        Raises:
+            AirflowFailException: it is live, or another topology's epoch reads its topics.
+        """
+        from kappa import control
+
+        self.check()
+        with terminal_errors_fail():
+            control.abort(
+                self._config(), self.topology, int(self.epoch), actor=actor(context),
+                reason=reason_of(context["params"], f"run {context['run_id']}"),
+            )  # fmt: skip
+        self.log.info("Epoch %s of %s is gone.", self.epoch, self.topology)

@@ -1,0 +1,255 @@
+"""What a verification tells, what is asked, and what each answer does; control is a fake, Airflow's operator is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators import hitl
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput, TaskDeferred
+from structlog.testing import capture_logs
+from test_tasks import TOPOLOGY, change, context, started
+
+from kappa.config import Config
+from kappa_airflow import approvals
+from kappa_airflow import replay as tasks
+from kappa_airflow.approvals import ApproveCutover, Confirm
+from kappa_airflow.moves import Abort, BringBack, ChooseCandidate, ChooseCandidateToAbort, ChoosePrevious
+from kappa_airflow.replay import CutOver
+from kappa_airflow.reports import ReportLink, Verify
+
+Logs = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch, config: Config) -> list[dict[str, Any]]:
+    """What Airflow was told to ask."""
+    found: list[dict[str, Any]] = []
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **said: found.append(said))
+    for module in (tasks, approvals):
+        monkeypatch.setattr(module, "config_with_spark", lambda _: config)
+    return found
+
+
+@pytest.fixture
+def said() -> Iterator[Logs]:
+    with capture_logs() as logs:
+        yield logs
+
+
+@pytest.fixture
+def verified(control: Any, config: Config) -> Any:
+    """Epoch 1 is live and epoch 2 verified."""
+    started(context())
+    change(control, config, 1, stage="CUT_OVER")
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+        now["epochs"][f"{TOPOLOGY}/2"] = control._epoch("VERIFIED", "another plan")
+    return control
+
+
+def approve() -> ApproveCutover:
+    return ApproveCutover(task_id="approve", topology=TOPOLOGY, epoch=2, hours=24)
+
+
+def ask(given: Any) -> None:
+    with pytest.raises(TaskAwaitingInput):
+        approve().execute(given)
+
+
+def answer(option: str, user: str | None = "ann") -> dict[str, Any]:
+    return {
+        "chosen_options": [option], "params_input": {}, "responded_at": datetime.now(UTC),
+        "responded_by_user": None if user is None else {"id": "1", "name": user},
+    }  # fmt: skip
+
+
+def entry(control: Any, config: Config, epoch: int = 2) -> Any:
+    return control._entry(control.world(config), TOPOLOGY, epoch)
+
+
+def lines(logs: Logs, level: str) -> str:
+    return "\n".join(entry["event"] for entry in logs if entry["log_level"] == level)
+
+
+def test_a_verification_is_logged_and_returned(verified: Any, said: Logs) -> None:
+    task = Verify(task_id="verified", topology=TOPOLOGY, epoch=2)
+    found = task.execute(context())
+    assert (found["verdict"], found["live"], found["epoch"]) == ("differs", 1, 2)
+    assert found["checks"] == {"adds up": True} and found["offsets"] == {"events": {"0": 1000}}
+    assert (
+        found["difference"][0]
+        == "table counts: 9 rows live, 10 rows in the candidate; 1 keys added, 0 removed, 2 changed"
+    )
+    assert found["report"] == ReportLink().get_link(task, ti_key=None) == "/kappa/topologies/demo.replayed/2"  # type: ignore[arg-type]
+    assert "1 added, 0 removed, 2 changed" in lines(said, "info") and "/kappa/topologies/demo.replayed/2" in lines(
+        said, "info"
+    )
+
+
+def test_a_failed_verification_fails_its_task_after_its_report_was_logged(
+    verified: Any, config: Config, said: Logs
+) -> None:
+    change(verified, config, 2, verdict="failed")
+    with pytest.raises(AirflowFailException, match="failed its checks"):
+        Verify(task_id="verified", topology=TOPOLOGY, epoch=2).execute(context())
+    assert "1 is not 2" in lines(said, "warning")
+
+
+def test_the_question_names_epochs_code_verdict_difference_and_offsets(verified: Any, asked: list[Any]) -> None:
+    ask(context(then="ask"))
+    (question,) = asked
+    assert question["subject"] == "Move readers of demo.replayed from epoch 1 to epoch 2?"
+    assert question["defaults"] == ["Reject"] and question["options"] == ["Approve", "Reject"]
+    for part in (
+        "epoch **1** to epoch **2**",
+        "`c0dec0dec0de`",
+        "**differs**",
+        "events[0]=1,000",
+        "2 changed",
+        "(/kappa/topologies/demo.replayed/2)",
+        "within 24 hours",
+    ):
+        assert part in question["body"], part
+
+
+def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
+    verified: Any, config: Config, said: Logs
+) -> None:
+    given = context(then="ask")
+    ask(given)
+    found = approve().execute_complete(given, answer("Approve"))
+    assert found == {"answer": "approved", "by": "airflow:ann"}
+    assert entry(verified, config)["approved"] == "airflow:ann"
+    with pytest.raises(TaskDeferred):
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=found).execute(given)
+    assert entry(verified, config)["handover"]
+
+
+def test_an_approval_of_what_has_changed_since_fails(verified: Any, config: Config) -> None:
+    given = context(then="ask")
+    ask(given)
+    with verified.changed(config) as now:
+        now["report"] = "r2"
+    with pytest.raises(AirflowFailException, match=r"the report was r1 \(differs\) and is r2"):
+        approve().execute_complete(given, answer("Approve"))
+    assert "approved" not in entry(verified, config)
+
+
+@pytest.mark.parametrize(("user", "who"), [("ann", "airflow:ann"), (None, "no answer within 24 hours")])
+def test_a_rejection_is_on_record_and_says_what_stays_and_how_to_go_on(
+    verified: Any, config: Config, said: Logs, user: str | None, who: str
+) -> None:
+    given = context(then="ask")
+    ask(given)
+    found = approve().execute_complete(given, answer("Reject", user))
+    assert found == {"answer": "rejected", "by": who}
+    assert entry(verified, config)["rejected"] == f"rejected by {who}"
+    assert f"Rejected: {who}. Readers stay where they are." in lines(said, "warning")
+    assert "kept for 72 hours. Clear this task" in lines(said, "warning")
+    with pytest.raises(AirflowSkipException):
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=found).execute(given)
+    assert f"It was rejected ({who}): readers stay where they are." in lines(said, "warning")
+    assert "handover" not in entry(verified, config)
+
+
+def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
+    verified: Any, config: Config, said: Logs, asked: list[Any]
+) -> None:
+    change(verified, config, 2, rejected="rejected by ann")
+    ask(context(then="ask"))
+    assert "rejected" not in entry(verified, config) and len(asked) == 1
+    assert "Epoch 2 was rejected by ann. It is taken up again." in lines(said, "info")
+
+
+@pytest.mark.parametrize(
+    ("then", "words"), [("cut_over", "move readers without asking"), ("keep", "keep it up to date")]
+)
+def test_where_the_form_does_not_ask_nothing_is_asked_and_the_log_says_so(
+    verified: Any, said: Logs, asked: list[Any], then: str, words: str
+) -> None:
+    assert approve().execute(context(then=then)) == {"answer": "not asked"}
+    assert asked == [] and words in lines(said, "info")
+
+
+def test_of_an_epoch_that_is_live_nothing_is_asked(verified: Any, config: Config, said: Logs, asked: list[Any]) -> None:
+    with verified.changed(config) as now:
+        now["live"][TOPOLOGY] = 2
+    assert approve().execute(context(then="ask")) == {"answer": "live already"}
+    assert asked == [] and "live already" in lines(said, "info")
+
+
+# Moves by hand
+
+
+class Pushed(dict[str, Any]):
+    def xcom_push(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+def chosen(kind: Any, **form: Any) -> tuple[int, list[str]]:
+    given, pushed = {**context(), "params": {"epoch": None, "reason": None, **form}}, Pushed()
+    number = kind(task_id="choose", topology=TOPOLOGY).execute({**given, "ti": pushed})
+    return number, pushed["lines"]
+
+
+def test_a_way_back_says_what_would_change(verified: Any, config: Config) -> None:
+    with verified.changed(config) as now:
+        now["live"][TOPOLOGY] = 2
+    number, told = chosen(ChoosePrevious)
+    assert number == 1
+    assert "go back from epoch 2 to epoch 1" in told[0] and "code c0dec0dec0de" in told[0]
+    with pytest.raises(AirflowFailException, match="is live: readers have it already"):
+        chosen(ChoosePrevious, epoch=2)
+
+
+def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last(verified: Any, config: Config) -> None:
+    assert chosen(ChooseCandidate)[0] == 2
+    change(verified, config, 2, rejected="rejected by ann", wanted=False)
+    assert chosen(ChooseCandidate)[0] == 2
+    assert "removed for good" in chosen(ChooseCandidateToAbort)[1][1]
+
+
+def test_without_an_epoch_that_waits_it_is_said_what_builds_one(control: Any) -> None:
+    started(context())
+    change(control, control.Config.from_env(), 1, stage="CUT_OVER")
+    with control.changed(control.Config.from_env()) as now:
+        now["live"][TOPOLOGY] = 1
+    with pytest.raises(AirflowFailException, match=r"DAG replay__demo\.replayed builds one"):
+        chosen(ChooseCandidate)
+
+
+def test_a_move_is_asked_for_with_its_lines_and_a_rejection_changes_nothing(
+    verified: Any, config: Config, said: Logs, asked: list[Any]
+) -> None:
+    task = Confirm(task_id="confirm", topology=TOPOLOGY, epoch=1, hours=24, what="Go back?", lines=["this", "that"])
+    with pytest.raises(TaskAwaitingInput):
+        task.execute(context())
+    assert (asked[0]["subject"], "- this" in asked[0]["body"], "- that" in asked[0]["body"]) == ("Go back?", True, True)
+    found = task.execute_complete(context(), answer("Reject"))
+    assert "Rejected: airflow:ann. Nothing was changed." in lines(said, "warning")
+    before = verified.world(config)
+    for kind in (BringBack, Abort):
+        with pytest.raises(AirflowSkipException):
+            kind(task_id="do", topology=TOPOLOGY, epoch=2, answer=found).execute(context())
+    assert verified.world(config) == before
+    assert "It was rejected (airflow:ann): nothing was changed." in lines(said, "warning")
+
+
+def test_a_confirmed_abort_removes_the_candidate_and_a_live_epoch_is_refused(
+    verified: Any, config: Config, said: Logs
+) -> None:
+    yes = {"answer": "approved", "by": "airflow:ann"}
+    Abort(task_id="abort", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
+    assert entry(verified, config)["stage"] == "ABORTED" and "Epoch 2 of demo.replayed is gone." in lines(said, "info")
+    with pytest.raises(AirflowFailException, match="is live: it cannot be aborted"):
+        Abort(task_id="abort", topology=TOPOLOGY, epoch=1, answer=yes).execute(context())
+
+
+def test_a_confirmed_way_back_brings_the_epoch_back(verified: Any, config: Config) -> None:
+    change(verified, config, 2, stage="RETIRED")
+    yes = {"answer": "approved", "by": "airflow:ann"}
+    BringBack(task_id="caught_up", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
+    assert entry(verified, config)["stage"] == "VERIFIED"

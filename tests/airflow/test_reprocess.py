@@ -1,0 +1,147 @@
+"""Scheduled reprocessing: what a run does with the epochs that it finds, and what it says of each verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from structlog.testing import capture_logs
+from test_dags import parsed
+from test_tasks import TOPOLOGY, change, context, started
+
+from kappa.config import Config
+from kappa.errors import TopologyError
+from kappa.registry import declared
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.starts import FromSavepoint, ToEarliest
+from kappa.schedule import Schedule
+from kappa_airflow import replay as tasks
+from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess
+
+FOUND = {
+    "epoch": 2,
+    "live": 1,
+    "verdict": "same",
+    "difference": ["table counts: 1 keys added"],
+    "report": "/kappa/topologies/demo.replayed/2",
+}
+
+
+@pytest.fixture(autouse=True)
+def _spark(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    monkeypatch.setattr(tasks, "config_with_spark", lambda _: config)
+
+
+@pytest.fixture
+def live(control: Any, config: Config) -> Any:
+    """Epoch 1 is live."""
+    started(context())
+    change(control, config, 1, stage="CUT_OVER")
+    with control.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    return control
+
+
+def planned(given: Any, **arguments: Any) -> str:
+    return PlanReprocess(task_id="plan", topology=TOPOLOGY, **arguments).execute(given)
+
+
+def begun(given: Any) -> int:
+    return StartReprocess(task_id="start", topology=TOPOLOGY, plan=planned(given)).execute(given)
+
+
+def test_a_run_builds_a_candidate_in_the_name_of_the_schedule_once(live: Any, config: Config) -> None:
+    given = context()
+    assert begun(given) == begun(given) == 2
+    assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["actor"] == AUTHOR
+    assert "scheduled reprocessing, run run-1, airflow:ann" in ReplayPlan.from_json(planned(given)).request.reason
+
+
+def test_the_next_run_replaces_what_the_run_before_left(live: Any, config: Config) -> None:
+    assert begun(context()) == 2
+    with capture_logs() as logs:
+        assert begun({**context(), "run_id": "run-2"}) == 3
+    assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] == "ABORTED"
+    assert "Epoch 2 of the run before is removed" in str(logs)
+
+
+def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: Any, config: Config) -> None:
+    assert started(context()) == 2
+    before = live.world(config)
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        planned(context())
+    assert live.world(config) == before
+    assert "Epoch 2 of demo.replayed is being built already, by airflow:ann: it is left alone" in str(logs)
+
+
+def test_without_a_live_epoch_there_is_nothing_to_compare_with(control: Any, config: Config) -> None:
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        planned(context())
+    assert "has no live epoch: there is nothing to compare with. DAG stream__demo.replayed starts it." in str(logs)
+
+
+@pytest.mark.parametrize(
+    ("savepoint", "start"), [("", ToEarliest()), ("before-the-sale", FromSavepoint(name="before-the-sale"))]
+)
+def test_it_starts_at_the_beginning_or_at_a_savepoint(
+    live: Any, monkeypatch: pytest.MonkeyPatch, savepoint: str, start: object
+) -> None:
+    asked = []
+
+    def plan(_: Config, request: Any) -> Any:
+        asked.append(request.start)
+        raise TopologyError("enough")
+
+    monkeypatch.setattr(live, "plan", plan)
+    with pytest.raises(AirflowFailException, match="enough"):
+        planned(context(), savepoint=savepoint)
+    assert asked == [start]
+
+
+def conclude(**found: Any) -> Any:
+    return Conclude(task_id="conclude", topology=TOPOLOGY, found={**FOUND, **found}).execute(context())
+
+
+def test_what_is_the_same_is_dropped_and_its_report_kept(live: Any, config: Config) -> None:
+    begun(context())
+    with capture_logs() as logs:
+        assert conclude() == conclude() == "same"
+    assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] == "ABORTED"
+    assert "is the same as live epoch" in str(logs) and FOUND["report"] in str(logs)
+
+
+def test_what_differs_fails_the_run_and_stays(live: Any, config: Config) -> None:
+    begun(context())
+    with (
+        capture_logs() as logs,
+        pytest.raises(
+            AirflowFailException, match=r"differs from live epoch 1: table counts: 1 keys added\. Epoch 2 stays until"
+        ),
+    ):
+        conclude(verdict="differs")
+    assert live.world(config)["epochs"][f"{TOPOLOGY}/2"]["stage"] != "ABORTED"
+    assert "table counts: 1 keys added" in [entry["event"] for entry in logs if entry["log_level"] == "warning"]
+
+
+@pytest.mark.parametrize("cron", ["", "every day", "61 * * * *"])
+def test_a_schedule_that_is_none_is_refused(cron: str) -> None:
+    with pytest.raises(TopologyError, match="no cron expression"):
+        Schedule(cron=cron)
+
+
+def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_path: Any) -> None:
+    folder = tmp_path / "others"
+    folder.mkdir()
+    text = "Topology(name='demo.{0}', version='1', reprocess=Schedule(cron='{1}', savepoint='s'))"
+    (folder / "good.py").write_text(text.format("good", "0 3 * * *"))
+    (folder / "wrong.py").write_text(text.format("wrong", "never"))
+    (folder / "none.py").write_text("Topology(name='demo.none', version='1')")
+    assert [item.reprocess for item in declared(folder)] == [
+        {"cron": "0 3 * * *", "savepoint": "s"},
+        None,
+        {"cron": "never", "savepoint": "s"},
+    ]
+    found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
+    assert found["errors"] == {}
+    assert [name for name in found["dags"] if "reprocess" in name] == ["reprocess__demo.good"]  # type: ignore[attr-defined]

@@ -1,0 +1,158 @@
+"""A replay from its form to its undoing, by clicks in a browser, on a whole Airflow over real drivers."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from rig import rig, rows
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
+
+from harness import AirflowStack, running, wait_for
+
+from kappa.embedded import airflow
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.browser, pytest.mark.timeout(1800)]
+
+PATIENCE = 600
+#: A browser that asks nothing of the network but the page.
+_QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+class Person:
+    """Somebody who is logged in and clicks."""
+
+    def __init__(self, page: Page, stack: AirflowStack) -> None:
+        self.page = page
+        self.url = f"http://127.0.0.1:{stack.port}"
+        self.stack = stack
+
+    def log_in(self) -> None:
+        self.page.goto(f"{self.url}/")
+        self.page.fill("input[name=username]", airflow.USER)
+        self.page.fill("input[name=password]", airflow.ensure_secrets(self.stack.config).password)
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_url(f"{self.url}/")
+
+    def trigger(self, dag_id: str) -> str:
+        """Trigger a DAG by its form as it opens; the run."""
+        self.page.goto(f"{self.url}/dags/{dag_id}")
+        self.page.get_by_role("button", name="Trigger").first.click()
+        form = self.page.get_by_role("dialog")
+        button = form.get_by_role("button", name="Trigger", exact=True)
+        expect(button).to_be_enabled(timeout=60_000)
+        assert form.locator("[aria-invalid=true]").count() == 0, "the form opens without errors"
+        before = {run["dag_run_id"] for run in self.stack.runs(dag_id)}
+        button.click()
+
+        def made() -> str:
+            return next((run["dag_run_id"] for run in self.stack.runs(dag_id) if run["dag_run_id"] not in before), "")
+
+        run = wait_for(made, PATIENCE, f"{dag_id} runs")
+        self.page.goto("about:blank")  # a page that is looked at asks Airflow all the time
+        return run
+
+    def answer(self, dag_id: str, run: str, task: str, option: str) -> str:
+        """Wait until a task asks, read the question, click an option; what was read."""
+        self.stack.asked(dag_id, run, task, PATIENCE)
+        self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/{task}/required_actions")
+        button = self.page.get_by_role("button", name=option, exact=True)
+        button.wait_for(timeout=60_000)
+        said = self.page.locator("body").inner_text()
+        button.click()
+        wait_for(lambda: self.stack.task_state(dag_id, run, task) != "awaiting_input", PATIENCE, "the answer is taken")
+        return said
+
+    def report(self, dag_id: str, run: str) -> str:
+        """Open the report by the link of task ``verified``; what it says."""
+        self.page.goto(f"{self.url}/dags/{dag_id}/runs/{run}/tasks/verified/details")
+        link = self.page.get_by_role("link", name="Report")
+        link.wait_for(timeout=60_000)
+        self.page.goto(self.url + str(link.get_attribute("href")).removeprefix(self.url))
+        return self.page.locator("body").inner_text()
+
+
+@contextmanager
+def person(stack: AirflowStack) -> Iterator[Person]:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "There is no browser. Install one: scripts/bootstrap browser"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=_QUIET)
+        try:
+            somebody = Person(browser.new_page(viewport={"width": 1400, "height": 1000}), stack)
+            somebody.log_in()
+            yield somebody
+        finally:
+            browser.close()
+
+
+def test_a_replay_is_triggered_read_approved_undone_and_another_rejected_in_the_browser(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory
+) -> None:
+    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:
+        machine.produce(rows(50))
+        with running(AirflowStack(machine.config)) as stack:
+            replay, back = f"replay__{machine.name}", f"rollback__{machine.name}"
+            wait_for(
+                lambda: {replay, back} <= {dag["dag_id"] for dag in stack.call("GET", "/dags?limit=100")["dags"]},
+                PATIENCE, "Airflow has the DAGs",
+            )  # fmt: skip
+            first = machine.start()
+            machine.await_live(first)
+            machine.settle(first)
+            machine.deploy(2)
+            with person(stack) as ann:
+                run = ann.trigger(replay)
+                machine.started.add(2)
+                wait_for(lambda: stack.task_state(replay, run, "verified") == "success", PATIENCE, "it is verified")
+                report = ann.report(replay, run)
+                assert "DIFFERS" in report and "keys changed" in report and "account-0" in report
+                said = ann.answer(replay, run, "approve", "Approve")
+                assert f"Move readers of {machine.name} from epoch 1 to epoch 2?" in said
+                assert "Verdict: differs" in said and "7 changed" in said
+                assert stack.finish(replay, run, PATIENCE) == "success"
+                record = machine.record()
+                assert record.live == 2 and record.epoch(2).approved is not None
+                assert record.epoch(2).approved.actor == f"airflow:{airflow.USER}"
+
+                run = ann.trigger(back)
+                said = ann.answer(back, run, "confirm", "Approve")
+                assert f"Readers of {machine.name} go back from epoch 2 to epoch 1." in said
+                assert stack.finish(back, run, PATIENCE) == "success"
+                assert machine.record().live == 1
+
+                run = ann.trigger(replay)
+                machine.started.add(3)
+                said = ann.answer(replay, run, "approve", "Reject")
+                assert "from epoch 1 to epoch 3?" in said
+                assert stack.finish(replay, run, PATIENCE) == "success"
+                assert stack.task_state(replay, run, "cut_over") == "skipped"
+                assert f"It was rejected (airflow:{airflow.USER})" in stack.task_log(replay, run, "cut_over")
+                record = machine.record()
+                assert record.live == 1 and record.candidate is None and record.epoch(3).rejected is not None
+                machine.await_end(3)
+                assert machine.paths(3).root and Path(machine.paths(3).root).is_dir(), "its tables stay"
+
+                ann.page.goto(f"{ann.url}/kappa/topologies/{machine.name}")
+                page = ann.page.locator("body").inner_text()
+                assert "Live is epoch 1." in page and f"rejected by airflow:{airflow.USER}" in page
+                ann.page.context.clear_cookies()
+                answer = ann.page.goto(f"{ann.url}/kappa/topologies/{machine.name}/2")
+                assert answer is not None and answer.status == 401, "a report needs a login"
+            machine.produce(rows(12, first=100), start_ms=1_700_000_100_000)
+            machine.settle(1)
+            assert machine.record().epoch(2).stage is Stage.RETIRED
+            assert machine.prove({1: 1, 2: 2}) == 62

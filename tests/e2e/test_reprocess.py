@@ -1,0 +1,93 @@
+"""Scheduled reprocessing on a whole Airflow over real drivers: two runs after a planted difference, two where there is none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from rig import Rig, rig, rows
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
+
+from harness import AirflowStack, running, wait_for
+
+from kappa import control
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+
+PATIENCE = 300
+NEVER = "0 0 1 1 *"
+
+
+def deploy(machine: Rig, version: int) -> None:
+    """As a user does who declares a schedule; the runs of the test are triggered."""
+    machine.deploy(version)
+    file = machine.config.topologies / "balances.py"
+    text = file.read_text().replace("    step=step,\n", f'    step=step,\n    reprocess=Schedule(cron="{NEVER}"),\n')
+    file.write_text(text.replace("import Append,", "import Schedule, Append,"))
+
+
+def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory
+) -> None:
+    with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as machine:
+        machine.produce(rows(50))
+        deploy(machine, 1)
+        first = machine.start()
+        machine.await_live(first)
+        machine.settle(first)
+        deploy(machine, 2)
+        with running(AirflowStack(machine.config)) as stack:
+            dag = f"reprocess__{machine.name}"
+            wait_for(
+                lambda: dag in [found["dag_id"] for found in stack.call("GET", "/dags?limit=100")["dags"]],
+                PATIENCE, "Airflow has the DAG",
+            )  # fmt: skip
+
+            def runs(epoch: int, *, is_killed: bool = False) -> tuple[str, str]:
+                run = stack.trigger(dag, {})
+                wait_for(lambda: epoch in machine.record().epochs, PATIENCE, f"epoch {epoch} is on record")
+                machine.started.add(epoch)
+                if is_killed:
+                    for component in ("triggerer", "scheduler"):
+                        stack.kill(component)
+                    for component in ("scheduler", "triggerer"):
+                        stack.start_component(component)
+                return run, stack.finish(dag, run, 2 * PATIENCE)
+
+            for epoch in (2, 3):
+                run, state = runs(epoch)
+                assert state == "failed"
+                assert stack.tasks(dag, run)["conclude"]["state"] == "failed"
+                said = stack.task_log(dag, run, "conclude")
+                assert f"differs from live epoch {first}" in said and "7 changed" in said
+                assert f"Epoch {epoch} stays until the next run replaces it" in said
+                assert machine.record().epoch(epoch).stage is Stage.VERIFIED
+            assert machine.record().epoch(2).stage is Stage.ABORTED
+
+            deploy(machine, 1)
+            for epoch in (4, 5):
+                run, state = runs(epoch, is_killed=epoch == 5)
+                assert state == "success"
+                assert f"Epoch {epoch} is the same as live epoch {first} and was dropped" in stack.task_log(
+                    dag, run, "conclude"
+                )
+                assert machine.record().epoch(epoch).stage is Stage.ABORTED
+                assert not Path(machine.paths(epoch).root).exists()
+                assert control.diff(machine.config, machine.name, epoch).verdict == "same"
+
+            mine = machine.plan_replay()
+            run = stack.trigger(dag, {})
+            assert stack.finish(dag, run, PATIENCE) == "success"
+            assert stack.task_state(dag, run, "plan") == "skipped"
+            assert f"Epoch {mine} of {machine.name} is being built already" in stack.task_log(dag, run, "plan")
+            assert not machine.record().epoch(mine).stage.is_ended
+        assert machine.record().live == first

@@ -1,0 +1,190 @@
+"""Approval and rejection on the record alone: what they are bound to, and what they mean to a cutover and the next replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kappa import approval, control, joint_moves
+from kappa.config import Config
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.proof import certificate_of
+from kappa.replay.certificate import Certificate
+from kappa.replay.offsets import Offsets
+from kappa.replay.stages import Stage
+from kappa.replay.verdict import DiffReport, TableDiff
+from kappa.runtime.epochs import Epochs, Event, TopologyRecord
+
+FIRST = ("planned", "rewound", "seeded", "moved")
+SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+REPORT = DiffReport(
+    topology="a.b", live_epoch=1, live_seq=3, candidate_epoch=2, candidate_seq=3, at=Offsets({"pos": {0: 9}}),
+    tables=(TableDiff(name="t", rows_live=1, rows_candidate=2, keys_added=1),),
+)  # fmt: skip
+
+
+def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport = REPORT) -> None:
+    for name in names:
+        detail: dict[str, Any] = {"code": f"c{epoch}", "from": None, "at": '{"pos": {"0": 0}}'}
+        if name == "verified":
+            detail |= {"verdict": report.verdict, "report": report.to_json()}
+        Epochs(config.lake).add("a.b", epoch, name, actor="test", **detail)
+
+
+@pytest.fixture(autouse=True)
+def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of the epochs is taken for stored: none is run."""
+    monkeypatch.setattr(joint_moves, "_unable", lambda *_: "")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A live epoch 1 and a candidate 2 that was verified and differs."""
+    config = Config.from_env(
+        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_LAUNCHER": "elsewhere"}
+    )
+    put(config, 1, FIRST)
+    put(config, 2, SECOND)
+    return config
+
+
+def record(config: Config) -> TopologyRecord:
+    return Epochs(config.lake).record("a.b")
+
+
+def shown(config: Config) -> approval.Terms:
+    return control.approval_terms(config, "a.b", 2)
+
+
+def cut_over(config: Config, epoch: int = 2, **how: Any) -> None:
+    control.cut_over(config, "a.b", epoch, actor="ada", reason="why", **how)
+
+
+def test_an_approved_epoch_goes_live_with_its_approval_on_record(config: Config) -> None:
+    approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
+    approval.approve(config, shown(config), actor="airflow:bob", reason="again")
+    found = record(config).epoch(2)
+    assert found.stage is Stage.APPROVED and found.approved is not None and found.approved.actor == "airflow:ann"
+    cut_over(config, is_approval_required=True)
+    handover = record(config).handover
+    assert handover is not None and handover.detail["approved"]["by"] == "airflow:ann"
+
+
+def test_the_certificate_names_the_approver_and_survives_as_json(config: Config) -> None:
+    approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
+    put(config, 2, ("moved",))
+    monkey = certificate_of(config.lake, replace(record(config), moves=()))
+    assert monkey.approved == {}
+    made = Certificate.from_json(replace(monkey, approved={2: "airflow:ann at noon"}).to_json())
+    assert made.approved == {2: "airflow:ann at noon"}
+    assert "  epoch 2 was approved by airflow:ann at noon" in made.render()
+
+
+def test_a_required_approval_that_is_missing_refuses_the_cutover(config: Config) -> None:
+    with pytest.raises(MoveRefusedError, match="was not approved: readers stay"):
+        cut_over(config, is_approval_required=True)
+    assert record(config).handover is None
+    cut_over(config)
+    assert record(config).handover is not None
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"report": "0123"}, "the report was 0123"),
+        ({"code": "another"}, "the code was another and is c2"),
+        ({"live": 7}, "the live epoch was 7 and is 1"),
+    ],
+)
+def test_an_approval_of_something_else_is_refused(config: Config, other: dict[str, Any], said: str) -> None:
+    with pytest.raises(MoveRefusedError, match=said):
+        approval.approve(config, replace(shown(config), **other), actor="ann", reason="")
+    assert record(config).epoch(2).stage is Stage.VERIFIED
+
+
+@pytest.mark.parametrize(
+    "move", [cut_over, lambda config: joint_moves.cut_over(config, {"a.b": 2}, actor="x", reason="y")]
+)
+def test_a_cutover_of_something_else_than_was_approved_is_refused(
+    config: Config, move: Callable[[Config], None]
+) -> None:
+    before = shown(config)
+    other = replace(before, report="another").to_dict()
+    row = Event(topology="a.b", epoch=2, event="approved", at=datetime.now(UTC), actor="ann", detail=other)
+    Epochs(config.lake).append(lambda _: [row])
+    with pytest.raises(MoveRefusedError, match="is not what was approved: the report was another"):
+        move(config)
+    assert record(config).handover is None
+
+
+def test_a_failed_verdict_is_not_approved(config: Config) -> None:
+    Epochs(config.lake).add("a.b", 2, "aborted", actor="test")
+    put(config, 3, SECOND, replace(REPORT, candidate_epoch=3))
+    epochs = Epochs(config.lake)
+    terms = approval.terms(epochs.record("a.b"), 3)
+    assert terms.verdict == "differs"
+    put(config, 3, ("aborted",))
+    failed = {"verdict": "failed", "report": "{}"}
+    put(config, 4, SECOND[:-1])
+    epochs.add("a.b", 4, "verified", actor="test", **failed)
+    with pytest.raises(MoveRefusedError, match="accepted on the command line only"):
+        approval.approve(config, approval.terms(epochs.record("a.b"), 4), actor="ann", reason="")
+
+
+def test_only_a_verified_epoch_is_approved_or_rejected(config: Config) -> None:
+    Epochs(config.lake).add("a.b", 2, "aborted", actor="test")
+    put(config, 3, SECOND[:-1])
+    for act in (
+        lambda: control.approval_terms(config, "a.b", 3),
+        lambda: approval.reject(config, "a.b", 3, actor="ann", reason=""),
+        lambda: approval.reject(config, "a.b", 1, actor="ann", reason=""),
+    ):
+        with pytest.raises(IllegalTransitionError, match="only a VERIFIED one"):
+            act()
+
+
+def test_a_rejected_epoch_has_no_driver_is_no_candidate_and_does_not_go_live(config: Config) -> None:
+    approval.approve(config, shown(config), actor="ann", reason="")
+    approval.reject(config, "a.b", 2, actor="bob", reason="wrong sums")
+    approval.reject(config, "a.b", 2, actor="eve", reason="twice")
+    known = record(config)
+    assert known.candidate is None and not known.epoch(2).is_wanted and known.epoch(2).approved is None
+    assert control.wanted_drivers(config) == [("a.b", 1)]
+    for act in (lambda: cut_over(config), lambda: joint_moves.cut_over(config, {"a.b": 2}, actor="x", reason="y")):
+        with pytest.raises(
+            MoveRefusedError,
+            match=r"rejected by bob at .*: wrong sums\. To take it up again: kappa start a\.b --epoch 2",
+        ):
+            act()
+
+
+def test_a_rejected_epoch_is_taken_up_again_unless_another_is_being_built(config: Config) -> None:
+    approval.reject(config, "a.b", 2, actor="bob", reason="")
+    assert control.start(config, "a.b", epoch=2, actor="ada") == 2
+    candidate = record(config).candidate
+    assert candidate is not None and candidate.epoch == 2 and candidate.is_wanted
+    approval.approve(config, shown(config), actor="ann", reason="")
+    approval.reject(config, "a.b", 2, actor="bob", reason="")
+    put(config, 3, ("planned",))
+    with pytest.raises(RefusedError, match=r"Epoch 3 .* is being built"):
+        control.start(config, "a.b", epoch=2, actor="ada")
+    assert record(config).epoch(2).rejected is not None
+
+
+def test_an_epoch_that_is_being_made_live_is_not_rejected(config: Config) -> None:
+    cut_over(config)
+    with pytest.raises(MoveRefusedError, match="too late to reject"):
+        approval.reject(config, "a.b", 2, actor="bob", reason="")
+
+
+def test_what_was_rejected_long_ago_is_left_over(config: Config) -> None:
+    approval.reject(config, "a.b", 2, actor="bob", reason="wrong sums")
+    now = datetime.now(UTC)
+    assert approval.expired(config, [record(config)], now) == []
+    (found,) = approval.expired(config, [record(config)], now + timedelta(hours=config.rejected_hours, seconds=1))
+    assert (found.kind, found.name) == (approval.REJECTED, "a.b 2") and "kept for 72 hours" in found.reason
