@@ -143,6 +143,7 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     print(
         f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: {url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
     )
+    time.sleep(5)  # as long as a person takes to click; docs/airflow.md says why
     call("PATCH", question, {"chosen_options": ["Approve"], "params_input": {}})
     print("Answered: Approve\n")
     follow(config, candidate.epoch, lambda p: p.is_live)

@@ -138,7 +138,8 @@ def complaint(words: list[str], *, is_whole: bool) -> str | None:
     if command is None:
         return None if words == ["--help"] else f"kappa {words[0]}: no such command"
     try:
-        command.parse_args(typer.Context(command, info_name=words[0]), words[1:])
+        context = typer.Context(command, info_name=words[0], **command.context_settings)
+        command.parse_args(context, words[1:])
     except Exception as error:  # typer has a copy of click inside, whose errors it does not export
         if is_whole or type(error).__name__ != "MissingParameter":
             return f"kappa {shlex.join(words)}: {error!r} {error}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
-from kappa_airflow.drivers import actor, terminal_errors_fail
+from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then, reason_of
 from kappa_airflow.replay import REPLAY_RETRIES
 from kappa_airflow.reports import ReportLink, in_short, report_path
@@ -95,6 +95,10 @@ class ApproveCutover(_Question):
             if progress.is_live:
                 self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
                 return {"answer": "live already"}
+            given = record(config, self.topology).epoch(epoch).approved
+            if given is not None:  # before a try that did not come to its end
+                self.log.info("Epoch %s was approved already, by %s.", epoch, given.actor)
+                return {"answer": "approved", "by": given.actor}
             if progress.rejected:
                 self.log.info("Epoch %s was %s. It is taken up again.", epoch, progress.rejected)
                 control.start(

@@ -144,7 +144,8 @@ class AirflowStack:
         self.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)
 
     def respond(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
-        """Answer what a task asks, as the administrator."""
+        """Answer what a task asks, as the administrator; not at once, see docs/airflow.md."""
+        time.sleep(5)
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         self.call("PATCH", path, {"chosen_options": [option], "params_input": {}})
 

@@ -128,6 +128,14 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
     assert entry(verified, config)["handover"]
 
 
+def test_an_approval_that_is_on_record_is_not_asked_for_again(
+    verified: Any, config: Config, said: Logs, asked: list[Any]
+) -> None:
+    change(verified, config, 2, approved="airflow:ann")
+    assert approve().execute(context(then="ask")) == {"answer": "approved", "by": "airflow:ann"}
+    assert asked == [] and "Epoch 2 was approved already, by airflow:ann." in lines(said, "info")
+
+
 def test_an_approval_of_what_has_changed_since_fails(verified: Any, config: Config) -> None:
     given = context(then="ask")
     ask(given)

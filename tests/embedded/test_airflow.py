@@ -1,11 +1,15 @@
 import base64
 import json
 import stat
+import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from kappa.cli import app
 from kappa.config import Config
 from kappa.embedded import airflow
+from kappa.errors import ConfigError
 
 
 @pytest.fixture
@@ -58,3 +62,19 @@ def test_settings_of_another_airflow_do_not_leak_in(config, monkeypatch):
 
 def test_nobody_is_healthy_where_nothing_listens():
     assert airflow.health(1) == {}
+
+
+def test_airflows_own_command_line_needs_a_stack_that_was_started(config):
+    with pytest.raises(ConfigError, match=r"has no Airflow yet\. Start it: kappa up"):
+        airflow.run(config, ["version"], api_port=28080)
+
+
+def test_airflows_own_command_line_gets_the_words_the_settings_and_gives_its_exit_code(config, monkeypatch):
+    airflow.ensure_secrets(config)
+    (airflow.airflow_home(config) / "airflow.db").touch()
+    script = "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] else 1)"
+    monkeypatch.setattr(airflow, "_AIRFLOW", (sys.executable, "-c", script))
+    for name, value in config.to_env().items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["airflow", "dags", "list", "--help"])
+    assert done.exit_code == 7

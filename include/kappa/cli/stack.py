@@ -14,6 +14,7 @@ from rich.progress import Progress
 from kappa import drivers as drivers_module
 from kappa import generator
 from kappa.cli.options import Json, config, say, say_json
+from kappa.embedded import airflow as airflow_module
 from kappa.embedded import doctor as doctor_module
 from kappa.embedded import supervisor
 from kappa.errors import BrokerUnreachableError
@@ -23,6 +24,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (up, down, doctor, drivers, generate):
         app.command()(command)
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(context_settings=passed_on)(airflow)
 
 
 def up(
@@ -45,6 +48,16 @@ def down() -> None:
     ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
     ended += drivers_module.end_local(chosen)  # Airflow may have started one again while it was being ended
     say(f"Ended {ended} processes." if ended else "Nothing was running.")
+
+
+def airflow(context: typer.Context) -> None:
+    """Run Airflow's own command line on the embedded stack; everything after the word goes to it.
+
+    Its exit code is this command's.
+    """
+    chosen = config()
+    port = supervisor.running(chosen).api_port or supervisor.DEFAULT_API_PORT
+    raise typer.Exit(airflow_module.run(chosen, context.args, api_port=port))
 
 
 def drivers() -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -140,6 +141,17 @@ def commands() -> dict[str, list[str]]:
 
 
 _AIRFLOW = (sys.executable, "-m", "airflow")
+
+
+def run(config: Config, words: Sequence[str], *, api_port: int) -> int:
+    """Airflow's own command line on the embedded stack; its exit code.
+
+    Raises:
+        ConfigError: the stack was never started with Airflow.
+    """
+    if not (airflow_home(config) / "airflow.db").is_file():
+        raise ConfigError(f"{airflow_home(config)} has no Airflow yet. Start it: kappa up")
+    return subprocess.run([*_AIRFLOW, *words], env=whole_environment(config, api_port=api_port), check=False).returncode
 
 
 def migrate(config: Config, *, api_port: int) -> None:

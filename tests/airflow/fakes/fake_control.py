@@ -246,10 +246,14 @@ def history(config, topology=None):
         if topology in (None, name):
             events.append(replace(_event(name, int(epoch), "planned"), actor=entry.get("actor", "fake")))
             events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
+            if "approved" in entry:
+                events.append(replace(_event(name, int(epoch), "approved"), actor=entry["approved"]))
             events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
     events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]
-    return sorted(events, key=lambda event: ("planned", "moved", "rejected", "aborted", "stop").index(event.event))
+    return sorted(
+        events, key=lambda event: ("planned", "approved", "moved", "rejected", "aborted", "stop").index(event.event)
+    )
 
 
 def _event(topology, epoch, event):
