@@ -20,7 +20,7 @@ demo: bootstrap ## v1 to v2 of a running stream through Airflow, with proofs; EX
 browser:
 	@scripts/bootstrap browser
 
-test: browser ## the tests before a landing: real Kafka, Spark, Delta and Airflow
+test: bootstrap ## the tests before a landing: real Kafka, Spark, Delta and Airflow
 	@$(BIN)/python -m pytest $(TOGETHER) --run-minutes 75 --durations 80 --junitxml build/test-results/junit.xml -m "not soak and not nightly"
 
 nightly: browser ## the longer tests of tests/nightly.txt: real processes that die; with make test they are all but the soak
