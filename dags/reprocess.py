@@ -6,9 +6,9 @@ the next run replaces it. Readers are never moved by this DAG. It leaves alone w
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import timedelta
 
-from airflow.sdk import DAG, chain
+from airflow.sdk import DAG, CronTriggerTimetable, chain
 
 from kappa.config import Config
 from kappa.registry import declared
@@ -25,8 +25,8 @@ for topology in declared(Config.from_env().topologies):
         continue
     with DAG(
         dag_id=f"reprocess__{topology.name}",
-        schedule=schedule["cron"],
-        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        # Without a start date and with no run for a time that has passed: what was declared now does not begin now.
+        schedule=CronTriggerTimetable(schedule["cron"], timezone="UTC", run_immediately=timedelta(0)),
         catchup=False,
         is_paused_upon_creation=False,
         max_active_runs=1,

@@ -214,7 +214,7 @@ def move_form(epoch: str) -> dict[str, Param]:
 
 
 def check_form(known: Collection[str], given: Mapping[str, Any]) -> None:
-    """Refuse what a run was triggered with beyond the form's fields: Airflow takes any.
+    """Refuse what a run was triggered with beyond the form's fields: Airflow takes any, and puts them among the params.
 
     Args:
         known: names of the form's fields.

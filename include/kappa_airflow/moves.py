@@ -47,7 +47,7 @@ class _Choice(ReplayTask):
             AirflowFailException: there is no such epoch, or nothing can be done with it.
         """
         with terminal_errors_fail():
-            check_form(list(context["params"]), getattr(context["dag_run"], "conf", None) or {})
+            check_form(list(move_form("")), getattr(context["dag_run"], "conf", None) or {})
             known = record(self._config(), self.topology)
             epoch = self.choose(known, context["params"].get("epoch"))
             lines = self.lines(known, known.epoch(epoch))

@@ -89,7 +89,7 @@ class PlanReplay(ReplayTask):
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
         from kappa import control
-        from kappa_airflow.forms import check_form, reason_of, replay_request
+        from kappa_airflow.forms import check_form, reason_of, replay_form, replay_request
 
         store = context.get("task_state_store")
         kept = store.get(PLAN_KEY) if store is not None else None
@@ -98,7 +98,7 @@ class PlanReplay(ReplayTask):
             return kept
         form = context["params"]
         with terminal_errors_fail():
-            check_form(list(form), getattr(context["dag_run"], "conf", None) or {})
+            check_form(list(replay_form(self.topology, "", "")), getattr(context["dag_run"], "conf", None) or {})
             config = self._config()
             request = replay_request(
                 self.topology, form, actor=actor(context), reason=reason_of(form, f"run {context['run_id']}"),

@@ -32,7 +32,7 @@ class Store(dict[str, Any]):
 def context(**form: Any) -> Any:
     return {
         "task_state_store": Store(),
-        "params": {**FORM, **{name: value for name, value in form.items() if name in FORM}},
+        "params": {**FORM, **form},  # as Airflow does it: whatever a run was triggered with is among them
         "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form),
         "run_id": "run-1",
         "task_instance": SimpleNamespace(id="ti-1"),

@@ -214,7 +214,7 @@ def previous(record):
 
 def rollback(config, topology, *, to=None, actor, reason):
     with changed(config) as now:
-        _entry(now, topology, to).update(stage="VERIFIED")
+        _entry(now, topology, to).update(stage="VERIFIED", recalled=True)
     return to
 
 
@@ -234,7 +234,7 @@ def cut_over(
             return
         if entry["stage"] != "VERIFIED":
             raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
-        if is_approval_required and "approved" not in entry:
+        if is_approval_required and "approved" not in entry and not entry.get("recalled"):
             raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
         entry["handover"] = True
 
