@@ -38,8 +38,8 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     root = extract(config.lake, code, config.home)
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
     env = {"MALLOC_ARENA_MAX": "2", **os.environ, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
-    known = _settings_of(root)
-    env = {name: value for name, value in env.items() if not name.startswith(PREFIX) or name in known}
+    for name in config.to_env().keys() - _settings_of(root):
+        env.pop(name, None)
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])
     command = [
         sys.executable,
@@ -64,7 +64,7 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
 def _settings_of(root: Path) -> set[str]:
     """Variables that the code of an epoch knows: a setting that came later is an error to it."""
     fields = re.findall(r"^    (\w+): ", (root / "include" / "kappa" / "config.py").read_text(), re.MULTILINE)
-    return {PREFIX + name.upper() for name in (*fields, "crash_after")}
+    return {PREFIX + name.upper() for name in fields}
 
 
 def log_file(config: Config, topology: str, epoch: int) -> Path:
