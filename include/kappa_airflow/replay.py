@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kappa.config import Config
     from kappa.replay.plan import ReplayPlan
+    from kappa.replay.request import ReplayRequest
 
 #: Tries of a replay's task. Only what can succeed is tried again, so there may be many.
 REPLAY_RETRIES: dict[str, Any] = {
@@ -89,27 +90,35 @@ class PlanReplay(ReplayTask):
             AirflowFailException: the form is wrong or the plan is refused; the findings are in the log.
         """
         from kappa import control
-        from kappa_airflow.forms import check_form, reason_of, replay_form, replay_request
 
         store = context.get("task_state_store")
         kept = store.get(PLAN_KEY) if store is not None else None
         if isinstance(kept, str):
             self.log.info("This run has its plan already; for a new plan trigger a new run.")
             return kept
-        form = context["params"]
         with terminal_errors_fail():
-            check_form(list(replay_form(self.topology, "", "")), getattr(context["dag_run"], "conf", None) or {})
             config = self._config()
-            request = replay_request(
-                self.topology, form, actor=actor(context), reason=reason_of(form, f"run {context['run_id']}"),
-                slice_records=config.slice_records,
-            )  # fmt: skip
-            plan = control.plan(config, request)
+            plan = control.plan(config, self.request(context, config))
         self.explain(plan)
         text = plan.to_json()
         if store is not None:
             store.set(PLAN_KEY, text)
         return text
+
+    def request(self, context: Context, config: Config) -> ReplayRequest:
+        """What is asked for: what the form says.
+
+        Raises:
+            UsageError: the form is wrong.
+        """
+        from kappa_airflow.forms import check_form, reason_of, replay_form, replay_request
+
+        form = context["params"]
+        check_form(list(replay_form(self.topology, "", "")), getattr(context["dag_run"], "conf", None) or {})
+        return replay_request(
+            self.topology, form, actor=actor(context), reason=reason_of(form, f"run {context['run_id']}"),
+            slice_records=config.slice_records,
+        )  # fmt: skip
 
 
 class StartReplay(ReplayTask):

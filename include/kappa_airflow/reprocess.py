@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
-from kappa_airflow.replay import PLAN_KEY, ReplayTask, StartReplay, skip
+from kappa_airflow.replay import PlanReplay, ReplayTask, StartReplay, skip
 from kappa_airflow.reports import report_path
 
 if TYPE_CHECKING:
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kappa.config import Config
+    from kappa.replay.request import ReplayRequest
 
 #: What is on record as the author of the epochs that a schedule makes.
 AUTHOR = "airflow:reprocess"
 
 
-class PlanReprocess(ReplayTask):
+class PlanReprocess(PlanReplay):
     """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the run before it is removed first.
 
     One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made is left alone,
@@ -35,36 +36,21 @@ class PlanReprocess(ReplayTask):
         super().__init__(**kwargs)
         self.savepoint = savepoint
 
-    def execute(self, context: Context) -> str:
-        """Return the plan.
+    def request(self, context: Context, config: Config) -> ReplayRequest:
+        """A replay of everything, or from the savepoint, once there is room for its candidate.
 
         Raises:
             AirflowSkipException: there is nothing to compare with, or another epoch is being built.
-            AirflowFailException: the plan is refused; the findings are in the log.
         """
-        from kappa import control
         from kappa.replay.request import ReplayRequest
         from kappa.replay.starts import FromSavepoint, ToEarliest
 
-        store = context.get("task_state_store")
-        kept = store.get(PLAN_KEY) if store is not None else None
-        if isinstance(kept, str):
-            self.log.info("This run has its plan already; for a new plan trigger a new run.")
-            return kept
-        config = self._config()
         why = f"scheduled reprocessing, run {context['run_id']}, {actor(context)}"
         self._make_room(config, why)
-        with terminal_errors_fail():
-            request = ReplayRequest(
-                topology=self.topology, start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
-                reason=why, actor=AUTHOR, slice_records=config.slice_records,
-            )  # fmt: skip
-            plan = control.plan(config, request)
-        self.explain(plan)
-        text = plan.to_json()
-        if store is not None:
-            store.set(PLAN_KEY, text)
-        return text
+        return ReplayRequest(
+            topology=self.topology, start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
+            reason=why, actor=AUTHOR, slice_records=config.slice_records,
+        )  # fmt: skip
 
     def _make_room(self, config: Config, why: str) -> None:
         """Remove the candidate that this schedule left; leave the run where another made one."""
@@ -86,8 +72,7 @@ class PlanReprocess(ReplayTask):
                 f"and this run compares nothing. Cut it over or abort it; the next run compares again.",
             )
         self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
-        with terminal_errors_fail():
-            control.abort(config, self.topology, candidate.epoch, actor=AUTHOR, reason=why)
+        control.abort(config, self.topology, candidate.epoch, actor=AUTHOR, reason=why)
 
 
 class StartReprocess(StartReplay):
