@@ -78,9 +78,9 @@ def test_an_approved_epoch_goes_live_with_its_approval_on_record(config: Config)
 def test_the_certificate_names_the_approver_and_survives_as_json(config: Config) -> None:
     approval.approve(config, shown(config), actor="airflow:ann", reason="looks right")
     put(config, 2, ("moved",))
-    monkey = certificate_of(config.lake, replace(record(config), moves=()))
-    assert monkey.approved == {}
-    made = Certificate.from_json(replace(monkey, approved={2: "airflow:ann at noon"}).to_json())
+    found = certificate_of(config.lake, replace(record(config), moves=()))
+    assert found.approved == {}
+    made = Certificate.from_json(replace(found, approved={2: "airflow:ann at noon"}).to_json())
     assert made.approved == {2: "airflow:ann at noon"}
     assert "  epoch 2 was approved by airflow:ann at noon" in made.render()
 

@@ -68,6 +68,15 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
     return fake
 
 
+@pytest.fixture
+def no_connection(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    """Tasks get this test's configuration, and ask Airflow for no connection."""
+    from kappa_airflow import approvals, replay, stream
+
+    for module in (approvals, replay, stream):
+        monkeypatch.setattr(module, "config_with_spark", lambda _: config)
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
     """A whole Airflow on fakes. Its drivers end with it."""

@@ -13,23 +13,21 @@ from structlog.testing import capture_logs
 from test_tasks import TOPOLOGY, change, context, started
 
 from kappa.config import Config
-from kappa_airflow import approvals
-from kappa_airflow import replay as tasks
 from kappa_airflow.approvals import ApproveCutover, Confirm
 from kappa_airflow.moves import Abort, BringBack, ChooseCandidate, ChooseCandidateToAbort, ChoosePrevious
 from kappa_airflow.replay import CutOver
 from kappa_airflow.reports import ReportLink, Verify
 
+pytestmark = pytest.mark.usefixtures("no_connection")
+
 Logs = list[dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch, config: Config) -> list[dict[str, Any]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What Airflow was told to ask."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **said: found.append(said))
-    for module in (tasks, approvals):
-        monkeypatch.setattr(module, "config_with_spark", lambda _: config)
     return found
 
 

@@ -16,8 +16,9 @@ from kappa.registry import declared
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.schedule import Schedule
-from kappa_airflow import replay as tasks
 from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess
+
+pytestmark = pytest.mark.usefixtures("no_connection")
 
 FOUND = {
     "epoch": 2,
@@ -26,11 +27,6 @@ FOUND = {
     "difference": ["table counts: 1 keys added"],
     "report": "/kappa/topologies/demo.replayed/2",
 }
-
-
-@pytest.fixture(autouse=True)
-def _spark(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
-    monkeypatch.setattr(tasks, "config_with_spark", lambda _: config)
 
 
 @pytest.fixture

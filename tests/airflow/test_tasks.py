@@ -9,11 +9,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from kappa.config import Config
 from kappa.errors import LakeUnreachableError, LedgerError, StuckError
 from kappa.replay.plan import ReplayPlan
-from kappa_airflow import approvals, stream
-from kappa_airflow import replay as tasks
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import MOST_RESTARTS, AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.stream import WatchStream
+
+pytestmark = pytest.mark.usefixtures("no_connection")
 
 TOPOLOGY = "demo.replayed"
 FORM = {name: param.value for name, param in replay_form(TOPOLOGY, "2", "replayed.py").items()} | {
@@ -37,12 +37,6 @@ def context(**form: Any) -> Any:
         "run_id": "run-1",
         "task_instance": SimpleNamespace(id="ti-1"),
     }
-
-
-@pytest.fixture(autouse=True)
-def spark(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
-    for module in (stream, tasks, approvals):
-        monkeypatch.setattr(module, "config_with_spark", lambda _: config)
 
 
 @pytest.fixture
