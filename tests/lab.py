@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kappa import control
 from kappa.archiver import Archiver
@@ -85,10 +86,11 @@ class Lab:
     driver_type: type[Driver] = Driver
     meant: tuple[type[BaseException], ...] = ()
     running: dict[int, tuple[Driver, threading.Thread, list[BaseException]]] = field(default_factory=dict)
+    template: ClassVar[str] = TOPOLOGY
 
     def deploy(self, version: int, factor: int | str | None = None) -> None:
         """Change the file in the topologies folder, as a user does; the factor may be an SQL expression."""
-        text = TOPOLOGY.format(version=version, factor=factor or version, topic=self.topic, name=self.name)
+        text = self.template.format(version=version, factor=factor or version, topic=self.topic, name=self.name)
         (self.config.topologies / "balances.py").write_text(text)
 
     def produce(
@@ -150,6 +152,16 @@ class Lab:
         thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
         return errors
+
+    def delete_before(self, offsets: Mapping[int, int]) -> None:
+        """Let Kafka forget the first records of partitions, as its retention does; -1 for all of them."""
+        admin = AdminClient({"bootstrap.servers": self.config.bootstrap_servers})
+        asked = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
+        low = {at.partition: answer.result(30).low_watermark for at, answer in admin.delete_records(asked).items()}
+        self.wait(
+            lambda: all(self.kafka.low_watermarks([self.topic])[self.topic, p] == offset for p, offset in low.items()),
+            "records are removed",
+        )
 
     def archive(self, **settings: Any) -> int:
         """Archive the topic up to its stable end; how many records the archive holds then."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import psutil
@@ -49,6 +49,9 @@ REPLAY_POINTS = (
     *(f"{point}@2" for point in SLICE_POINTS if not point.startswith("send")),
     "replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker",
 )  # fmt: skip
+
+
+AnyRig = TypeVar("AnyRig", bound="Rig")
 
 
 @dataclass(kw_only=True)
@@ -324,8 +327,8 @@ def rows(count: int, first: int = 0) -> list[tuple[str, int] | bytes]:
 
 
 @contextlib.contextmanager
-def rig(base: Path, kafka: Broker, topic: str, **settings: Any) -> Iterator[Rig]:
-    """A rig, version 1 deployed; its drivers are ended afterwards."""
+def rig(base: Path, kafka: Broker, topic: str, *, kind: type[AnyRig] = Rig, **settings: Any) -> Iterator[AnyRig]:  # type: ignore[assignment]
+    """A rig, or one of a kind that can do more, version 1 deployed; its drivers are ended afterwards."""
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
@@ -333,7 +336,7 @@ def rig(base: Path, kafka: Broker, topic: str, **settings: Any) -> Iterator[Rig]
         spark_master="local[2]", spark_conf=QUICK_JVM, trigger_seconds=0.1, heartbeat_seconds=0.5,
         **{"delete_after_hours": 0.0, **settings},
     )  # fmt: skip
-    made = Rig(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+    made = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     made.deploy(1)
     try:
         yield made

@@ -113,7 +113,7 @@ def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
     epoch = Epoch(tmp_path, fold_seconds=60.0)
     config = config_of(tmp_path)
     most_changes = most_folds = 0
-    for number in range(180):
+    for number in range(120):
         watch.at += timedelta(minutes=1)
         epoch.slice({("a", 0): number})
         if number % 10 == 9:

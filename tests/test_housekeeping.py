@@ -384,3 +384,14 @@ def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_s
     remove(config, old, clock.now())
     assert not any(Path(run.lake).exists() for run in left.values())
     assert Path(paths(config, 6).root).exists()
+
+
+def test_the_folder_of_a_backfill_stays_until_its_rows_are_replaced(config: Config) -> None:
+    run = paths(config, 6).recomputed("backfill-1")
+    write(f"{run.ledger}/part.parquet")
+    epochs = Epochs(config.lake)
+    asked = epochs.add("a.b", 6, "backfill", actor="ada", folder="backfill-1")
+    after = GRACE + timedelta(minutes=1)
+    assert [i for i in look(config, after=after).leftovers if i.kind == "recomputation"] == []
+    epochs.add("a.b", 6, "backfill_withdrawn", actor="driver", backfill=asked.n)
+    assert [i.name for i in look(config, after=after).leftovers if i.kind == "recomputation"] == [run.lake]

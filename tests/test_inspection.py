@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kappa import registry
-from kappa.inspection import inspected
+from kappa.inspection import dependencies, inspected
 from kappa.operators import newest, running_total
 from kappa.topology import Append, Effects, Slice, Source, Table, Topology
 
@@ -176,3 +176,53 @@ def _expr(sql: str) -> object:
     from pyspark.sql import functions as F
 
     return F.expr(sql)
+
+
+def _depends(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> tuple[str, ...]:
+    """What rows depend on beside one record each."""
+    return dependencies(session, moves(lambda df: rows(df).selectExpr("CAST(x AS STRING) AS x")))["moves"]
+
+
+def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    upper = F.udf(str.upper, "string")
+    for rows in (
+        lambda df: df.selectExpr("id AS x").where("x > ''"),
+        lambda df: df.selectExpr("explode(array(id, id)) AS x"),
+        lambda df: df.where("amount > 0").union(df.where("amount < 0")).selectExpr("id AS x"),
+        lambda df: df.select(upper("id").alias("x")).repartition(3),
+        lambda df: df.withColumn("x", F.when(F.col("amount") > 1, "a").otherwise("b")),
+    ):
+        assert _depends(spark, rows) == ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (lambda df: df.groupBy("id").count().selectExpr("id AS x"), "aggregates records"),
+        (lambda df: df.selectExpr("sum(amount) OVER (PARTITION BY id) AS x"), "looks at other records through a window"),
+        (lambda df: df.alias("a").join(df.alias("b"), on="id").selectExpr("id AS x"), "joins rows"),
+        (lambda df: df.dropDuplicates(["id"]).selectExpr("id AS x"), "removes duplicates"),
+        (lambda df: df.selectExpr("id AS x").distinct(), "removes duplicates"),
+        (lambda df: df.selectExpr("id AS x").limit(3), "limits the number of records"),
+        (lambda df: df.orderBy("id").selectExpr("id AS x"), "sorts records"),
+        (lambda df: df.selectExpr("id AS x").union(df.sparkSession.range(1).selectExpr("'y' AS x")), "adds rows that come from no record"),
+        (lambda df: df.sample(0.5, 1).selectExpr("id AS x"), "uses Sample"),
+        (lambda df: df.selectExpr("id AS x").intersect(df.selectExpr("id AS x")), "uses Intersect"),
+        (lambda df: df.where("id IN (SELECT string(id) FROM range(3))").selectExpr("id AS x"), "uses a subquery"),
+    ],
+)  # fmt: skip
+def test_rows_that_depend_on_more_say_on_what(
+    spark: SparkSession, rows: Callable[[DataFrame], DataFrame], said: str
+) -> None:
+    assert said in " ".join(_depends(spark, rows))
+
+
+def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
+    deployed = registry.load(TOPOLOGIES, "retail.loyalty")
+    (found,) = dependencies(spark, deployed).values()
+    assert "reads table 'rewards'" in found
+    first = registry.load(TOPOLOGIES / "versions", "retail.loyalty")
+    assert dependencies(spark, first) == {"notifications": ()}
+    assert dependencies(spark, registry.load(TOPOLOGIES, "retail.shipments")) == {"shipments": ()}

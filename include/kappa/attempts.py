@@ -112,6 +112,11 @@ class Attempts:
         """Failures in a row at one place that this process has seen."""
         return self._failures
 
+    @property
+    def error(self) -> str:
+        """The error of the last one of them; empty where there was none."""
+        return self._error
+
     def done(self) -> None:
         """An act ended well."""
         self._waits = 0

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from kappa.replay.cuts import TimeIndex, likely_ms, next_cut
 from kappa.replay.offsets import Offsets
 from kappa.runtime.ledger import LedgerState
+
+if TYPE_CHECKING:
+    from kappa.archive import Archive
+    from kappa.runtime.broker import Broker
+
+
+def time_index(broker: Broker, topics: Iterable[str], archives: Iterable[Archive]) -> TimeIndex:
+    """Answers where the records of a time begin, in the log and in archives that reach it."""
+    names, held = sorted(topics), list(archives)
+
+    def first_records(timestamp_ms: int, since: Offsets) -> Offsets:
+        found = broker.offsets_for_time(names, timestamp_ms, since)
+        # An archive knows records that are gone from the log, and agrees with it on all others.
+        return Offsets.of(
+            [*found.items(), *(item for a in held for item in a.offsets_for_time(timestamp_ms, since).items())]
+        )
+
+    return first_records
 
 
 def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records: int) -> Offsets:

@@ -31,6 +31,7 @@ from kappa.inspection import inspected
 from kappa.maintenance import is_due, maintain
 from kappa.reading import is_small
 from kappa.recomputation import SECOND_RUN, discard
+from kappa.replacing import Replacements, is_replacement
 from kappa.replay.archives import common
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
@@ -104,6 +105,7 @@ class Driver(Workbench):
         self._chained = Chained(self)
         self._stop_reason: str | None = None
         self._attempts = Attempts(self)
+        self._replacements = Replacements(self, self._attempts)
         self._is_overtaken = False
         self._is_attested = False
 
@@ -434,8 +436,23 @@ class Driver(Workbench):
         elif state.is_yielded:
             crash_point("going_live")
             self.handover.resume(record, state)
+        elif record.epoch(self.paths.epoch).backfills:
+            self.open_sender()
+            self._backfill(record, state)
         else:
             self._serve(state)
+
+    def _backfill(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Replace the rows of an interval for which that is asked, if any. Between two slices only."""
+        started = time.monotonic()
+        row = self._replacements.next(record.epoch(self.paths.epoch), state)
+        if row is not None:
+            self._committed(row, "replacing rows", time.monotonic() - started)
+
+    def _backfill_when_asked(self) -> None:
+        record = self.record()
+        if record.epoch(self.paths.epoch).backfills and record.handover is None:
+            self._backfill(record, self.ledger.state())
 
     def _serve(self, state: LedgerState) -> None:
         """Follow the log: bounded slices while the lag is large, Structured Streaming then."""
@@ -466,6 +483,7 @@ class Driver(Workbench):
                 self.watchdog.begin("watching micro-batches")
                 time.sleep(IDLE_SECONDS / 2)
                 query.between(self.fold_when_due)  # a slice is another thread's, and so is the ledger then
+                query.between(self._backfill_when_asked)
         finally:
             query.close()
 
@@ -590,6 +608,12 @@ class Driver(Workbench):
         self.say(f"finishing slice {plan.seq}")
         if plan.logged or plan.sends != "held":
             self.open_sender()
+        if is_replacement(plan):
+            started = time.monotonic()
+            done = self._replacements.finish(plan)
+            if done is not None:
+                self._committed(done, "replacing rows", time.monotonic() - started)
+            return
         is_leaving = record.live == self.paths.epoch and record.handover is not None
         if is_leaving and state.tries and is_abandonable(self.slice_run, state):
             self._attempts.abandon(state)  # the epoch that takes over reads it
@@ -706,6 +730,9 @@ class Driver(Workbench):
         """Close the slice at which the epoch is stuck, so that another can go on; what was sent has to be finished."""
         assert state.open_plan is not None
         self.open_sender()
+        if is_replacement(state.open_plan):
+            self._replacements.finish(state.open_plan)
+            return
         if is_abandonable(self.slice_run, state):
             abandon_slice(self.slice_run, state.open_plan)
             return

@@ -11,6 +11,7 @@ from typing import Any
 from kappa import stored
 from kappa.companions import others_of
 from kappa.replay.estimates import Estimate, Measured, told
+from kappa.replay.notation import utc
 from kappa.replay.offsets import Offsets
 from kappa.runtime.epochs import Event
 
@@ -65,6 +66,14 @@ class Entry:
         if self.event != "replayed" or not {"measured", "estimate"} <= self.detail.keys():
             return ""
         return told(stored.read(Estimate, self.detail["estimate"]), Measured.from_dict(self.detail["measured"]))
+
+    @property
+    def interval(self) -> str:
+        """Of a backfill the interval and the outputs; empty for other events."""
+        if not self.event.startswith("backfill"):
+            return ""
+        begin, end = (datetime.fromisoformat(self.detail[name]) for name in ("from", "to"))
+        return f"{', '.join(sorted(self.detail.get('outputs', ())))} from {utc(begin)} to {utc(end)}".strip()
 
     @property
     def reconciled(self) -> str:

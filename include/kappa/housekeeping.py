@@ -372,14 +372,17 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
             if epoch.stage.is_ended:
                 continue
+            asked = {event.detail["folder"] for event in epoch.backfills}
             for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
+                if folder.name in asked:  # its rows wait for the live epoch's driver
+                    continue
                 is_done = epoch.stage not in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED) or not is_at_work(
                     config, paths
                 )
                 if is_done and all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
                     yield Leftover(
                         kind="recomputation", name=str(folder), size_bytes=_size(folder),
-                        reason=f"a second run of epoch {epoch.epoch} of {record.topology} that was not finished",
+                        reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not finished",
                     )  # fmt: skip
 
 

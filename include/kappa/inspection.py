@@ -9,13 +9,13 @@ from kappa.config import Config
 from kappa.errors import first_line
 from kappa.replay.findings import Finding
 from kappa.replay.step_rules import step_findings, step_not_inspected
-from kappa.runtime.catalyst import suspects
+from kappa.runtime.catalyst import across_records, suspects
 from kappa.schema import ddl_of
 from kappa.slices import step_effects
 from kappa.topology import RECORD_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kappa.topology import Source, Topology
 
@@ -27,16 +27,25 @@ def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
     that raises there is a finding, not an error: with records it may work.
     """
     try:
-        effects = step_effects(
-            topology,
-            1,
-            {s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
-            {t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
-        )
+        records, tables = _without_rows(session, topology)
+        effects = step_effects(topology, 1, records, tables)
         found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
     except Exception as error:  # whatever a step does without rows is no reason not to replay it
         return (step_not_inspected(f"{type(error).__name__}: {first_line(error)}"),)
     return tuple(step_findings(found))
+
+
+def dependencies(session: SparkSession, topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Of each append output what its rows depend on beside one record each, in words.
+
+    The step is called once on DataFrames without rows. Nothing is computed or written.
+
+    Raises:
+        Exception: whatever the step raises there.
+    """
+    records, tables = _without_rows(session, topology)
+    effects = step_effects(topology, 1, records, tables)
+    return {append.name: across_records(effects[append.name], records, tables) for append in topology.appends}
 
 
 def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
@@ -56,6 +65,12 @@ def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
         return inspected(session, deployed)
     finally:
         session.stop()
+
+
+def _without_rows(session: SparkSession, topology: Topology) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """Records and tables of a slice, with the right columns and no rows."""
+    records = {s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources}
+    return records, {t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables}
 
 
 def _record_ddl(source: Source) -> str:

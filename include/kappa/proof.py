@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
+from datetime import datetime
 
 from kappa.lake import EpochPaths
 from kappa.replay.certificate import Certificate, MoveFacts, certify
 from kappa.replay.companion_rules import companions
+from kappa.replay.notation import utc
 from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
-from kappa.runtime.epochs import EpochRecord, TopologyRecord
+from kappa.runtime.epochs import EpochRecord, Event, TopologyRecord
 from kappa.runtime.ledger import Ledger
 from kappa.runtime.rollup import runs_of
 
@@ -40,7 +42,11 @@ def certificate_of(
         moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
     found = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
-    return replace(found, notes=(*notes, *_moved_together(record)), approved=dict(_approved(record, facts)))
+    backfilled = {epoch: tuple(map(interval_said, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
+    return replace(
+        found, notes=(*notes, *_moved_together(record)), approved=dict(_approved(record, facts)),
+        backfilled={epoch: said for epoch, said in backfilled.items() if said},
+    )  # fmt: skip
 
 
 def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
@@ -49,6 +55,18 @@ def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[i
         event = record.epoch(epoch).approved
         if event is not None:
             yield epoch, f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def interval_said(event: Event) -> str:
+    """A backfill that was done, in words.
+
+    Args:
+        event: the event ``backfilled``.
+    """
+    detail = event.detail
+    begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
+    outputs = ", ".join(sorted(detail["outputs"]))
+    return f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} offsets, slice {detail['seq']}"
 
 
 def ledgers_of(

@@ -67,6 +67,32 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
     return row
 
 
+def advance(
+    run: EpochRun, end: Offsets, index: TimeIndex, size: int, *, check: Callable[[Sequence[OffsetRange]], None]
+) -> bool:
+    """Compute one more slice of a run that :func:`opened` gave; False when it has reached the end.
+
+    Idempotent: a run that was killed goes on with its own ledger.
+
+    Args:
+        run: the run.
+        end: where it ends.
+        index: looks times up, for the cuts.
+        size: most offsets of a slice.
+        check: raises when the records of a slice are no longer in the log.
+    """
+    state = run.ledger.state()
+    if state.open_plan is not None:
+        _finish(run, state, size)
+        return True
+    if state.position == end:
+        return False
+    ranges = state.position.span_to(cut_by_time(index, state, end, size))
+    check(ranges)
+    compute(run, ranges)
+    return True
+
+
 def rows_of(run: EpochRun, row: LedgerRow, member: Table | Append) -> DataFrame:
     """Rows of a table or append output as of a commit, without those that an output was seeded with."""
     is_table = f"tables/{member.name}" in row.delta_versions
@@ -114,17 +140,9 @@ class SecondRun:
             self._again = opened(self._run, SECOND_RUN, source, self._plan.start)
         again, state = self._again, self._again.ledger.state()
         size = min(self._size, most) if most < self._plan.request.slice_records else self._size
-        if state.open_plan is not None:
-            _finish(again, state, size)
+        if advance(again, self._plan.end, index, size, check=check):
             return None
-        if state.position == self._plan.end:
-            return self._compared(state)
-        assert state.committed is not None
-        cut = cut_by_time(index, state, self._plan.end, size)
-        ranges = state.position.span_to(cut)
-        check(ranges)
-        compute(again, ranges)
-        return None
+        return self._compared(state)
 
     def close(self) -> None:
         """Let go of what is in memory and remove the folder. Idempotent."""

@@ -16,6 +16,7 @@ import structlog
 
 from kappa import attestation, changelog, clock, ownership, registry, turns
 from kappa.config import Config
+from kappa.cutting import time_index
 from kappa.errors import (
     ConflictError,
     DriverAlreadyRunningError,
@@ -400,17 +401,8 @@ class Workbench:
 
     def time_index(self) -> TimeIndex:
         """Answers where the records of a time begin, in the log and in the archives of the plan."""
-        topics = sorted(self.plan.topic_ids)
         archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
-
-        def first_records(timestamp_ms: int, since: Offsets) -> Offsets:
-            found = self.broker.offsets_for_time(topics, timestamp_ms, since)
-            # An archive knows records that are gone from the log, and agrees with it on all others.
-            return Offsets.of(
-                [*found.items(), *(item for a in archives for item in a.offsets_for_time(timestamp_ms, since).items())]
-            )
-
-        return first_records
+        return time_index(self.broker, self.plan.topic_ids, archives)
 
     def partitions(self) -> int:
         """Partitions of the widest source."""

@@ -213,6 +213,19 @@ def move_form(epoch: str) -> dict[str, Param]:
     }
 
 
+def backfill_form() -> dict[str, Param]:
+    """Fields of a backfill, also those that ``--dag-run-conf`` of ``airflow backfill create`` may have."""
+    return {
+        "outputs": Param(
+            [], type="array", items={"type": "string"}, title="Outputs",
+            description="Append outputs whose rows are replaced, one a line; all of them where none is named.",
+        ),
+        "reason": Param(
+            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
+        ),
+    }  # fmt: skip
+
+
 def check_form(known: Collection[str], given: Mapping[str, Any]) -> None:
     """Refuse what a run was triggered with beyond the form's fields: Airflow takes any, and puts them among the params.
 

@@ -93,6 +93,25 @@ class AirflowStack:
         """Call the API, as the administrator."""
         return airflow.call(self.config, self.port, method, path, body)
 
+    def command(self, *words: str) -> str:
+        """Run Airflow's own command line; what it printed.
+
+        Raises:
+            AssertionError: its exit code is not 0.
+        """
+        run = subprocess.run(
+            [sys.executable, "-m", "airflow", *words], env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, f"airflow {' '.join(words)}: {run.stdout[-2000:]} {run.stderr[-2000:]}"
+        return run.stdout
+
+    def await_dag(self, dag_id: str, seconds: float = 240) -> None:
+        """Wait until Airflow has parsed a DAG."""
+        wait_for(
+            lambda: dag_id in [dag["dag_id"] for dag in self.call("GET", "/dags?limit=100")["dags"]],
+            seconds, f"Airflow has {dag_id}",
+        )  # fmt: skip
+
     def unpause(self, dag_id: str, paused: bool = False) -> None:
         """Unpause a DAG, or pause it."""
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": paused})

@@ -44,7 +44,7 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
     (folder / "broken.py").write_text("def")
     found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
-    verbs = ("abort", "cutover", "replay", "rollback", "stream")
+    verbs = ("abort", "backfill", "cutover", "replay", "rollback", "stream")
     assert (found["errors"], found["dags"]) == ({}, [f"{verb}__demo.good" for verb in verbs])
 
 

@@ -38,7 +38,7 @@ def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_
         machine.produce(rows(50))
         with running(AirflowStack(machine.config)) as stack:
             stream, replay = f"stream__{machine.name}", f"replay__{machine.name}"
-            wait_for(lambda: is_known(stack, replay), PATIENCE, "Airflow has the DAGs")
+            stack.await_dag(replay)
             stack.unpause(stream)
             first = wait_for(lambda: machine.record().live, PATIENCE, "the stream's DAG brings an epoch live")
             machine.started.add(first)
@@ -68,10 +68,6 @@ def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_
             machine.settle(2)
             wait_for(lambda: machine.record().epoch(first).stage is Stage.RETIRED, PATIENCE, "the old epoch is retired")
             assert machine.prove({first: 1, 2: 2}) == 74
-
-
-def is_known(stack: AirflowStack, dag_id: str) -> bool:
-    return dag_id in [dag["dag_id"] for dag in stack.call("GET", "/dags?limit=100")["dags"]]
 
 
 def kill_a_running_task(stack: AirflowStack, dag_id: str, run: str) -> str:

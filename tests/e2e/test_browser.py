@@ -106,10 +106,8 @@ def test_a_replay_is_triggered_read_approved_undone_and_another_rejected_in_the_
         machine.produce(rows(50))
         with running(AirflowStack(machine.config)) as stack:
             replay, back = f"replay__{machine.name}", f"rollback__{machine.name}"
-            wait_for(
-                lambda: {replay, back} <= {dag["dag_id"] for dag in stack.call("GET", "/dags?limit=100")["dags"]},
-                PATIENCE, "Airflow has the DAGs",
-            )  # fmt: skip
+            for dag in (replay, back):
+                stack.await_dag(dag)
             first = machine.start()
             machine.await_live(first)
             machine.settle(first)

@@ -47,13 +47,11 @@ def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
         deploy(machine, 2)
         with running(AirflowStack(machine.config)) as stack:
             dag = f"reprocess__{machine.name}"
-            wait_for(
-                lambda: dag in [found["dag_id"] for found in stack.call("GET", "/dags?limit=100")["dags"]],
-                PATIENCE, "Airflow has the DAG",
-            )  # fmt: skip
+            stack.await_dag(dag)
 
             def runs(epoch: int, *, is_killed: bool = False) -> tuple[str, str]:
-                run = stack.trigger(dag, {})
+                run = f"by-command-line-{epoch}"
+                stack.command("dags", "trigger", dag, "--run-id", run)
                 wait_for(lambda: epoch in machine.record().epochs, PATIENCE, f"epoch {epoch} is on record")
                 machine.started.add(epoch)
                 if is_killed:

@@ -1,6 +1,7 @@
 import base64
 import json
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -43,7 +44,7 @@ def test_the_environment_binds_to_loopback_and_keeps_everything_in_the_home(conf
     env = airflow.airflow_env(config, api_port=28080)
     assert env["AIRFLOW__API__HOST"] == "127.0.0.1"
     assert env["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://127.0.0.1:28080/execution/"
-    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{config.home}/airflow/airflow.db"
+    assert env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] == f"sqlite:///{config.home}/airflow/airflow.db?timeout=120"
     assert env["AIRFLOW_HOME"].startswith(str(config.home))
     assert env["AIRFLOW__CORE__LOAD_EXAMPLES"] == "False"
 
@@ -78,3 +79,44 @@ def test_airflows_own_command_line_gets_the_words_the_settings_and_gives_its_exi
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["airflow", "dags", "list", "--help"])
     assert done.exit_code == 7
+
+
+def test_a_savepoint_waits_for_another_writer_instead_of_failing(config, tmp_path):
+    env = airflow.airflow_env(config, api_port=8080)
+    probe = """
+import sys, threading
+import airflow_local_settings
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+engines = [create_engine(f"sqlite:///{sys.argv[1]}?timeout=60") for _ in range(2)]
+with engines[0].begin() as connection:
+    connection.execute(text("PRAGMA journal_mode=WAL"))
+    connection.execute(text("CREATE TABLE t (x)"))
+is_over = threading.Event()
+
+def write():
+    while not is_over.is_set():
+        with engines[1].begin() as connection:
+            connection.execute(text("INSERT INTO t VALUES (1)"))
+
+thread = threading.Thread(target=write)
+thread.start()
+try:
+    for _ in range(20):
+        with Session(engines[0]) as session:
+            with session.begin_nested():
+                before = session.scalar(text("SELECT count(*) FROM t"))
+                is_over.wait(0.005)
+                session.execute(text("INSERT INTO t VALUES (2)"))
+            session.commit()
+finally:
+    is_over.set()
+    thread.join()
+print("all written")
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", probe, str(tmp_path / "t.db")],
+        env={"PYTHONPATH": env["PYTHONPATH"], "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stdout.strip() == "all written", run.stderr[-2000:]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable
 from lab import Lab, lab, read_messages
@@ -121,14 +121,6 @@ def out_of_order(count: int) -> list[tuple[int, int, bytes]]:
         value = b"{" if n % 11 == 10 else b'{"id": "account-%d", "amount": %d}' % (n % 3, n + 1)
         found.append((n % 2, 1_700_000_000_000 + 1000 * n - 5000 * (n % 7 == 6) + ahead, value))
     return found
-
-
-def delete_before(stream: Lab, offsets: dict[int, int]) -> None:
-    """Let Kafka forget records, as its retention does."""
-    admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
-    asked = [TopicPartition(stream.topic, partition, offset) for partition, offset in offsets.items()]
-    for answer in admin.delete_records(asked).values():
-        answer.result()
 
 
 def archived_places(stream: Lab) -> list[tuple[int, int]]:
@@ -270,7 +262,7 @@ class TestRetention:
         logged = result(stream, before)
         control.abort(stream.config, stream.name, before, actor="test", reason="test")
         stream.archive(slice_records=36)
-        delete_before(stream, {0: 40, 1: 50})
+        stream.delete_before({0: 40, 1: 50})
         without = control.plan(stream.config, request(stream, archive=False))
         assert {finding.code for finding in without.refusals} == {"start-below-low-watermark"}
         after = replayed(stream, slice_records=22)
@@ -279,7 +271,7 @@ class TestRetention:
     def test_a_first_epoch_begins_where_the_archive_does(self, stream: Lab) -> None:
         produce_at(stream, out_of_order(60))
         stream.archive(slice_records=24)
-        delete_before(stream, {0: 30, 1: 20})
+        stream.delete_before({0: 30, 1: 20})
         epoch = control.start(replace(stream.config, slice_records=7), stream.name, actor="test", reason="start")
         stream.run(epoch)
         stream.await_live(epoch)
@@ -298,7 +290,7 @@ class TestRetention:
         at = ToDatetime(at=datetime.fromtimestamp(1_700_000_000.020, UTC))
         expected = control.plan(stream.config, request(stream, start=at, archive=False)).start
         stream.archive()
-        delete_before(stream, dict.fromkeys((0, 1), -1))
+        stream.delete_before(dict.fromkeys((0, 1), -1))
         found = control.plan(stream.config, request(stream, start=at))
         assert not found.is_refused, found.refusals
         assert found.start == expected
@@ -309,7 +301,7 @@ class TestRetention:
         live(stream)
         stream.archive()
         produce_at(stream, out_of_order(20))
-        delete_before(stream, {0: 25, 1: 20})
+        stream.delete_before({0: 25, 1: 20})
         before = listing(stream)
         with pytest.raises(DataLossError, match=r"20\.\.25.*--skip-lost"):
             stream.archive()
@@ -337,7 +329,7 @@ class TestRetention:
         with pytest.raises(ZeroDivisionError):
             stream.archive(slice_records=16)
         monkeypatch.undo()
-        delete_before(stream, {0: 5, 1: 5})
+        stream.delete_before({0: 5, 1: 5})
         with pytest.raises(DataLossError, match="--skip-lost"):
             stream.archive(slice_records=16)
         assert archived_places(stream) == []

@@ -12,8 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from lab import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
@@ -451,7 +450,7 @@ class TestLaw9APlanNeverClamps:
     ) -> None:
         stream.produce(ROWS, partition=1)
         live_epoch(stream)
-        removed(stream, partition=1, before=3)
+        stream.delete_before({1: 3})
         for start in (["--to-earliest"], ["--from-savepoint", "0"], ["--to-datetime", "2020-01-01T00:00:00Z"]):
             said = refused(stream, capsys, monkeypatch, *start)
             assert f"{stream.topic}[1]" in said and "3" in said and "--" in said
@@ -507,17 +506,6 @@ def everything(stream: Lab, but: str = "nothing") -> Any:
         stream.kafka.low_watermarks(mine),
         stream.kafka.high_watermarks(mine),
         stream.kafka.topic_configs(mine),
-    )
-
-
-def removed(stream: Lab, *, partition: int, before: int) -> None:
-    """Let records be gone, as retention does."""
-    client = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
-    for answer in client.delete_records([TopicPartition(stream.topic, partition, before)]).values():
-        answer.result(30)
-    stream.wait(
-        lambda: stream.kafka.low_watermarks([stream.topic]).get(stream.topic, partition) == before,
-        "records are removed",
     )
 
 

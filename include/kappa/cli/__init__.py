@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from kappa.cli import archives, moves, offsets, reads, replays, restores, savepoints, stack, topics, upgrades
+from kappa.cli import archives, backfills, moves, offsets, reads, replays, restores, savepoints, stack, topics, upgrades
 from kappa.errors import KappaError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for module in (stack, reads, replays, moves, upgrades, restores, savepoints, archives, topics, offsets):
+for module in (stack, reads, replays, backfills, moves, upgrades, restores, savepoints, archives, topics, offsets):
     module.register(app)
 
 

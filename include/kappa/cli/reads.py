@@ -285,7 +285,7 @@ def path(
 
 def _remark(entry: Entry) -> str:
     """Why, and what came of it."""
-    found = [entry.reason or entry.outcome, f"({entry.reconciled})" if entry.reconciled else ""]
+    found = [entry.reason or entry.outcome, *(f"({more})" for more in (entry.reconciled, entry.interval) if more)]
     return " ".join(filter(None, found))
 
 

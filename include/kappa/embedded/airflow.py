@@ -91,7 +91,7 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
     home, kept, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
     env = {
         **config.to_env(),
-        "PYTHONPATH": str(REPOSITORY / "include"),
+        "PYTHONPATH": f"{REPOSITORY / 'include'}{os.pathsep}{Path(__file__).parent / 'airflow_config'}",
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
@@ -102,7 +102,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(config)),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        # SQLite has one writer, and a second one gives up after five seconds by default. See airflow_config/ for the rest of it.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=120",
         "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__API__HOST": HOST,

@@ -124,6 +124,7 @@ class Certificate:
         notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
         attested: what the broker says of the live epoch, where it was asked and agrees.
         approved: epoch -> who approved it and when, of epochs that went live with an approval.
+        backfilled: epoch -> intervals of its outputs that were computed again, oldest first.
     """
 
     topology: str
@@ -141,6 +142,7 @@ class Certificate:
     notes: tuple[str, ...] = ()
     attested: str = ""
     approved: Mapping[int, str] = field(default_factory=dict)
+    backfilled: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -170,6 +172,7 @@ class Certificate:
                 },
                 "notes": tuple(values.get("notes", ())),  # older certificates have none
                 "approved": {int(epoch): by for epoch, by in (values.get("approved") or {}).items()},
+                "backfilled": {int(epoch): tuple(said) for epoch, said in values.get("backfilled", {}).items()},
             },
         )
 
@@ -189,6 +192,8 @@ class Certificate:
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
         lines += [f"  epoch {epoch} was approved by {by}" for epoch, by in sorted(self.approved.items())]
+        for epoch, intervals in sorted(self.backfilled.items()):
+            lines += [f"  epoch {epoch}: {interval}" for interval in intervals]
         lines += [f"  Kafka      {self.attested}"] if self.attested else []
         lines += [f"  not shown  {part}" for part in self.unproved]
         lines += [f"  note       {note}" for note in self.notes]

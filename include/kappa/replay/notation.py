@@ -36,6 +36,12 @@ def parsed_time(text: str) -> datetime:
     return found.astimezone(UTC)
 
 
+def utc(at: datetime) -> str:
+    """A time for people: ``2026-03-01 00:00 UTC``, with seconds where it has some."""
+    at = at.astimezone(UTC)
+    return f"{at:%Y-%m-%d %H:%M}{f':{at:%S}' if at.second else ''} UTC"
+
+
 def parsed_duration(text: str) -> timedelta:
     """An ISO 8601 duration of weeks, days, hours, minutes and seconds: ``P7D``, ``PT6H``, ``P1DT12H``.
 

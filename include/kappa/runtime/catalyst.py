@@ -6,7 +6,7 @@ author's own is found all the same, and a column that is computed and then dropp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.replay.step_rules import Cause, Suspect
@@ -41,6 +41,31 @@ _HANDING_ON = (
     "Window",
 )
 
+#: Plans that make each of their rows from one row of their children.
+_BY_RECORD = (
+    "Project",
+    "Filter",
+    "SubqueryAlias",
+    "View",
+    "Union",
+    "Generate",
+    "Expand",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+)
+#: What other plans do, in words; the rest is called by its name.
+_ACROSS_RECORDS = {
+    "Aggregate": "aggregates records",
+    "Window": "looks at other records through a window",
+    "Join": "joins rows",
+    "Deduplicate": "removes duplicates",
+    "Distinct": "removes duplicates",
+    "Sort": "sorts records",
+    "GlobalLimit": "limits the number of records",
+    "LocalLimit": "limits the number of records",
+}
+
 #: Ids of the columns that somebody above needs; None for all.
 Needed = frozenset[int] | None
 
@@ -54,10 +79,51 @@ def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
         effect: what the DataFrame is computed for; the suspects name it.
         frame: the rows.
     """
-    found = _plan(frame._jdf.queryExecution().analyzed(), None)
+    found = _plan(_analysed(frame), None)
     return tuple(
         dict.fromkeys(Suspect(effect=effect, cause=cause, expression=text, column=name) for cause, text, name in found)
     )
+
+
+def across_records(
+    frame: DataFrame, records: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]
+) -> tuple[str, ...]:
+    """What the rows of a DataFrame depend on beside one record each, in words; nothing where they are computed record by record.
+
+    Computes nothing.
+
+    Args:
+        frame: the rows.
+        records: the DataFrames of records that it may be made from.
+        tables: those of tables, by name. All of them come from rows of Python, as ``createDataFrame`` makes them.
+    """
+    owners = {_rows(_analysed(table)): f"reads table {name!r}" for name, table in tables.items()}
+    owners |= {_rows(_analysed(source)): "" for source in records.values()}
+    return tuple(dict.fromkeys(found for found in _across(_analysed(frame), owners) if found))
+
+
+def _across(plan: Any, owners: Mapping[int | None, str]) -> Iterator[str]:
+    kind, children = plan.nodeName(), _listed(plan.children())
+    if not children:
+        yield owners.get(_rows(plan), "adds rows that come from no record")
+        return
+    if kind not in _BY_RECORD:
+        yield _ACROSS_RECORDS.get(kind, f"uses {kind}")
+    if not plan.subqueries().isEmpty():
+        yield "uses a subquery"
+    for child in children:
+        yield from _across(child, owners)
+
+
+def _rows(plan: Any) -> int | None:
+    """The id of the rows that a plan without children hands on; a copy of the plan with other column ids has the same."""
+    while not plan.children().isEmpty():
+        plan = plan.children().head()
+    return int(plan.rdd().id()) if plan.getClass().getSimpleName() == "LogicalRDD" else None
+
+
+def _analysed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
 
 
 _Found = tuple[Cause, str, str]

@@ -52,6 +52,7 @@ class Event:
         event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
             sends no further than they agree on), ``rejected``, ``reopened``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
             ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
+            ``backfill`` (asked for), ``backfilled``, ``backfill_withdrawn``,
             ``own_topics`` (names that the epoch takes for topics of its own), ``superseded`` (rebuilt in another lake).
         at: when, UTC.
         actor: who asked for it.
@@ -88,6 +89,8 @@ class EpochRecord:
         own_topics: the event that took the names of its own topics, if it has any.
         upgrade: an upgrade that was asked for and is neither made nor withdrawn.
         upgraded: upgrades that were made, oldest first.
+        backfills: backfills that were asked for and are neither done nor withdrawn, oldest first.
+        backfilled: backfills that were done, oldest first.
         superseded: the event by which its driver ended because it was rebuilt in another lake.
     """
 
@@ -105,6 +108,8 @@ class EpochRecord:
     own_topics: Event | None = None
     upgrade: Event | None = None
     upgraded: tuple[Event, ...] = ()
+    backfills: tuple[Event, ...] = ()
+    backfilled: tuple[Event, ...] = ()
     superseded: Event | None = None
 
     @property
@@ -305,6 +310,8 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 entry["upgrade"] = event if event.event == "upgrade" else None
             case "upgraded":
                 entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
+            case "backfill" | "backfilled" | "backfill_withdrawn":
+                entry.update(_backfills(entry, event))
             case "superseded":
                 entry.update(is_wanted=False, superseded=event)
             case "savepoint":
@@ -328,6 +335,15 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
         topology=topology, live=live, handover=handover, standing=_standing(mine, handover), moves=tuple(moves), savepoints=savepoints, events=tuple(mine),
         epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
     )  # fmt: skip
+
+
+def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:
+    """Backfills that an epoch was asked for and that it has done, after an event about one."""
+    asked, done = entry.get("backfills", ()), entry.get("backfilled", ())
+    if event.event == "backfill":
+        return {"backfills": (*asked, event)}
+    rest = tuple(one for one in asked if one.n != event.detail["backfill"])
+    return {"backfills": rest, "backfilled": (*done, event) if event.event == "backfilled" else done}
 
 
 def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:
@@ -426,6 +442,7 @@ def intent(event: Event) -> str:
         "rejected": f"reject {epoch} and stop its driver",
         "reopened": f"take up {epoch} again and start its driver",
         "aborted": f"abort {epoch} and remove its files, topics and group",
+        "backfill": f"replace rows of {epoch} from {event.detail.get('from')} to {event.detail.get('to')}",
         "released": f"retire {epoch} again",
         "dropped": f"remove retired {epoch}: its files, topics and group",
     }

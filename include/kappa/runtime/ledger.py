@@ -97,6 +97,8 @@ def plan_hash(row: LedgerRow) -> str:
     A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is another.
     """
     said = {name: row.detail.get(name) for name in ("roots", "archived")}
+    if "backfill" in row.detail:
+        said["backfill"] = row.detail["backfill"]
     content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,34 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     if local_cores(config.spark_master) is None:
         made.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
     return made
+
+
+@dataclass(kw_only=True)
+class LazySession:
+    """A Spark session that starts when it is first asked for, and stops at the end of a ``with`` block.
+
+    Attributes:
+        config: where Spark runs.
+        name: what Spark shows as the application's name.
+    """
+
+    config: Config
+    name: str
+    _session: SparkSession | None = field(default=None, init=False)
+
+    def __enter__(self) -> LazySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session."""
+        if self._session is None:
+            self._session = build_session(self.config, self.name)
+        return self._session
 
 
 def is_alive(session: SparkSession) -> bool:

@@ -188,6 +188,46 @@ def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, 
     _writer(rows, seq, "append").options(**options).save(path)
 
 
+def replace_where(path: str, rows: DataFrame, where: str, seq: int, plan: str) -> None:
+    """Replace the rows that meet a condition, in one commit. Idempotent; a crash leaves the old rows or the new ones.
+
+    Args:
+        path: the table.
+        rows: the new rows; they meet the condition too.
+        where: SQL condition.
+        seq: the slice that replaces them.
+        plan: hash of its plan.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    if not _is_written(DeltaTable(path), seq, plan):
+        _writer(rows, seq, "overwrite").options(replaceWhere=where, userMetadata=_said(seq, plan)).save(path)
+
+
+def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
+    """Undo :func:`replace_where`, and see to it that a writer that wakes up late cannot do it. Idempotent.
+
+    Args:
+        path: the table.
+        delta_version: its version before.
+        seq: the slice that replaced rows.
+        plan: hash of its plan.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
+    else:
+        _write_nothing(table, seq, plan)
+
+
 def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Column], seq: int) -> None:
     """Apply a slice's changes to a table from memory: upsert, and remove where ``_deleted``. Idempotent.
 

@@ -1,0 +1,71 @@
+"""The command that computes an interval of time again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kappa import backfill as backfills
+from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
+from kappa.replay.notation import parsed_time
+from kappa.runtime.session import LazySession
+
+From = Annotated[str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z.")]
+To = Annotated[str, typer.Option("--to", help="End of the interval, exclusive, like 2026-03-02T00:00:00Z.")]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option("--output", help="Append output whose rows are replaced; may be repeated. All of them by default."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(backfill)
+
+
+def backfill(
+    topology: Topology, begin: From, end: To, output: Outputs = None, reason: Reason = "", execute: Execute = False,
+    wait: Wait = True, json: Json = False,
+) -> None:  # fmt: skip
+    """Compute rows of append outputs again for an interval of time, and replace them in the live epoch.
+
+    An interval is one of the times of records: each record belongs to the time that its partition had reached with it. Its
+    records are read from the log or an archive and computed beside the live stream, with the code of the live epoch. The
+    driver of the live epoch then replaces the rows between two slices, in one commit. Only for outputs whose rows are computed
+    record by record; running totals need `kappa replay`. Topics get nothing.
+    """
+    chosen = config()
+    said = (lambda _: None) if json else (lambda line: say(f"  {line}"))
+    with LazySession(config=chosen, name=f"kappa backfill {topology}") as spark:
+        wanted = backfills.propose(chosen, spark, topology, parsed_time(begin), parsed_time(end), output or ())
+        if not json:
+            say(wanted.render())
+        if wanted.refusals:
+            if json:
+                say_json(wanted)
+            else:
+                say("Nothing will be changed.")
+            raise typer.Exit(1)
+        if not execute:
+            if json:
+                say_json(wanted)
+                return
+            again = "".join(f" --output {name}" for name in output or ())
+            say(f"Nothing was changed. To do it: kappa backfill {topology} --from {begin} --to {end}{again} --execute")
+            return
+        computed = backfills.compute(chosen, spark, wanted, said)
+    if not json:
+        say(computed.render())
+    asked = backfills.request(chosen, wanted, computed, actor=actor(), reason=reason)
+    if not wait:
+        if json:
+            say_json({"epoch": asked.epoch, "asked": asked.n, "is_done": False})
+        else:
+            say(f"Asked for; the driver replaces the rows between two slices. Follow it with: kappa history {topology}")
+        return
+    done = backfills.await_replaced(chosen, asked, progress=said)
+    if json:
+        say_json({"epoch": done.epoch, "asked": asked.n, "is_done": True, **done.detail})
+    else:
+        say(backfills.told(done))

@@ -1,0 +1,113 @@
+"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced. Safe to clear."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from kappa_airflow.drivers import actor, terminal_errors_fail
+from kappa_airflow.forms import backfill_form, check_form, reason_of
+from kappa_airflow.replay import ReplayTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.sdk import Context
+
+#: Longest silence in the task's log.
+SAYS_EVERY_SECONDS = 10.0
+
+
+class BackfillInterval(ReplayTask):
+    """Computes the run's data interval again beside the live stream, and has the live epoch's driver replace its rows.
+
+    Idempotent: killed, it goes on with what it computed. Cleared, it computes the interval anew and replaces the same rows.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and whether they are the ``same``.
+
+        Raises:
+            AirflowFailException: a finding refuses it, or the live epoch is another by now.
+        """
+        from kappa import backfill
+        from kappa.runtime.session import LazySession
+
+        begin, end = _interval(context)
+        form = context["params"]
+        with (
+            terminal_errors_fail(),
+            saying(self.log.info) as say,
+            LazySession(config=self._config(), name=f"kappa backfill {self.topology}") as spark,
+        ):
+            check_form(list(backfill_form()), getattr(context["dag_run"], "conf", None) or {})
+            wanted = backfill.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
+            for line in wanted.render():
+                tell = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
+                tell("%s", line)
+            if wanted.refusals:
+                raise AirflowFailException(
+                    f"The backfill of {self.topology} is refused; nothing was changed. {' '.join(map(str, wanted.refusals))}"
+                )
+            computed = backfill.compute(spark.config, spark, wanted, say)
+            for line in computed.render():
+                self.log.info("%s", line)
+            reason = reason_of(form, f"run {context['run_id']}")
+            asked = backfill.request(spark.config, wanted, computed, actor=actor(context), reason=reason)
+            done = backfill.await_replaced(spark.config, asked, progress=say)
+        for line in backfill.told(done):
+            self.log.info("%s", line)
+        found = {
+            name: {key: each[key] for key in ("rows", "before", "same")}
+            for name, each in done.detail["outputs"].items()
+        }
+        return {"epoch": done.epoch, "seq": done.detail["seq"], "outputs": found}
+
+
+@contextmanager
+def saying(log: Callable[..., None]) -> Iterator[Callable[[str], None]]:
+    """A function that logs what is done at the moment; the last of it is logged again while nothing else is.
+
+    Args:
+        log: logs a message.
+    """
+    doing, is_over, lock = ["starting"], threading.Event(), threading.Lock()
+
+    def say(message: str) -> None:
+        with lock:
+            doing[0] = message
+        log("%s", message)
+
+    def repeat() -> None:
+        while not is_over.wait(SAYS_EVERY_SECONDS):
+            with lock:
+                message = doing[0]
+            log("%s ...", message)
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield say
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _interval(context: Context) -> tuple[datetime, datetime]:
+    """The data interval of a run.
+
+    Raises:
+        AirflowFailException: the run has none.
+    """
+    begin, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if not isinstance(begin, datetime) or not isinstance(end, datetime) or begin >= end:
+        raise AirflowFailException(
+            "The run has no data interval. Create it with: airflow backfill create --dag-id "
+            f"{context['dag'].dag_id} --from-date FIRST --to-date LAST"
+        )
+    return begin, end

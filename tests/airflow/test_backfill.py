@@ -1,0 +1,80 @@
+"""The DAG of a backfill: which runs it has, what its task says while nothing happens, and what it refuses without Kafka."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.timetables.base import DataInterval, TimeRestriction
+
+from kappa_airflow import backfill
+from kappa_airflow.backfill import BackfillInterval, saying
+from kappa_airflow.timetables import BackfillTimetable
+
+pytestmark = pytest.mark.usefixtures("no_connection")
+
+FIRST, LAST = pendulum.datetime(2026, 11, 1), pendulum.datetime(2026, 11, 7)
+
+
+def runs(*, catchup: bool) -> list[DataInterval]:
+    """The intervals that the timetable gives between two days."""
+    timetable, found = BackfillTimetable("@daily", timezone="UTC"), list[DataInterval]()
+    restriction = TimeRestriction(earliest=FIRST, latest=LAST, catchup=catchup)
+    while True:
+        info = timetable.next_dagrun_info(
+            last_automated_data_interval=found[-1] if found else None, restriction=restriction
+        )
+        if info is None:
+            return found
+        assert info.data_interval is not None
+        found.append(info.data_interval)
+
+
+def test_a_backfill_has_a_run_for_each_day_and_the_scheduler_none() -> None:
+    found = runs(catchup=True)
+    assert [(item.start.day, item.end.day) for item in found] == [(day, day + 1) for day in range(1, 8)]
+    assert runs(catchup=False) == []
+
+
+def test_the_timetable_comes_back_from_its_stored_form() -> None:
+    timetable = BackfillTimetable("@daily", timezone="UTC")
+    again = BackfillTimetable.deserialize(timetable.serialize())
+    assert isinstance(again, BackfillTimetable) and again.summary == "backfill only"
+    assert again.serialize() == timetable.serialize()
+
+
+def test_a_run_without_a_data_interval_fails_and_names_the_command() -> None:
+    task = BackfillInterval(task_id="backfill", topology="demo.t")
+    given: Any = {
+        "dag": SimpleNamespace(dag_id="backfill__demo.t"),
+        "run_id": "r",
+        "data_interval_start": None,
+        "params": {},
+    }
+    with pytest.raises(AirflowFailException, match=r"airflow backfill create --dag-id backfill__demo.t"):
+        task.execute(given)
+
+
+def test_what_is_done_is_said_again_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "SAYS_EVERY_SECONDS", 0.05)
+    said: list[str] = []
+    with saying(lambda text, *values: said.append(text % values)) as say:
+        say("computed 5 of 9 offsets")
+        deadline = time.monotonic() + 30
+        while said.count("computed 5 of 9 offsets ...") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    count = len(said)
+    assert said[0] == "computed 5 of 9 offsets" and said.count("computed 5 of 9 offsets ...") >= 2
+    time.sleep(0.2)
+    assert len(said) == count
+
+
+def test_an_interval_is_what_airflow_hands_over() -> None:
+    given: Any = {"data_interval_start": FIRST, "data_interval_end": LAST}
+    begin, end = backfill._interval(given)
+    assert isinstance(begin, datetime) and (begin, end) == (FIRST, LAST)

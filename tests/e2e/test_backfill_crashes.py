@@ -1,0 +1,167 @@
+"""A backfill whose processes are killed: the command that computes it, and the driver that replaces the rows, line by line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from amounts import BEGIN, DAY, AmountsMixin, Move, doubled
+from rig import Rig, is_running, rig
+
+from kappa import control, upgrading
+from kappa.recount import recount
+from kappa.runtime import faults
+from kappa.runtime.epochs import Event
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.runtime.broker import Broker
+
+pytestmark = pytest.mark.e2e
+
+DAYS = 4
+
+
+class Amounts(AmountsMixin, Rig):
+    """A rig with drivers in processes of their own, and the command line."""
+
+    def command(self, first: int, last: int, *words: str, crash: str = "") -> subprocess.CompletedProcess[str]:
+        """``kappa backfill`` of some days, to be killed at a point."""
+        interval = [
+            f"--from={(BEGIN + first * DAY).isoformat()}",
+            f"--to={(BEGIN + last * DAY).isoformat()}",
+            "--output",
+            "moves",
+        ]
+        environ = {**os.environ, **self.config.to_env(), **({faults.VARIABLE: crash} if crash else {})}
+        command = [sys.executable, "-m", "kappa", "backfill", self.name, *interval, *words]
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+
+    def asked(self, first: int, last: int) -> Event:
+        """A backfill that is computed and asked for; no driver runs."""
+        done = self.command(first, last, "--execute", "--detach")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.record().epoch(1).backfills[-1]
+
+    def rest(self) -> None:
+        """End every driver, also one that comes up; the epoch stays wanted."""
+        self.close()
+        self.await_end(1)
+
+
+@pytest.fixture
+def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Amounts]:
+    """A live epoch that has read four days by version 1, and goes on by version 2; its driver is at rest."""
+    with rig(tmp_path, kafka, topic(partitions=2), kind=Amounts) as made:
+        for number in range(DAYS):
+            made.day(number)
+        epoch = made.start()
+        made.await_live(epoch)
+        made.settle(epoch)
+        made.deploy(2)
+        wanted = upgrading.propose(made.config, made.name, slices=0)
+        upgrading.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
+        upgrading.await_switch(made.config, wanted)
+        made.rest()
+        # Whether a driver runs is the test's to say, not the command's.
+        made.config = replace(made.config, launcher="elsewhere")
+        yield made
+
+
+def run(machine: Amounts, crash: str = "") -> None:
+    """Start the driver, which is to die at a point."""
+    config = machine.config
+    machine.config = replace(config, launcher="here")
+    try:
+        machine.run(1, crash)
+    finally:
+        machine.config = config
+
+
+def proved(machine: Amounts, expected: list[Move]) -> None:
+    """Readers have what they should, and everything on record agrees."""
+    assert machine.moves() == expected
+    certificate = control.certify(machine.config, machine.name)
+    assert certificate.complete, certificate.problems
+    assert recount(machine.paths(1)).problems == ()
+
+
+def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_ones_and_its_successor_the_new(
+    amounts: Amounts,
+) -> None:
+    before = amounts.moves()
+    for day, point in enumerate(("backfill.plan", "backfill.replaced", "send", "backfill")):
+        asked = amounts.asked(day, day + 1)
+        run(amounts, point)
+        amounts.await_death(1)
+        is_committed = point == "backfill"
+        assert amounts.moves() == doubled(before, 0, day + is_committed)
+        assert amounts.record().epoch(1).backfills, f"the record knows of it after {point}"
+        run(amounts)
+        amounts.wait(lambda asked=asked: amounts.ended(asked), "the interval is replaced")
+        assert [e.event for e in amounts.ended(asked)] == ["backfilled"]
+        proved(amounts, doubled(before, 0, day + 1))
+        amounts.rest()
+
+
+def test_a_replacement_in_which_each_driver_dies_is_undone_and_the_stream_goes_on(amounts: Amounts) -> None:
+    before = amounts.moves()
+    asked = amounts.asked(0, 2)
+    for _ in range(amounts.config.attempts):
+        run(amounts, "backfill.replaced")
+        amounts.await_death(1)
+        assert amounts.moves() == before
+    run(amounts, "backfill.undone")
+    amounts.await_death(1)
+    assert amounts.moves() == before
+    run(amounts)
+    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
+    (ended,) = amounts.ended(asked)
+    assert ended.event == "backfill_withdrawn" and "it failed" in ended.reason
+    amounts.day(DAYS)
+    amounts.settle(1)
+    assert len(amounts.moves()) == 100 * (DAYS + 1)
+    proved(amounts, sorted([*before, *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
+
+
+def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing(amounts: Amounts) -> None:
+    amounts.config = replace(amounts.config, stale_seconds=4.0)
+    before = amounts.moves()
+    asked = amounts.asked(0, 1)
+    run(amounts, "backfill.plan:stop")
+    frozen = amounts.await_death(1)
+    amounts.wait(lambda: amounts.status(1).state == "dead", "the heartbeat grows stale")
+    run(amounts)
+    amounts.wait(lambda: amounts.ended(asked), "the interval is replaced")
+    amounts.day(DAYS)
+    amounts.settle(1)
+    commits = len(amounts.ledger(1).state().commits)
+    os.kill(frozen, signal.SIGCONT)
+    amounts.wait(lambda: not is_running(frozen), "the woken driver stops")
+    assert len(amounts.ledger(1).state().commits) == commits
+    proved(amounts, sorted([*doubled(before, 0, 1), *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
+
+
+def test_the_command_killed_while_it_computes_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
+    before = amounts.moves()
+    killed = amounts.command(0, 2, "--execute", crash="recomputed.slice")
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    assert not amounts.record().epoch(1).backfills and amounts.moves() == before
+    killed = amounts.command(0, 2, "--execute", "--detach", crash="backfill.asked")
+    assert killed.returncode == -9, killed.stdout + killed.stderr
+    (asked,) = amounts.record().epoch(1).backfills
+    assert amounts.asked(0, 2).n == asked.n
+    run(amounts)
+    done = amounts.command(0, 2, "--execute")
+    assert done.returncode == 0 and "200 rows in the place of 200" in done.stdout, done.stdout + done.stderr
+    proved(amounts, doubled(before, 0, 2))

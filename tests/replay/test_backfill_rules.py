@@ -1,0 +1,57 @@
+"""Which outputs and intervals can be computed again by themselves, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+from kappa.replay import backfill_rules
+from kappa.replay.findings import Severity
+from kappa.replay.offsets import Offsets
+
+
+def at(*offsets: int) -> Offsets:
+    return Offsets({"pos": dict(enumerate(offsets))})
+
+
+def test_an_output_is_named_or_the_ones_that_there_are() -> None:
+    assert backfill_rules.no_such_output("a.b", ["moves"], ["moves", "other"]) == []
+    (found,) = backfill_rules.no_such_output("a.b", ["movse"], ["moves", "other"])
+    assert "'movse'" in found.message and "moves, other" in found.remedy
+    (found,) = backfill_rules.no_such_output("a.b", [], [])
+    assert found.code == "backfill-without-outputs" and "kappa replay a.b" in found.remedy
+
+
+def test_what_is_cumulative_names_why_and_the_replay_that_does_it() -> None:
+    found = backfill_rules.cumulative("a.b", {"moves": (), "totals": ("reads table 'balances'", "joins rows")})
+    assert [f.code for f in found] == ["backfill-cumulative"]
+    assert "the step reads table 'balances', and joins rows" in found[0].message
+    assert "`kappa replay a.b`" in found[0].remedy and "--from-savepoint" in found[0].remedy
+
+
+def test_an_interval_may_not_begin_before_the_epoch_has_rows() -> None:
+    assert backfill_rules.begins_before_epoch("a.b", at(5, 9), at(5, 9)) == []
+    (found,) = backfill_rules.begins_before_epoch("a.b", at(4, 9), at(5, 9))
+    assert "offset 4 of pos[0]" in found.message and "begins at 5" in found.message
+
+
+def test_records_that_may_have_gone_refuse_an_interval_that_begins_where_the_log_does() -> None:
+    assert backfill_rules.log_is_gone(at(8, 9), at(7, 0), at(0, 0)) == []
+    assert backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(7, 0)) == []  # the epoch begins there too
+    (found,) = backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(0, 0))
+    assert "pos[0] can be read from offset 7 on" in found.message and "kappa archive pos" in found.remedy
+
+
+def test_what_the_live_epoch_has_not_read_is_left_to_it() -> None:
+    assert backfill_rules.unread_yet(at(5, 5), at(5, 6)) == []
+    (found,) = backfill_rules.unread_yet(at(9, 5), at(5, 6))
+    assert (found.severity, found.numbers["offsets"]) == (Severity.WARN, 4)
+
+
+def test_topics_versioned_ones_and_chains_are_told() -> None:
+    (held,) = backfill_rules.holds_topics({"moves": "sent"})
+    (versioned,) = backfill_rules.versioned_topic("a.b", {"moves": "sent"})
+    (chain,) = backfill_rules.reads_upstream("a.b", {"c.d"})
+    (old,) = backfill_rules.older_platform("a.b", 3)
+    (unknown,) = backfill_rules.not_inspected("ValueError: no")
+    assert held.severity is Severity.WARN
+    assert {f.severity for f in (versioned, chain, old, unknown)} == {Severity.REFUSE}
+    assert backfill_rules.reads_upstream("a.b", ()) == []
+    assert "kappa upgrade a.b" in old.remedy and "c.d" in chain.message and "ValueError: no" in unknown.message
