@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from kappa import control, registry
-from kappa.reading import read_log
 from kappa.replay.offsets import OffsetRange
 from kappa.replay.stages import Stage
+from kappa.runtime.kafka_source import read_log
 from kappa.runtime.ledger import LedgerRow
 from kappa.schema import ddl_of
 from kappa.topology import Source

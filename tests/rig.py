@@ -18,7 +18,7 @@ from confluent_kafka import Message, Producer
 from deaths import DEATHS
 from lab import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
-from kappa import control
+from kappa import control, process
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.replay.offsets import Offsets
@@ -95,7 +95,7 @@ class Rig(Lab):
         before = len(self.deaths())
         with crashing(crash), pytest.MonkeyPatch.context() as patched:
             # On a busy machine the first heartbeat is late; without it the next start would make a second driver.
-            patched.setattr(control, "LAUNCH_SECONDS", DEADLINE_SECONDS)
+            patched.setattr(process, "LAUNCH_SECONDS", DEADLINE_SECONDS)
             try:
                 yield
             except KappaError as error:

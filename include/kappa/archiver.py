@@ -29,12 +29,12 @@ from kappa.errors import (
     UnknownArchiveError,
 )
 from kappa.parsing.archived import COLUMNS, PARTITION, archived_rows, schema_name
-from kappa.reading import read_log
 from kappa.replay.archives import ArchiveFacts, bounded
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end, ranges_start, ranges_to_json
 from kappa.runtime import heartbeat, liveness, tables
 from kappa.runtime.broker import Broker
 from kappa.runtime.faults import crash_point
+from kappa.runtime.kafka_source import read_log
 from kappa.runtime.ledger import LedgerRow, LedgerState
 from kappa.topology import Source
 

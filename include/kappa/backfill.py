@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kappa import clock, control, registry
+from kappa import clock, process, registry
 from kappa.archive import Archive
 from kappa.config import Config
 from kappa.cutting import time_index
@@ -268,7 +268,7 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
     made = epochs.append(decide)
     crash_point("backfill.asked")
     if epochs.record(wanted.topology).epoch(wanted.epoch).is_wanted:
-        control.ensure_driver(config, wanted.topology, wanted.epoch)
+        process.ensure_driver(config, wanted.topology, wanted.epoch)
     return (made or asked)[0]
 
 
@@ -303,7 +303,7 @@ def await_replaced(
             )
         if time.monotonic() - revived > 5.0 and record.epoch(asked.epoch).is_wanted:
             revived = time.monotonic()
-            control.ensure_driver(config, asked.topology, asked.epoch)
+            process.ensure_driver(config, asked.topology, asked.epoch)
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it stays asked for. "

@@ -31,7 +31,7 @@ from kappa.inspection import inspected
 from kappa.maintenance import is_due, maintain
 from kappa.reading import is_small
 from kappa.recomputation import SECOND_RUN, discard
-from kappa.replacing import Replacements, is_replacement
+from kappa.replacing import Replacements
 from kappa.replay.archives import common
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
@@ -608,7 +608,7 @@ class Driver(Workbench):
         self.say(f"finishing slice {plan.seq}")
         if plan.logged or plan.sends != "held":
             self.open_sender()
-        if is_replacement(plan):
+        if plan.is_replacement:
             started = time.monotonic()
             done = self._replacements.finish(plan)
             if done is not None:
@@ -730,7 +730,7 @@ class Driver(Workbench):
         """Close the slice at which the epoch is stuck, so that another can go on; what was sent has to be finished."""
         assert state.open_plan is not None
         self.open_sender()
-        if is_replacement(state.open_plan):
+        if state.open_plan.is_replacement:
             self._replacements.finish(state.open_plan)
             return
         if is_abandonable(self.slice_run, state):

@@ -9,7 +9,7 @@ import time
 
 import structlog
 
-from kappa import control
+from kappa import process
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.lake import EpochPaths
@@ -32,12 +32,12 @@ def host(config: Config, stopping: threading.Event) -> None:
     not_before: dict[tuple[str, int], float] = {}
     while not stopping.wait(LOOK_SECONDS):
         try:
-            wanted = control.wanted_drivers(config)
+            wanted = process.wanted_drivers(config)
         except KappaError as error:
             log.warning("waiting", error=str(error))
             continue
         for one in wanted:
-            found = control.driver_status(config, *one)
+            found = process.driver_status(config, *one)
             if found.state == "unconfirmed":  # the next look tells
                 continue
             if found.is_running:
@@ -50,7 +50,7 @@ def host(config: Config, stopping: threading.Event) -> None:
             not_before[one] = time.monotonic() + min(LONGEST_PAUSE_SECONDS, 2.0 ** failures[one])
             try:
                 log.info("starting", topology=one[0], epoch=one[1], start=failures[one])
-                control.ensure_driver(config, *one)
+                process.ensure_driver(config, *one)
             except KappaError as error:
                 log.error("did not start", topology=one[0], epoch=one[1], error=str(error))
     end_local(config)
@@ -65,7 +65,7 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
         How many there were.
     """
     found = []
-    for name, epoch in control.wanted_drivers(config):
+    for name, epoch in process.wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
         if beat and beat.may_be_ended:
             os.kill(beat.pid, signal.SIGTERM)
@@ -73,7 +73,7 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     deadline = time.monotonic() + timeout_seconds
     left = list(found)
     while left and time.monotonic() < deadline:
-        time.sleep(control.POLL_SECONDS)
+        time.sleep(process.POLL_SECONDS)
         left = [beat for beat in left if beat.is_process]
     for beat in [beat for beat in left if beat.may_be_ended]:
         os.kill(beat.pid, signal.SIGKILL)

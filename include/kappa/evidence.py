@@ -13,7 +13,6 @@ from kappa.errors import KappaError, first_line
 from kappa.inspection import inspected
 from kappa.lake import EpochPaths
 from kappa.recomputation import compute, discard, opened
-from kappa.replacing import is_replacement
 from kappa.replay.findings import Finding
 from kappa.replay.offsets import ranges_end
 from kappa.replay.upgrade_rules import fails_on_real_records, without_evidence
@@ -94,7 +93,7 @@ def evidence(
 
 def chosen(state: LedgerState, slices: int) -> tuple[LedgerRow | None, list[LedgerRow]]:
     """The commit to start from and those to compute again: the last ones, as many as wanted and as can be reached."""
-    commits = [row for row in state.commits if not is_replacement(row)]  # those read nothing
+    commits = [row for row in state.commits if not row.is_replacement]  # those read nothing
     for first in range(max(1, len(commits) - slices), len(commits)):
         if state.is_readable(commits[first - 1].seq):
             return commits[first - 1], commits[first:]

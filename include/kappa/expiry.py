@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kappa.companions import withdrawals
 from kappa.config import Config
 from kappa.lake import EpochPaths
+from kappa.moves import withdrawals
 from kappa.runtime.epochs import Epochs, TopologyRecord
 from kappa.runtime.ledger import Ledger
 

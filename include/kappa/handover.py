@@ -14,10 +14,11 @@ from typing import Any
 from kappa import changelog, clock, reconciliation, turns, versioned
 from kappa.attestation import attested
 from kappa.chains import check_moves, links
-from kappa.companions import Companions, moved, together_of
+from kappa.companions import Companions
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.expiry import Expiry
 from kappa.lake import EpochPaths
+from kappa.moves import moved, together_of
 from kappa.proof import certificate_of, ledgers_of
 from kappa.replay.chain_rules import move_refusals
 from kappa.replay.chains import is_at

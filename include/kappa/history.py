@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from kappa import stored
-from kappa.companions import others_of
+from kappa.moves import others_of
 from kappa.replay.estimates import Estimate, Measured, told
 from kappa.replay.notation import utc
 from kappa.replay.offsets import Offsets

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kappa import approval, clock, control
 from kappa.chains import links
-from kappa.companions import asked, ended_by
 from kappa.config import Config
 from kappa.errors import CodeError, KappaError, MoveRefusedError, UsageError
+from kappa.moves import asked, ended_by
 from kappa.replay.chain_rules import move_refusals
 from kappa.replay.companion_rules import Member, is_asked, is_done, pending_refusal, refusals
 from kappa.replay.verdict import DiffReport

@@ -15,10 +15,10 @@ from kappa.replay.request import Seed
 from kappa.replay.runs import Run
 from kappa.runtime import tables
 from kappa.runtime.broker import Broker
+from kappa.runtime.changelogs import changelogs_of, folded_offsets
 from kappa.runtime.epochs import EpochRecord, TopologyRecord
 from kappa.runtime.ledger import Ledger, LedgerState
 from kappa.runtime.rollup import runs_of
-from kappa.soundings import changelogs_of, folded_offsets
 
 
 @dataclass(frozen=True, kw_only=True)

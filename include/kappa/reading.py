@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from kappa.parsing.batches import LEFT
 from kappa.parsing.small import parse_rows
 from kappa.replay.archives import without
 from kappa.replay.offsets import OffsetRange, Offsets, ranges_from_json
+from kappa.runtime.kafka_source import read_log
 from kappa.runtime.session import frame_of
 from kappa.schema import quoted
 from kappa.topology import Source
@@ -49,29 +49,6 @@ class Counts:
 def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
     """Whether the records of a slice are taken into the driver's memory: its span is at most so many offsets."""
     return sum(r.count for r in ranges) <= small_slice
-
-
-def read_log(
-    session: SparkSession,
-    bootstrap_servers: str,
-    topic: str,
-    ranges: Sequence[OffsetRange],
-    *,
-    headers: bool = False,
-) -> DataFrame:
-    """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
-    mine = [r for r in ranges if r.topic == topic]
-    return (
-        session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: [r.partition for r in mine]}))
-        .option("startingOffsets", json.dumps({topic: {str(r.partition): r.start for r in mine}}))
-        .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", str(headers).lower())
-        .load()
-    )
 
 
 class Reading:

@@ -102,11 +102,6 @@ class Replacements:
         conclude(self._own.epochs, self._own.slice_run, asked, None, reason)
 
 
-def is_replacement(row: LedgerRow | None) -> bool:
-    """Whether a plan or commit replaces rows instead of reading records."""
-    return row is not None and DETAIL in row.detail
-
-
 def rows_from(ranges: Iterable[OffsetRange]) -> str:
     """SQL condition of the rows that come from records of these ranges."""
     parts = [

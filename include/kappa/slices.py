@@ -643,7 +643,7 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
         return tables.rows_in_order(path, version, plan.seq, order)
 
-    for topic in () if "backfill" in plan.detail else sent_topics(run.topology, plan.sends):
+    for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
         for part in rows(_place(run.topology, topic.of), ORDER):

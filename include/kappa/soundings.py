@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.retention import FoldFacts, Probe, RetentionFacts
 from kappa.runtime.broker import Broker
+from kappa.runtime.changelogs import changelogs_of, folded_offsets
 from kappa.runtime.epochs import TopologyRecord
 from kappa.runtime.times import milliseconds
 
@@ -218,16 +219,3 @@ def _fold(config: Config, broker: Broker, record: TopologyRecord, draft: ReplayP
         keeps=timedelta(milliseconds=min(keeps, _LONGEST_MS)),
         offsets_per_second=rate or None,
     )
-
-
-def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> list[str]:
-    """Those changelogs of an epoch's tables that are there."""
-    present = set(broker.topics(f"{paths.name}."))
-    return sorted({paths.changelog(name) for name in tables} & present)
-
-
-def folded_offsets(broker: Broker, topics: Iterable[str]) -> int:
-    """How many offsets a fold of these changelogs reads over."""
-    names = list(topics)
-    low, end = broker.low_watermarks(names), broker.stable_offsets(names)
-    return sum(last - (low.get(*at) or 0) for at, last in end.items())

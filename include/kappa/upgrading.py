@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kappa import clock, control, registry
+from kappa import clock, process, registry
 from kappa.config import Config
 from kappa.errors import (
     CodeError,
@@ -176,7 +176,7 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
 
     epochs.append(decide)
     if epochs.record(topology).epoch(wanted.epoch).is_wanted:
-        control.ensure_driver(config, topology, wanted.epoch)
+        process.ensure_driver(config, topology, wanted.epoch)
 
 
 def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 600.0) -> None:
@@ -201,7 +201,7 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
             return
         if time.monotonic() - revived > 5.0:  # the driver starts its successor itself; this is for one that died
             revived = time.monotonic()
-            control.ensure_driver(config, wanted.topology, wanted.epoch)
+            process.ensure_driver(config, wanted.topology, wanted.epoch)
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after {timeout_seconds:.0f} s; the upgrade "

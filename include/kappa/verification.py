@@ -16,8 +16,8 @@ from kappa.errors import first_line
 from kappa.lake import EpochPaths
 from kappa.replay.offsets import Offsets
 from kappa.replay.standing import dead_letter_notes, has_common_topic, topic_notes
-from kappa.replay.thresholds import Limit, judged
-from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff
+from kappa.replay.thresholds import Limit
+from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
 from kappa.runtime.contents import frame_at
 from kappa.runtime.ledger import LedgerRow
 from kappa.schema import quote, quoted

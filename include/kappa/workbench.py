@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kappa import attestation, changelog, clock, ownership, registry, turns
+from kappa import attestation, changelog, clock, ownership, process, registry, turns
 from kappa.config import Config
 from kappa.cutting import time_index
 from kappa.errors import (
@@ -326,10 +326,8 @@ class Workbench:
 
     def start_successor(self) -> None:
         """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
-        from kappa import control
-
         try:
-            control.ensure_driver(self.config, self.topology.name, self.paths.epoch)
+            process.ensure_driver(self.config, self.topology.name, self.paths.epoch)
         except KappaError as error:
             self.log.error("successor not started", error=str(error))
 
@@ -338,9 +336,7 @@ class Workbench:
         if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
             return
         self._asked_for_live = time.monotonic()
-        from kappa import control
-
-        control.ensure_driver(self.config, self.topology.name, epoch)
+        process.ensure_driver(self.config, self.topology.name, epoch)
 
     def set_group(self, position: Offsets) -> None:
         """Move the epoch's group, which shows Kafka's own tools how far it is.
@@ -362,9 +358,7 @@ class Workbench:
 
     def driver_state(self, topology: str, epoch: int) -> str:
         """State of the driver of some epoch."""
-        from kappa import control
-
-        return control.driver_status(self.config, topology, epoch).state
+        return process.driver_status(self.config, topology, epoch).state
 
     def check_group(self) -> None:
         """The rewound group and the plan must agree before the first slice."""

@@ -26,7 +26,6 @@ from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterEr
 from kappa.lake import ArchivePaths
 from kappa.parsing import parse
 from kappa.proof import certificate_of
-from kappa.reading import read_log
 from kappa.replay.certificate import Certificate
 from kappa.replay.explain import explain
 from kappa.replay.offsets import Offsets, joins
@@ -34,6 +33,7 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime, ToEarliest, ToOffset
 from kappa.runtime import tables
+from kappa.runtime.kafka_source import read_log
 from kappa.topology import Source
 
 if TYPE_CHECKING:

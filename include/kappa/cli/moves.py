@@ -25,10 +25,10 @@ from kappa.cli.options import (
     table,
 )
 from kappa.cli.watch import watch, watch_together
-from kappa.companions import others_of
 from kappa.config import Config
 from kappa.errors import UnknownEpochError, UsageError
 from kappa.expiry import Expiry
+from kappa.moves import others_of
 from kappa.replay.companion_rules import companions
 from kappa.replay.stages import Stage
 from kappa.runtime.epochs import Epochs

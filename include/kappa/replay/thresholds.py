@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kappa.errors import TopologyError, UsageError
-from kappa.replay.verdict import OutputDiff, TableDiff, ThresholdResult
 
 #: A float is a share (0..1), an int an absolute count.
 Limit = int | float
@@ -118,46 +117,6 @@ def unknown(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Measures that are not known -> a sentence that names the nearest one, or all of them."""
     measures = sorted(known)
     return {name: _nearest(name, measures).strip() for name in sorted(names) if name not in measures}
-
-
-def judged(
-    limits: Mapping[str, Limit], tables: Iterable[TableDiff], outputs: Iterable[OutputDiff]
-) -> tuple[ThresholdResult, ...]:
-    """What was found of each measure that is limited, and whether that is allowed."""
-    diffs: list[TableDiff | OutputDiff] = [*tables, *outputs]
-    # A name that only the live epoch had as the other kind is no part of what is limited.
-    members = {diff.name: diff for diff in diffs if diff.rows_candidate is not None}
-    found = []
-    for name, limit in sorted(limits.items()):
-        table, _, measure = name.partition(".")
-        found.append(_judged(name, measure, limit, members[table]))
-    return tuple(found)
-
-
-def _judged(name: str, measure: str, limit: Limit, diff: TableDiff | OutputDiff) -> ThresholdResult:
-    if diff.rows_live is None:
-        return ThresholdResult(measure=name, allowed=limit, ok=True, detail="not applied: nothing to compare with")
-    if measure.startswith("drift."):
-        assert isinstance(diff, TableDiff)
-        column = measure.removeprefix("drift.")
-        if column in diff.columns_added:
-            return ThresholdResult(measure=name, allowed=limit, ok=True, detail="not applied: the column is new")
-        drift = diff.drift.get(column)
-        if drift is None and column in diff.changed_columns:
-            return ThresholdResult(measure=name, allowed=limit, ok=False, detail="values that were no numbers")
-        number = 0.0 if drift is None else drift.share if isinstance(limit, float) else drift.max_difference
-    else:
-        count = abs((diff.rows_candidate or 0) - diff.rows_live) if measure == "rows" else getattr(diff, measure)
-        number = count if isinstance(limit, int) else _share(count, diff.rows_live)
-    if number is None:
-        return ThresholdResult(measure=name, allowed=limit, ok=False, detail="no finite number")
-    return ThresholdResult(measure=name, allowed=limit, found=number, ok=number <= limit)
-
-
-def _share(count: int, rows: int) -> float | None:
-    if not rows:
-        return None if count else 0.0
-    return count / rows
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ that were cut short or altered. It does not keep out a writer of the lake, which
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import io
 import os
 import shutil
@@ -16,12 +15,13 @@ import tempfile
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyarrow import fs
 
 from kappa import registry
+from kappa.code_zip import digest, zipped
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.lake import code_file
 from kappa.runtime.dry_run import about_to
@@ -29,7 +29,6 @@ from kappa.runtime.durable import fsync
 
 _INCLUDE = Path(__file__).resolve().parents[2]
 _JOBS = _INCLUDE.parent / "jobs"
-_EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
 
 
 def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
@@ -44,15 +43,6 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
     """
     content = {name: path.read_bytes() for name, path in _content(folder, topology)}
     return digest(content), zipped(content)
-
-
-def zipped(content: Mapping[str, bytes]) -> bytes:
-    """Files by name as a zip; of equal files an equal one."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(content):
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH_OF_ZIP), content[name])
-    return buffer.getvalue()
 
 
 def store(lake: str, folder: Path, topology: str) -> str:
@@ -115,14 +105,6 @@ def holds(lake: str, code: str, name: str) -> bool:
         CodeError: the lake does not hold that code, or holds something else under its name.
     """
     return name in _stored(lake, code)
-
-
-def digest(content: Mapping[str, bytes]) -> str:
-    """Content hash of files by name."""
-    found = hashlib.sha256()
-    for name in sorted(content):
-        found.update(f"{name}\0{len(content[name])}\0".encode() + content[name])
-    return found.hexdigest()[:32]
 
 
 def _stored(lake: str, code: str) -> dict[str, bytes]:

@@ -85,6 +85,11 @@ class LedgerRow:
         return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
 
     @property
+    def is_replacement(self) -> bool:
+        """Whether it is of a slice that replaces rows instead of reading records."""
+        return "backfill" in self.detail
+
+    @property
     def standing(self) -> Offsets:
         """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads own topics."""
         roots = self.detail.get("roots")
@@ -97,7 +102,7 @@ def plan_hash(row: LedgerRow) -> str:
     A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is another.
     """
     said = {name: row.detail.get(name) for name in ("roots", "archived")}
-    if "backfill" in row.detail:
+    if row.is_replacement:
         said["backfill"] = row.detail["backfill"]
     content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

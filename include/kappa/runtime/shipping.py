@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from kappa.runtime.code import digest, zipped
+from kappa.code_zip import digest, zipped
 
 
 def shipped(source: Path, folder: Path) -> Path:
