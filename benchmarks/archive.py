@@ -16,10 +16,10 @@ from benchmarks.replay import BULK, SLICES
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TABLE, TOPOLOGY, Site, say
 from kappa import control
-from kappa.archiver import Archiver, run
-from kappa.reading import archived_ranges
-from kappa.runtime import tables
-from kappa.runtime.ledger import LedgerRow
+from kappa.archive.writer import Archiver, run
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow
+from kappa.slices.reading import archived_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

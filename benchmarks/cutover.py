@@ -16,9 +16,9 @@ from benchmarks.feed import feed
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, OUTPUT, TOPOLOGY, Site, now, say
 from kappa import control
+from kappa.kafka.broker import Broker
+from kappa.kafka.reader import Reader
 from kappa.replay.stages import Stage
-from kappa.runtime.broker import Broker
-from kappa.runtime.records import Reader
 
 HISTORY = 10_000
 SETTLE_SECONDS = 10.0

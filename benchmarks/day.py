@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import Site, say
 from kappa import clock
-from kappa.folding import fold_between
-from kappa.lake import EpochPaths
-from kappa.maintenance import is_due, maintain
-from kappa.replay.offsets import OffsetRange
-from kappa.runtime import tables
-from kappa.runtime.ledger import Ledger, LedgerRow
-from kappa.slices import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.driver.maintenance import is_due, maintain
+from kappa.lake import tables
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange
+from kappa.slices.merging import fold_between
+from kappa.slices.protocol import EpochRun, apply_changes, commit_slice, create_tables
 from kappa.topology import Source, Table, Topology
 
 if TYPE_CHECKING:

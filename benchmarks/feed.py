@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from benchmarks.site import SOURCE
-from kappa.invoices import Invoices
-from kappa.runtime.connection import producer_settings
+from kappa.kafka.connection import producer_settings
+from kappa_local.invoices import Invoices
 
 
 class Feed:

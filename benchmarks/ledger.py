@@ -30,20 +30,24 @@ from confluent_kafka import Producer
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from benchmarks.site import site as another_site
-from kappa import changelog, clock, control, maintenance, registry
-from kappa.invoices import Invoices
-from kappa.replay.holds import held
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
+from kappa import clock, control
+from kappa.driver import maintenance
+from kappa.kafka import producer as sender
+from kappa.kafka.broker import Broker
+from kappa.kafka.connection import producer_settings
+from kappa.lake import heartbeat, rollup
+from kappa.lake.append_log import AppendLog
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger, LedgerRow, _arrow_schema, _Fold, _to_record, plan_hash
+from kappa.lake.retention import held
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
-from kappa.runtime import heartbeat, rollup, sender
-from kappa.runtime.append_log import AppendLog
-from kappa.runtime.broker import Broker
-from kappa.runtime.connection import producer_settings
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import Ledger, LedgerRow, _arrow_schema, _Fold, _to_record, plan_hash
-from kappa.slices import EpochRun, marker
+from kappa.slices import changelog
+from kappa.slices.protocol import EpochRun, marker
+from kappa.topology import registry
+from kappa_local.invoices import Invoices
 
 #: A smaller run shrinks the year only.
 LENGTHS = {"an hour": 1_000, "a day": 50_000, "a year": 365 * 24 * 3600}

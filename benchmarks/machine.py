@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from kappa.embedded.jars import KAFKA_VERSION, find_java, java_release
+from kappa.spark.jars import KAFKA_VERSION, find_java, java_release
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "confluent-kafka", "pyarrow", "numpy")
 

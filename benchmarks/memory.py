@@ -19,9 +19,9 @@ import psutil
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, say
 from kappa import control
-from kappa.replay.offsets import Offsets
-from kappa.runtime import heartbeat
-from kappa.runtime.broker import Broker
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat
+from kappa.offsets.vector import Offsets
 
 #: The longer replay has so many times the records of the shorter one.
 TIMES = 10

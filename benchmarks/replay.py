@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
-from kappa import control, registry
-from kappa.replay.offsets import OffsetRange
+from kappa import control
+from kappa.lake.ledger import LedgerRow
+from kappa.offsets.vector import OffsetRange
 from kappa.replay.stages import Stage
-from kappa.runtime.kafka_source import read_log
-from kappa.runtime.ledger import LedgerRow
-from kappa.schema import ddl_of
-from kappa.topology import Source
+from kappa.spark.kafka_source import read_log
+from kappa.topology import Source, registry
+from kappa.topology.ddl import ddl_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

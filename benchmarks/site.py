@@ -14,19 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kappa import control, drivers, generator
+from kappa import control
 from kappa.config import Config
-from kappa.driver import Driver
-from kappa.embedded.kafka import KafkaProcess
+from kappa.driver import host as drivers
+from kappa.driver.driver import Driver
+from kappa.driver.launcher import log_file
 from kappa.errors import KappaError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import Offsets
+from kappa.kafka.broker import Broker
+from kappa.lake.epochs import Epochs, TopologyRecord
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs, TopologyRecord
-from kappa.runtime.launcher import log_file
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa_local import generator
+from kappa_local.kafka import KafkaProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,7 +187,7 @@ class Site:
     @contextmanager
     def session(self, name: str) -> Iterator[SparkSession]:
         """A session of this process with a driver's settings."""
-        from kappa.runtime.session import build_session
+        from kappa.spark.session import build_session
 
         made = build_session(self.config, name)
         try:

@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 from benchmarks.result import Figure
 from benchmarks.site import SOURCE, TABLE, Site, say
 from benchmarks.synthetic import invoices, seeded
-from kappa.runtime.connection import producer_settings
-from kappa.runtime.ledger import LedgerRow
+from kappa.kafka.connection import producer_settings
+from kappa.lake.ledger import LedgerRow
 
 SLICE = 4_000
 WARM_UP, COUNTED = 4, 10

@@ -11,15 +11,16 @@ from __future__ import annotations
 from decimal import Decimal
 
 from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
-from kappa import changelog, registry
-from kappa.invoices import Invoices
+from kappa.kafka.broker import Broker
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger
 from kappa.replay.plan import ReplayPlan
-from kappa.runtime import tables
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.ledger import Ledger
-from kappa.seeding import SeedSource, seed
-from kappa.slices import EpochRun, create_tables
+from kappa.slices import changelog
+from kappa.slices.protocol import EpochRun, create_tables
+from kappa.slices.seeding import SeedSource, seed
+from kappa.topology import registry
+from kappa_local.invoices import Invoices
 
 FIRST_CARD = 2_000_000_000
 WRITER = "benchmark:seed"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from kappa.config import Config
-from kappa.registry import declared
+from kappa.topology.registry import declared
 from kappa_airflow.backfill import BackfillInterval
 from kappa_airflow.forms import backfill_form
 from kappa_airflow.timetables import BackfillTimetable

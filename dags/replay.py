@@ -9,7 +9,7 @@ from __future__ import annotations
 from airflow.sdk import DAG, chain
 
 from kappa.config import Config
-from kappa.registry import declared
+from kappa.topology.registry import declared
 from kappa_airflow.approvals import ApproveCutover
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay

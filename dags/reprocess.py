@@ -11,8 +11,8 @@ from datetime import timedelta
 from airflow.sdk import DAG, CronTriggerTimetable, chain
 
 from kappa.config import Config
-from kappa.registry import declared
-from kappa.schedule import is_cron
+from kappa.topology.registry import declared
+from kappa.topology.schedule import is_cron
 from kappa_airflow.replay import AwaitStage
 from kappa_airflow.reports import Verify
 from kappa_airflow.reprocess import Conclude, PlanReprocess, StartReprocess

@@ -9,7 +9,7 @@ from __future__ import annotations
 from airflow.sdk import chain
 
 from kappa.config import Config
-from kappa.registry import declared
+from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
 from kappa_airflow.moves import BringBack, ChoosePrevious, dag_by_hand
 from kappa_airflow.replay import CutOver

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 
 from kappa.config import Config
-from kappa.registry import declared
+from kappa.topology.registry import declared
 from kappa_airflow.stream import WatchStream
 
 # Without a start date the first run covers no time, the second gets the first one's logical date, and Airflow (3.3.2)

@@ -9,7 +9,7 @@ import sys
 import structlog
 
 from kappa.config import Config
-from kappa.driver import run_epoch
+from kappa.driver.driver import run_epoch
 from kappa.errors import KappaError
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         run_epoch(Config.from_env(), arguments.topology, arguments.epoch, code=arguments.code)
     except KappaError as error:
-        structlog.get_logger("kappa.driver").error("ended", error=f"{type(error).__name__}: {error}")
+        structlog.get_logger("kappa.driver.driver").error("ended", error=f"{type(error).__name__}: {error}")
         return error.exit_code
     return 0
 

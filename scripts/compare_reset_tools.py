@@ -21,9 +21,9 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kappa.embedded.kafka import KafkaProcess, tool
-from kappa.replay.offsets import Offsets
-from kappa.runtime.broker import Broker
+from kappa.kafka.broker import Broker
+from kappa.offsets.vector import Offsets
+from kappa_local.kafka import KafkaProcess, tool
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reset-tools.md"

@@ -22,16 +22,17 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
-from kappa import control, drivers, generator, serving
+from kappa import control, serving
 from kappa.config import Config
-from kappa.embedded import airflow, kafka, supervisor
+from kappa.driver import host as drivers
 from kappa.errors import KappaError
-from kappa.lake import EpochPaths
+from kappa.kafka.broker import Broker
+from kappa.lake.epochs import Epochs
+from kappa.names import EpochPaths
 from kappa.replay.explain import explain
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs
+from kappa_local import airflow, generator, kafka, supervisor
 
 TOPOLOGY = "retail.loyalty"
 SOURCE, OUTPUT = "pos", "loyalty"

@@ -6,7 +6,7 @@ from chain_cases import MOVES, STORY, told_live
 from planning_site import Site
 from provoking import Provoked, provokes
 
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 
 JANUARY = "backfill NAME --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kappa.embedded.kafka import KafkaProcess
+    from kappa_local.kafka import KafkaProcess
 
 #: Brokers to which the run is held, and those of them that the test at hand may end.
 WATCHED: list[KafkaProcess] = []

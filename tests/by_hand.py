@@ -10,12 +10,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from kappa import clock
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import OffsetRange
-from kappa.runtime import contents, tables
-from kappa.runtime.contents import Contents, contents_of
-from kappa.runtime.ledger import Ledger, LedgerRow
-from kappa.slices import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.merge_on_read import Contents, contents_of
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange
+from kappa.slices.protocol import EpochRun, apply_changes, commit_slice, create_tables
 from kappa.topology import Source, Table, Topology
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planning_site import Site
 from provoking import Provoked, provokes
 
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 
 SHARED = 'Topic(name="{topic}.story", of="moves", key="id")'
 STORY = 'Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned")'

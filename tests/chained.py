@@ -12,7 +12,7 @@ from lab import read_messages
 from several import Member, output_topic
 
 from kappa import control
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 
 STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")'

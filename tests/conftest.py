@@ -13,8 +13,8 @@ from brokers import mortal, watched
 from deaths import DEATHS
 
 if TYPE_CHECKING:
-    from kappa.embedded.kafka import KafkaProcess
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
+    from kappa_local.kafka import KafkaProcess
 
 pytest_plugins = ["conftest_spark", "conftest_run"]
 
@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess | 
     if address := os.environ.get("TEST_BOOTSTRAP_SERVERS"):
         yield RunningBroker(bootstrap_servers=address)
         return
-    from kappa.embedded.kafka import KafkaProcess
+    from kappa_local.kafka import KafkaProcess
 
     with watched(KafkaProcess.start(tmp_path_factory.mktemp("kafka"))) as process:
         yield process
@@ -58,7 +58,7 @@ def mortal_broker(broker: KafkaProcess | RunningBroker) -> Iterator[KafkaProcess
 @pytest.fixture
 def kafka(broker: KafkaProcess | RunningBroker) -> Iterator[Broker]:
     """A client of the broker."""
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
     with Broker(broker.bootstrap_servers) as client:
         yield client

@@ -134,7 +134,7 @@ class Run:
             time.sleep(1)
             for broker in list(brokers.WATCHED):
                 if broker not in brokers.MORTAL and not broker.is_running() and broker in brokers.WATCHED:
-                    from kappa.embedded.kafka import last_words
+                    from kappa_local.kafka import last_words
 
                     code, said = broker.process.poll(), last_words(broker.data_dir, 60)
                     print(
@@ -198,7 +198,7 @@ class Run:
                 f"{deaths.total()} deaths: " + ", ".join(f"{point} {n}" for point, n in sorted(deaths.items()))
             )
         if self.hours:
-            from kappa.runtime import faults
+            from kappa import faults
 
             lines.append(f"no death at: {', '.join(sorted(set(faults.POINTS) - set(deaths))) or 'none is missing'}")
         return lines

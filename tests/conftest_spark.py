@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lab import Lab
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 #: partition, timestamp in milliseconds, value (an object becomes JSON), and the key if there is one.
 Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
@@ -33,7 +33,7 @@ class Log(Protocol):
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores with everything that a driver's has."""
     from kappa.config import Config
-    from kappa.runtime.session import build_session
+    from kappa.spark.session import build_session
 
     home = tmp_path_factory.mktemp("spark-home")
     session = build_session(Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"}), "tests")
@@ -83,7 +83,7 @@ def world(
     from histories import World
     from lab import lab
 
-    from kappa.runtime import faults
+    from kappa import faults
 
     @contextmanager
     def make() -> Iterator[World]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kappa.runtime import tables
-from kappa.schema import columns_of
+from kappa.lake import tables
+from kappa.topology.ddl import columns_of
 
 COLUMNS = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")
 ARROW = pa.schema({"id": pa.string(), "total": pa.decimal128(12, 2), "_deleted": pa.bool_(), "_seq": pa.int64()})

@@ -21,14 +21,13 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from deaths import DEATHS
 from lab import DEADLINE_SECONDS, Lab, Move, Place
 
-from kappa import control
-from kappa.driver import Driver
+from kappa import control, faults
+from kappa.driver.driver import Driver
 from kappa.errors import RefusedError
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.request import Seed
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest
-from kappa.runtime import faults
 
 #: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no topics
 #: of their own, compute no range twice, and no slice of theirs is impossible.

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rig import Rig
 
-from kappa import joint_moves, serving
+from kappa import serving
+from kappa.control import joint_cutover as joint_moves
 
 
 def live(members: Sequence[Rig]) -> set[int]:

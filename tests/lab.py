@@ -16,22 +16,22 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kappa import control
-from kappa.archiver import Archiver
-from kappa.archiver import run as run_archivers
-from kappa.archiver import status as archive_status
+from kappa.archive.writer import Archiver
+from kappa.archive.writer import run as run_archivers
+from kappa.archive.writer import status as archive_status
 from kappa.config import Config
-from kappa.driver import Driver
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import joins
+from kappa.driver.driver import Driver
+from kappa.kafka.broker import Broker
+from kappa.lake import tables
+from kappa.lake.code import extract
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.names import EpochPaths
+from kappa.offsets.vector import joins
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import Start, ToEarliest
-from kappa.runtime import tables
-from kappa.runtime.broker import Broker
-from kappa.runtime.code import extract
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

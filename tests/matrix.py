@@ -11,9 +11,10 @@ from typing import Any
 from deaths import ENDLESS
 from rig import SEED_POINTS, SLICE_POINTS, Rig, rows
 
-from kappa import control, savepoints
-from kappa.replay.notation import offsets_from_csv
-from kappa.replay.offsets import Offsets
+from kappa import control
+from kappa.lake import savepoints
+from kappa.offsets.notation import offsets_from_csv
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 from kappa.replay.starts import (
     ByDuration,

@@ -13,9 +13,8 @@ from deaths import ENDLESS
 from histories import World
 from lab import DEADLINE_SECONDS, read_messages
 
-from kappa import control
+from kappa import control, faults
 from kappa.replay.stages import Stage
-from kappa.runtime import faults
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -20,21 +20,24 @@ from brokers import watched
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from kappa import changelog, clock, control, registry, versioned
-from kappa.archive import Archive
+from kappa import clock, control
+from kappa.archive.reader import Archive
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import RefusedError
-from kappa.lake import EpochPaths
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Record, Sender
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger, LedgerRow, Sends
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
 from kappa.replay.estimates import Measured
-from kappa.replay.offsets import Offsets
-from kappa.replay.shapes import shapes_as_dict, shapes_of, tables_only
-from kappa.runtime import heartbeat
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import Ledger, LedgerRow, Sends
-from kappa.runtime.sender import Record, Sender
-from kappa.slices import create_tables
+from kappa.slices import changelog
+from kappa.slices import versioned_topics as versioned
+from kappa.slices.protocol import create_tables
+from kappa.topology import registry
+from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
 
 DEADLINE_SECONDS = 60.0
 #: Records of these sites begin here unless a test says otherwise: Kafka's default retention has long passed.
@@ -346,7 +349,7 @@ def site(base: Path, kafka: Broker, number: int) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An embedded broker that looks after retention and compaction all the time, instead of every few minutes."""
-    from kappa.embedded import kafka
+    from kappa_local import kafka
 
     with pytest.MonkeyPatch.context() as patch:
         eager = "log.retention.check.interval.ms=200\nlog.initial.task.delay.ms=100\nlog.cleaner.backoff.ms=50\n"

@@ -17,7 +17,7 @@ from kappa.errors import RefusedError
 ROOT = Path(__file__).resolve().parents[1]
 DECLARED = {
     code: kind
-    for file in sorted((ROOT / "include" / "kappa" / "replay").glob("*_rules.py"))
+    for file in sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))
     for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())
 }
 

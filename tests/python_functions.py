@@ -10,7 +10,7 @@ import orjson
 from confluent_kafka import Producer
 from lab import Lab
 
-from kappa.runtime import tables
+from kappa.lake import tables
 
 BESIDE = '''
 """Beside the topology."""

@@ -18,13 +18,14 @@ from confluent_kafka import Message, Producer
 from deaths import DEATHS
 from lab import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
-from kappa import control, process
+from kappa import control, faults
 from kappa.config import Config
+from kappa.driver import process
 from kappa.errors import KappaError
-from kappa.replay.offsets import Offsets
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat
+from kappa.offsets.vector import Offsets
 from kappa.replay.request import Seed
-from kappa.runtime import faults, heartbeat
-from kappa.runtime.broker import Broker
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
 QUICK_JVM = {"spark.driver.memory": "768m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -183,13 +184,13 @@ class Rig(Lab):
 
     def close(self) -> None:
         """End all drivers."""
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
+        for running in psutil.process_iter(["cmdline"]):
+            words = running.info["cmdline"] or []
             if (
                 self.name in words and "--epoch" in words
             ):  # also one that froze, never beat, or was started by another driver
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+                    running.kill()
 
     def driver_log(self, epoch: int) -> str:
         """What an epoch's drivers logged."""

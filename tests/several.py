@@ -11,12 +11,12 @@ from typing import Any
 from histories import Killed, MortalDriver
 from lab import DEADLINE_SECONDS, TOPOLOGY, Lab
 
-from kappa import joint_moves, serving
+from kappa import faults, serving
 from kappa.config import Config
-from kappa.driver import Driver
-from kappa.replay.offsets import Offsets
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver.driver import Driver
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from kappa.runtime import faults
 
 
 @dataclass(kw_only=True)

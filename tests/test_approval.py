@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from kappa import approval, control, joint_moves
+from kappa import control
 from kappa.config import Config
+from kappa.control import approval
+from kappa.control import joint_cutover as joint_moves
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.proof import certificate_of
+from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.offsets.vector import Offsets
 from kappa.replay.certificate import Certificate
-from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.replay.verdict import DiffReport, TableDiff
-from kappa.runtime.epochs import Epochs, Event, TopologyRecord
+from kappa.verify.certificate import certificate_of
 
 FIRST = ("planned", "rewound", "seeded", "moved")
 SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from kappa import attempts, clock
-from kappa.attempts import Attempts, is_abandonable, slice_records
+from kappa import clock
+from kappa.driver import attempts
+from kappa.driver.attempts import Attempts, is_abandonable, slice_records
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError
-from kappa.replay.offsets import OffsetRange
-from kappa.runtime.epochs import Event
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.lake.epochs import Event
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.offsets.vector import OffsetRange
 
 WRITER = "w"
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from by_hand import SCHEMA, TOPOLOGY, Epoch
 
-from kappa import attestation
-from kappa.changelog import Marker
 from kappa.errors import DisagreementError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.runtime import tables
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState, plan_hash
-from kappa.slices import abandon_slice, create_tables, write_frames
+from kappa.lake import tables
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.slices.changelog import Marker
+from kappa.slices.protocol import abandon_slice, create_tables, write_frames
+from kappa.verify import attestation
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 EPOCH = EpochPaths(lake="/lake", topology="a.b", epoch=1)

@@ -12,22 +12,24 @@ from amounts import BEGIN, DAY, AmountsMixin, doubled
 from lab import Lab, lab
 from structlog.testing import capture_logs
 
-from kappa import backfill, control, serving, upgrading
+from kappa import control, serving
+from kappa.control import backfill
+from kappa.control import upgrade as upgrading
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
-from kappa.recount import recount
-from kappa.recount_topics import recount_topics
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs, Event
+from kappa.offsets.vector import joins
 from kappa.replay.findings import ALLOWABLE
-from kappa.replay.offsets import joins
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
-from kappa.runtime import tables
-from kappa.runtime.epochs import Epochs, Event
+from kappa.verify.recount import recount
+from kappa.verify.recount_topics import recount_topics
 
 if TYPE_CHECKING:
     from conftest_spark import TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -235,7 +237,7 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     """The task of the run of a day."""
     from kappa_airflow.backfill import BackfillInterval
 
-    monkeypatch.setattr("kappa.runtime.session.LazySession", Given(amounts))
+    monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
     monkeypatch.setattr(BackfillInterval, "_config", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     given: Any = {

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 from by_hand import Epoch
 
-from kappa.changelog import Begun, write_baseline
-from kappa.replay.offsets import Offsets
-from kappa.runtime.sender import Record
+from kappa.kafka.producer import Record
+from kappa.offsets.vector import Offsets
+from kappa.slices.changelog import Begun, write_baseline
 
 
 class Topics:

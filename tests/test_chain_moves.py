@@ -10,16 +10,18 @@ import on_record
 import pytest
 from on_record import FIRST, SECOND, empty_lake
 
-from kappa import companions, control, joint_moves
-from kappa.chains import check_bindings, sent_ends_of
+from kappa import control
 from kappa.config import Config
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver import joint_handover as companions
+from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.lake import EpochPaths
+from kappa.lake.chains import check_bindings, sent_ends_of
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.chains import Binding
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
-from kappa.upstreams import Upstreams
 
 STORY = "story"
 
@@ -237,7 +239,7 @@ def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, 
 
 
 def test_the_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_as_well(config: Config) -> None:
-    from kappa.proof import certificate_of
+    from kappa.verify.certificate import certificate_of
 
     chained = Epochs(config.lake).record("b")
     # Twenty records of the other topology were made of nine of the root topic; one slice read nothing.

@@ -12,11 +12,12 @@ from chained import Downstream, Upstream, expected_scores, prove, raw, verified
 from lab import lab
 from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
-from kappa import control, joint_moves
+from kappa import control, faults
+from kappa.control import joint_cutover as joint_moves
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.replay.offsets import Offsets
+from kappa.lake import heartbeat
+from kappa.offsets.vector import Offsets
 from kappa.replay.starts import FromSavepoint
-from kappa.runtime import faults, heartbeat
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

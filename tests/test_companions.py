@@ -13,13 +13,15 @@ from lab import DEADLINE_SECONDS, lab
 from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at, verified
 from typer.testing import CliRunner
 
-from kappa import companions, control, joint_moves, serving
+from kappa import control, faults, serving
 from kappa.cli import app
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver import joint_handover as companions
 from kappa.errors import MoveRefusedError
-from kappa.replay.offsets import Offsets
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from kappa.runtime import faults, heartbeat
-from kappa.runtime.epochs import Epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

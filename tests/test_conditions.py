@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kappa.conditions import condition, ordering
 from kappa.errors import UsageError
+from kappa.lake.conditions import condition, ordering
 
 
 @pytest.mark.parametrize("text", ["a = 1", "a = 'it''s' AND b IS NOT NULL", '"A b" LIKE \'x%\'', "a BETWEEN 1 AND 2", "a = 1 -- why", "a::int > 1"])  # fmt: skip

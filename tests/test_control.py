@@ -10,9 +10,9 @@ import pytest
 from kappa import control
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, UsageError
-from kappa.replay.offsets import Offsets
+from kappa.lake.epochs import Epochs, Event
+from kappa.offsets.vector import Offsets
 from kappa.replay.verdict import CheckResult, DiffReport, ThresholdResult
-from kappa.runtime.epochs import Epochs, Event
 
 FAILED = DiffReport(
     topology="a.b", live_epoch=1, live_seq=3, candidate_epoch=2, candidate_seq=3, at=Offsets({"pos": {0: 9}}),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kappa import registry
-from kappa.deployed import deployed
+from kappa.control.deployed import deployed
 from kappa.errors import CodeError
+from kappa.topology import registry
 
 GOOD = """
 from kappa.topology import Append, Source, Table, Topic, Topology

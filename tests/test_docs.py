@@ -40,7 +40,7 @@ PAGES = (
     ROOT / "docs" / "archive.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
-RULES = sorted((ROOT / "include" / "kappa" / "replay").glob("*_rules.py"))
+RULES = sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))
 
 _SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -282,7 +282,7 @@ class World:
     """A folder like a checkout after `make bootstrap`, with a home of its own; ended without a trace."""
 
     def __init__(self, folder: Path) -> None:
-        from kappa.embedded.kafka import free_port
+        from kappa_local.kafka import free_port
 
         self.folder = folder
         for name in ("include", "jobs", "dags", "docs", "Makefile"):
@@ -337,8 +337,8 @@ class World:
         """End what runs, also what a snippet that failed left."""
         home = self.environ.get("KAPPA_HOME")
         if home and Path(home).is_dir():
-            from kappa import drivers
-            from kappa.embedded import supervisor
+            from kappa.driver import host as drivers
+            from kappa_local import supervisor
 
             config = Config.from_env({name: value for name, value in self.environ.items() if name.startswith(PREFIX)})
             drivers.end_local(config)

@@ -10,10 +10,10 @@ import pytest
 
 from kappa import control, serving
 from kappa.errors import RefusedError
+from kappa.lake import tables
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
 from kappa.replay.verdict import Verdict
-from kappa.runtime import tables
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -9,11 +9,11 @@ import pytest
 
 from kappa import clock
 from kappa.config import Config
-from kappa.expiry import Expiry
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import OffsetRange
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
+from kappa.driver.expiry import Expiry
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange
 
 
 class World:

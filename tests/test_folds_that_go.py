@@ -13,12 +13,14 @@ from by_hand import AT, Epoch, Rows, as_rows, merged
 
 from kappa import clock, serving
 from kappa.config import Config
-from kappa.folding import fold_between
-from kappa.maintenance import is_piled_up, maintain
-from kappa.runtime import contents, tables, upkeep
-from kappa.runtime.contents import FOLDED, contents_of
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import LedgerRow
+from kappa.driver.maintenance import is_piled_up, maintain
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake import vacuum as upkeep
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import LedgerRow
+from kappa.lake.merge_on_read import FOLDED, contents_of
+from kappa.slices.merging import fold_between
 
 
 class Watch:

@@ -11,13 +11,13 @@ import pytest
 from by_hand import Epoch
 from deltalake import DeltaTable, write_deltalake
 
-from kappa import clock, foreign_commits
+from kappa import clock
 from kappa.config import Config
+from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
-from kappa.folding import fold_between
-from kappa.maintenance import maintain
-from kappa.runtime import tables
-from kappa.slices import apply_changes, commit_slice
+from kappa.lake import foreign_commits, tables
+from kappa.slices.merging import fold_between
+from kappa.slices.protocol import apply_changes, commit_slice
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from kappa.config import Config
 from kappa.errors import TopologyError, UsageError
-from kappa.generator import Produced, produce
-from kappa.invoices import DEFAULT_START, Invoices
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
+from kappa_local.generator import Produced, produce
+from kappa_local.invoices import DEFAULT_START, Invoices
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.embedded.kafka import KafkaProcess
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
+    from kappa_local.kafka import KafkaProcess
 
 START_MS = int(DEFAULT_START.timestamp() * 1000)
 SPOILED = Invoices(bad_share=0.2, out_of_order=0.3, rogue_future=True)

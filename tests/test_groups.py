@@ -13,13 +13,13 @@ import typer.testing
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kappa import groups
 from kappa.cli import app
+from kappa.control import groups
 from kappa.errors import UnknownGroupError, UsageError
+from kappa.kafka.broker import Broker
+from kappa.offsets.vector import Offsets
 from kappa.replay.group_reset import GroupRequest
-from kappa.replay.offsets import Offsets
 from kappa.replay.starts import ToEarliest, ToLatest
-from kappa.runtime.broker import Broker
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -14,9 +14,9 @@ from kappa import control
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import UsageError
-from kappa.history import vector
-from kappa.replay.offsets import Offsets
-from kappa.runtime.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.history import vector
+from kappa.offsets.vector import Offsets
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 AT = {"pos": {"0": 90, "1": 80}}

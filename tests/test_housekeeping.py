@@ -18,19 +18,19 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.housekeeping import GRACE, Found, discard, find, remove, topics_of
-from kappa.lake import EpochPaths, code_file, plan_file
+from kappa.control.housekeeping import GRACE, Found, discard, find, remove, topics_of
+from kappa.driver.launcher import log_file
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs
+from kappa.names import EpochPaths, code_file, plan_file
+from kappa.offsets.vector import Offsets
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
-from kappa.replay.offsets import Offsets
 from kappa.replay.plan import build_plan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import FromMarker
-from kappa.runtime import heartbeat
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.launcher import log_file
 
 if TYPE_CHECKING:
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 #: What an epoch passes only when another one is live.
 PROOF = ("replayed", "caught_up", "verified")
@@ -311,7 +311,7 @@ def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Pat
 
 
 def test_storing_and_unpacking_code_that_is_there_says_that_it_is_needed(tmp_path: Path) -> None:
-    from kappa.runtime.code import extract, store
+    from kappa.lake.code import extract, store
 
     folder = Path(__file__).resolve().parents[1] / "include" / "topologies"
     code = store(str(tmp_path), folder, "retail.loyalty")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa import registry
-from kappa.inspection import dependencies, inspected
 from kappa.operators import newest, running_total
-from kappa.topology import Append, Effects, Slice, Source, Table, Topology
+from kappa.topology import Append, Effects, Slice, Source, Table, Topology, registry
+from kappa.verify.inspection import dependencies, inspected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

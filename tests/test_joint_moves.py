@@ -13,21 +13,25 @@ from deltalake import DeltaTable
 from on_record import FIRST, SECOND, empty_lake
 from typer.testing import CliRunner
 
-from kappa import companions, control, joint_moves, serving
+from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver import joint_handover as companions
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
-from kappa.lake import EpochPaths, code_file, epochs_log
+from kappa.lake import code
+from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.liveness import Sign
+from kappa.names import EpochPaths, code_file, epochs_log
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.certificate import certify
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.runtime import code
-from kappa.runtime.epochs import Epochs, Event, TopologyRecord
-from kappa.runtime.ledger import Ledger, LedgerRow, LedgerState
-from kappa.runtime.liveness import Sign
 
 BOTH = {"a.b": 2, "a.c": 2}
 #: Hashes of stored code: one that moves several topologies together, and one of before that.
-NEW, OLD = (code.digest({name: b""}) for name in ("include/kappa/companions.py", "include/kappa/driver.py"))
+NEW, OLD = (
+    code.digest({name: b""}) for name in ("include/kappa/driver/joint_handover.py", "include/kappa/driver/driver.py")
+)
 AT = {"pos": {"0": 9}}
 
 
@@ -45,7 +49,7 @@ def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) 
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """Two topologies, each with live epoch 1 and a verified candidate 2; code that can move together, and older code."""
     config = empty_lake(tmp_path, monkeypatch)
-    for stored, name in ((NEW, "include/kappa/companions.py"), (OLD, "include/kappa/driver.py")):
+    for stored, name in ((NEW, "include/kappa/driver/joint_handover.py"), (OLD, "include/kappa/driver/driver.py")):
         Path(code_file(config.lake, stored)).parent.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(code_file(config.lake, stored), "w") as archive:
             archive.writestr(name, "")
@@ -373,7 +377,7 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert [line.endswith("a.c epoch 2") for line in shown if " moved " in line] == [False, True]
     assert "together with" not in kappa("history", "a.d").output
     monkeypatch.undo()
-    from kappa.proof import certificate_of
+    from kappa.verify.certificate import certificate_of
 
     notes = certificate_of(config.lake, record(config, "a.b")).notes
     assert len(notes) == 1 and notes[0].endswith("together with a.c epoch 2, in one commit.")

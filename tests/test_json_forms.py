@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kappa.decoding import decoded
-from kappa.encoding import changelog_records
 from kappa.errors import TopologyError
-from kappa.json_forms import json_forms, python_rows
+from kappa.kafka.encoding import changelog_records
+from kappa.kafka.json_forms import json_forms, python_rows
+from kappa.spark.decoding import decoded
 from kappa.topology import Source, Table
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 from lab import Lab
 
 from kappa import control
-from kappa.driver import Driver
+from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError
-from kappa.runtime import heartbeat
+from kappa.lake import heartbeat
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import pytest
 from lab import Lab, lab
 
 from kappa import control
+from kappa.lake import rollup
 from kappa.replay.stages import Stage
-from kappa.runtime import rollup
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

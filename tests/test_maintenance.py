@@ -13,15 +13,16 @@ from lab import Lab, lab
 
 from kappa import control, serving
 from kappa.config import Config
+from kappa.driver.maintenance import maintain
 from kappa.errors import LedgerError, UnknownEpochError
-from kappa.lake import EpochPaths
-from kappa.maintenance import maintain
-from kappa.replay.offsets import OffsetRange
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.merge_on_read import contents_of
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange
 from kappa.replay.stages import Stage
-from kappa.runtime import contents, tables
-from kappa.runtime.contents import contents_of
-from kappa.runtime.ledger import Ledger, LedgerRow
-from kappa.slices import EpochRun, create_tables
+from kappa.slices.protocol import EpochRun, create_tables
 from kappa.topology import Append, Source, Table, Topology
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

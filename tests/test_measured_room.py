@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa import measures
-from kappa.lake import EpochPaths
+from kappa.names import EpochPaths
+from kappa.verify import measurements as measures
 
 
 def test_all_of_the_folder_counts_but_a_second_run(tmp_path: Path) -> None:

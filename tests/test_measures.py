@@ -11,13 +11,14 @@ import pytest
 import typer.testing
 from lab import read_messages
 
-from kappa import control, measures
+from kappa import control
 from kappa.cli import app
+from kappa.lake import tables
 from kappa.replay.explain import explain
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
-from kappa.runtime import tables
+from kappa.verify import measurements as measures
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -133,7 +134,7 @@ def test_a_replay_that_was_killed_and_went_on_is_measured_as_a_whole(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("kappa.slices.crash_point", die)
+        patch.setattr("kappa.slices.protocol.crash_point", die)
         _, thread, errors = stream.run(epoch), stream.running[epoch][1], stream.running[epoch][2]
         thread.join(300)
         assert isinstance(errors[0], Killed)

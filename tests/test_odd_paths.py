@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa.runtime import code, tables, upkeep
-from kappa.runtime.append_log import AppendLog
-from kappa.schema import columns_of
+from kappa.lake import code, tables
+from kappa.lake import vacuum as upkeep
+from kappa.lake.append_log import AppendLog
+from kappa.topology.ddl import columns_of
 
 NAMES = ["my lake", "jürgen", "a#b", "100%", "a?b", "a+b&c=d:e;f,g", "名前"]
 ROW = pa.schema({"n": pa.int64(), "word": pa.string()})

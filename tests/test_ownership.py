@@ -11,12 +11,12 @@ import orjson
 import pytest
 from lab import read_messages
 
-from kappa import changelog, ownership, turns
 from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError
-from kappa.lake import EpochPaths
-from kappa.runtime.broker import Broker
-from kappa.runtime.sender import Record, Sender
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Record, Sender
+from kappa.names import EpochPaths
+from kappa.slices import changelog, ownership, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

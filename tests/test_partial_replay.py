@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from kappa import control, savepoints
+from kappa import control
+from kappa.lake import savepoints, tables
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
-from kappa.runtime import tables
 
 pytestmark = pytest.mark.spark
 

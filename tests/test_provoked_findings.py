@@ -20,12 +20,14 @@ from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
 from provoking import CASES, DECLARED, ROOT, Provoked, prove, provokes
 
-from kappa import control, ownership, savepoints
+from kappa import control
+from kappa.kafka.broker import Broker
+from kappa.lake import savepoints
+from kappa.offsets.vector import Offsets
 from kappa.replay.estimates import Measured
 from kappa.replay.findings import ALLOWABLE
-from kappa.replay.offsets import Offsets
 from kappa.replay.starts import FromMarker
-from kappa.runtime.broker import Broker
+from kappa.slices import ownership
 
 #: The fixture, and the module whose import registers its cases.
 __all__ = ["backfill_cases", "chain_cases", "eager_broker"]

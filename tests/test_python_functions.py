@@ -10,8 +10,8 @@ import pytest
 import python_functions as functions
 from pyspark.sql import SparkSession
 
-from kappa import registry
 from kappa.testing import Input, TopologyDriver
+from kappa.topology import registry
 
 
 @pytest.mark.spark

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from kappa import clock
-from kappa.reading import Counts, Reading
-from kappa.replay.offsets import OffsetRange
-from kappa.runtime import tables
-from kappa.runtime.ledger import LedgerRow
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow
+from kappa.offsets.vector import OffsetRange
+from kappa.slices.reading import Counts, Reading
 from kappa.topology import Source
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from lab import lab, read_messages
 from mortal import OUTPUT, Mortal
 from typer.testing import CliRunner
 
-from kappa import control, suspects
+from kappa import control, faults
 from kappa.cli import app
-from kappa.reconciliation import _marked_by
-from kappa.runtime import faults
+from kappa.driver.reconciliation import _marked_by
 from kappa.topology import Table
+from kappa.verify import suspects
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

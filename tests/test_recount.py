@@ -12,11 +12,13 @@ import typer
 from by_hand import Epoch
 from deltalake import DeltaTable, write_deltalake
 
-from kappa import control, foreign_commits, recount_topics, serving
+from kappa import control, serving
 from kappa.cli import reads
-from kappa.recount import Recount, recount
-from kappa.runtime.epochs import TopologyRecord
-from kappa.runtime.ledger import Ledger
+from kappa.lake import foreign_commits
+from kappa.lake.epochs import TopologyRecord
+from kappa.lake.ledger import Ledger
+from kappa.verify import recount_topics
+from kappa.verify.recount import Recount, recount
 
 
 @pytest.fixture

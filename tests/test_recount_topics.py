@@ -11,15 +11,15 @@ from confluent_kafka import Producer
 from lab import lab, read_messages
 from mortal import OUTPUT, Mortal
 
-from kappa import control, recount_topics
-from kappa.recount import Recount
-from kappa.runtime import faults
+from kappa import control, faults
+from kappa.verify import recount_topics
+from kappa.verify.recount import Recount
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa import registry
 from kappa.errors import CodeError, UnknownTopologyError
+from kappa.topology import registry
 
 GOOD = """
 from kappa.topology import Append, Source, Topology

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UsageError
+from kappa.lake.epochs import Epochs, Event
+from kappa.offsets.vector import Offsets
 from kappa.replay.findings import warn
-from kappa.replay.offsets import Offsets
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
-from kappa.reports import Format, html, markdown, rendered
-from kappa.runtime.epochs import Epochs, Event
+from kappa.verify.report import Format, html, markdown, rendered
 
 HOSTILE = "</td><script>alert(1)</script>|`x``y`|\n# h \x1b[2J\u202e [a](https://evil.example) \"'&amp;"
 VOID = {"meta", "br"}

@@ -10,9 +10,10 @@ import pytest
 from lab import Lab
 from power_cut import Disk, PowerCutError
 
-from kappa import control, slices
+from kappa import control
+from kappa.lake.epochs import Event
 from kappa.replay.starts import FromMarker
-from kappa.runtime.epochs import Event
+from kappa.slices import protocol as slices
 
 pytestmark = pytest.mark.spark
 

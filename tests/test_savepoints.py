@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import typer.testing
 
-from kappa import savepoints
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import SavepointError, UnknownTopologyError, UsageError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.lake import savepoints
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange, Offsets
 
 NAME = "a.b"
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from deltalake import Schema
 
 from kappa.errors import TopologyError
-from kappa.schema import columns_of, ddl_of, delta_schema
+from kappa.topology.ddl import columns_of, ddl_of, delta_schema
 
 DDL = "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, qty: INT>>, tags MAP<STRING, BIGINT>, at TIMESTAMP"
 

@@ -10,9 +10,9 @@ import pytest
 
 from kappa import control
 from kappa.errors import MoveRefusedError
-from kappa.proof import certificate_of
+from kappa.lake.ledger import Ledger
 from kappa.replay.stages import Stage
-from kappa.runtime.ledger import Ledger
+from kappa.verify.certificate import certificate_of
 
 if TYPE_CHECKING:
     from lab import Lab

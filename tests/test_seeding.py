@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kappa import changelog, seeding
 from kappa.errors import BrokerUnreachableError, DataLossError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import Offsets
-from kappa.runtime import broker as broker_module
-from kappa.runtime.broker import Broker
-from kappa.seeding import SeedSource
+from kappa.kafka import broker as broker_module
+from kappa.kafka.broker import Broker
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.slices import changelog, seeding
+from kappa.slices.seeding import SeedSource
 from kappa.topology import Table
 
 PATHS = EpochPaths(lake="/lake", topology="a.b", epoch=1)

@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kappa import changelog, stored
-from kappa.changelog import Marker
 from kappa.errors import LedgerError
-from kappa.lake import EpochPaths, epochs_log
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.heartbeat import Heartbeat
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.names import EpochPaths, epochs_log
+from kappa.replay import stored
 from kappa.replay.certificate import Certificate
 from kappa.replay.findings import Finding
-from kappa.runtime import heartbeat
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.heartbeat import Heartbeat
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.slices import changelog
+from kappa.slices.changelog import Marker
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,9 +11,9 @@ from lab import Lab
 
 from kappa import control
 from kappa.errors import IllegalTransitionError
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from kappa.streaming import LiveQuery
+from kappa.spark.live_query import LiveQuery
 
 pytestmark = pytest.mark.spark
 

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from kappa.errors import TopologyError, UsageError
-from kappa.registry import load
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Append, Source, Table, Topic, Topology
+from kappa.topology.registry import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from kappa import changelog, control, ownership, turns
+from kappa import control
 from kappa.config import Config
 from kappa.errors import RefusedError, SupersededError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import Offsets
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.sender import Record
+from kappa.kafka.producer import Record
+from kappa.lake.epochs import Epochs
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.slices import changelog, ownership, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

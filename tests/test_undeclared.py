@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kappa import registry
 from kappa.errors import CodeError, UnknownTableError
 from kappa.serving import Snapshot
+from kappa.topology import registry
 
 FILE = """
 from kappa.topology import Append, Source, Table, Topology

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa import control, savepoints, upgrading
-from kappa.driver import Driver
+from kappa import control
+from kappa.control import upgrade as upgrading
+from kappa.control.upgrade import Upgrade
+from kappa.driver.driver import Driver
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
-from kappa.evidence import chosen, evidence
-from kappa.lake import code_file
-from kappa.registry import load, load_apart
+from kappa.lake import savepoints
+from kappa.lake.code import extract
+from kappa.names import code_file
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
-from kappa.runtime.code import extract
-from kappa.upgrading import Upgrade
+from kappa.topology.registry import load, load_apart
+from kappa.verify.trial import chosen, evidence
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -108,7 +110,7 @@ def test_a_driver_that_died_around_the_ledger_row_leaves_old_code_or_new_and_not
     wanted = ask(stream)
 
     def dies_at(point: str) -> None:
-        from kappa import switching
+        from kappa.driver import upgrade as switching
 
         def crash(name: str, seq: int | None = None) -> None:
             if name == point:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_end
-from kappa.replay.thresholds import Threshold, limits_of
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
-from kappa.verification import checked, output_diff, table_diff
+from kappa.topology.thresholds import Threshold, limits_of
+from kappa.verify.diff import checked, output_diff, table_diff
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,8 +158,8 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
 ) -> None:
     from types import SimpleNamespace
 
-    from kappa.lake import EpochPaths
-    from kappa.verification import verify
+    from kappa.names import EpochPaths
+    from kappa.verify.diff import verify
 
     lake = {
         1: {"tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")), "tables/old": rewards(("a", 1, "x")), "outputs/rows": rows(("a", 1, 0, 1))},

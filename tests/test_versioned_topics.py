@@ -13,13 +13,14 @@ from lab import lab, read_messages
 from mortal import ROWS, Mortal, Row, row, told
 from typer.testing import CliRunner
 
-from kappa import changelog, control, serving, upgrading
+from kappa import control, faults, serving
 from kappa.cli import app
+from kappa.control import upgrade as upgrading
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
-from kappa.runtime import faults
+from kappa.slices import changelog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import SparkSession
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -95,7 +95,7 @@ class Config:
         """
         env = os.environ if environ is None else environ
         given = {key.removeprefix(PREFIX).lower(): value for key, value in env.items() if key.startswith(PREFIX)}
-        given.pop("crash_after", None)  # read by kappa.runtime.faults alone
+        given.pop("crash_after", None)  # read by kappa.faults alone
         home = Path(given.get("home", Path.cwd() / ".kappa")).absolute()
         stack = home / "stack.json"
         written = json.loads(stack.read_text()) if stack.is_file() else {}

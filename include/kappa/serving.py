@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from kappa.config import Config
 from kappa.errors import LedgerError, UnknownEpochError, UnknownTableError, UnknownTopologyError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import Offsets, ranges_end
-from kappa.runtime import tables
-from kappa.runtime.contents import Contents, contents_of, query
-from kappa.runtime.epochs import Epochs, TopologyRecord, record_of
-from kappa.runtime.ledger import Ledger
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs, TopologyRecord, record_of
+from kappa.lake.ledger import Ledger
+from kappa.lake.merge_on_read import Contents, contents_of, query
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets, ranges_end
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ Runs a topology without Kafka, Delta or a driver process: records in, rows out, 
     driver.pipe([Input(topic="pos", value={"InvoiceNumber": "1", "CustomerType": "PRIME", ...})])
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
-Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices`), so that what passes here
+Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that what passes here
 does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter` is for those,
 with a real driver. :func:`assert_slice_invariant` holds a topology against the promise that cuts by time change nothing.
 """
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
-from kappa.effects import collect
-from kappa.encoding import topic_records
+from kappa import faults
 from kappa.errors import TopologyError, UsageError
-from kappa.parsing.small import parse_rows
-from kappa.runtime import faults
-from kappa.runtime.session import frame_of
-from kappa.schema import ddl_of
-from kappa.slices import step_effects
-from kappa.state import newest
+from kappa.kafka.encoding import topic_records
+from kappa.slices.effects import collect
+from kappa.slices.protocol import step_effects
+from kappa.slices.state import newest
+from kappa.spark.parsing.small import parse_rows
+from kappa.spark.session import frame_of
 from kappa.topology import ORDER, Source, Topology
+from kappa.topology.ddl import ddl_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class TopologyDriver:
 
     Args:
         topology: the topology.
-        session: Spark, as :func:`kappa.runtime.session.build_session` makes it.
+        session: Spark, as :func:`kappa.spark.session.build_session` makes it.
         now: what the clock shows at first, aware. It moves by :meth:`advance` only.
 
     Attributes:
@@ -338,7 +338,7 @@ class CrashAfter:
     afterwards is not affected. Each process dies once. Not for threads that wish for different points.
 
     Args:
-        point: one of :data:`kappa.runtime.faults.POINTS`.
+        point: one of :data:`kappa.faults.POINTS`.
         seq: the slice; None for the first time that the point is passed.
 
     Raises:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from kappa.approval import Terms
     from kappa.config import Config
+    from kappa.control.approval import Terms
 
 #: What was shown, kept between the question and its answer.
 _TERMS_KEY = "kappa_terms"
@@ -118,7 +118,7 @@ class ApproveCutover(_Question):
             AirflowFailException: something changed since it was asked; readers stay where they are.
         """
         from kappa import control
-        from kappa.approval import Terms
+        from kappa.control.approval import Terms
 
         is_approved, who = self._answer(context, event)
         config, epoch = self._config(), int(self.epoch)

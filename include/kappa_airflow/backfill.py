@@ -35,8 +35,8 @@ class BackfillInterval(ReplayTask):
         Raises:
             AirflowFailException: a finding refuses it, or the live epoch is another by now.
         """
-        from kappa import backfill
-        from kappa.runtime.session import LazySession
+        from kappa.control import backfill
+        from kappa.spark.session import LazySession
 
         begin, end = _interval(context)
         form = context["params"]

@@ -13,7 +13,7 @@ from kappa.errors import UsageError
 from kappa.replay.findings import ALLOWABLE
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
-from kappa.replay.thresholds import parsed
+from kappa.topology.thresholds import parsed
 
 DEFAULT_SEED = "default"
 #: Where the plugin's pages are.

@@ -45,7 +45,7 @@ def build() -> FastAPI:
     from kappa import control
     from kappa.config import Config
     from kappa.errors import KappaError
-    from kappa.reports import html
+    from kappa.verify.report import html
 
     app = FastAPI(title="Kappa", docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -77,8 +77,8 @@ def build() -> FastAPI:
 
 def _topology(config: Config, topology: str) -> str:
     from kappa import control
-    from kappa.reports import page
-    from kappa.runtime.epochs import Epochs
+    from kappa.lake.epochs import Epochs
+    from kappa.verify.report import page
 
     record = Epochs(config.lake).record(topology)
     status = control.status(config, topology)

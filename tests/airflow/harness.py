@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from kappa.config import Config
-from kappa.embedded import airflow
-from kappa.embedded.kafka import free_port
 from kappa.errors import Transient
+from kappa_local import airflow
+from kappa_local.kafka import free_port
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from test_tasks import TOPOLOGY, change, context, started
 
 from kappa.config import Config
 from kappa.errors import TopologyError
-from kappa.registry import declared
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
-from kappa.schedule import Schedule
+from kappa.topology.registry import declared
+from kappa.topology.schedule import Schedule
 from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess
 
 pytestmark = pytest.mark.usefixtures("no_connection")

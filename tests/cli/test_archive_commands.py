@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UnknownArchiveError
-from kappa.lake import ArchivePaths
-from kappa.runtime.ledger import Ledger, LedgerState
+from kappa.lake.ledger import Ledger, LedgerState
+from kappa.names import ArchivePaths
 
 
 @pytest.fixture

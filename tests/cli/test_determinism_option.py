@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kappa import control
 from kappa.cli import app, replays
 from kappa.replay.request import ReplayRequest
-from kappa.replay.step_rules import step_not_inspected
+from kappa.replay.rules.step import step_not_inspected
 
 FOUND = (step_not_inspected("ValueError: no rows"),)
 

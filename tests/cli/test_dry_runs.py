@@ -19,8 +19,8 @@ from kappa.errors import (
     UnknownEpochError,
     UnknownTopologyError,
 )
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs, Event
+from kappa.kafka.broker import Broker
+from kappa.lake.epochs import Epochs, Event
 
 #: Epoch 1 is live, epoch 2 is verified.
 STAGES = {1: ("planned", "rewound", "seeded", "moved"), 2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")}  # fmt: skip

@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import UnknownTopologyError, UsageError
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs, Event
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.kafka.broker import Broker
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange, Offsets
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

@@ -13,7 +13,7 @@ import typer.testing
 
 from kappa.cli.starts import group_start, replay_start
 from kappa.errors import UsageError
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.starts import (
     ByDuration,
     FromSavepoint,

@@ -12,7 +12,7 @@ from rig import Rig, rig
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 
 @pytest.fixture

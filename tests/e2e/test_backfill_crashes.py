@@ -15,15 +15,15 @@ import pytest
 from amounts import BEGIN, DAY, AmountsMixin, Move, doubled
 from rig import Rig, is_running, rig
 
-from kappa import control, upgrading
-from kappa.recount import recount
-from kappa.runtime import faults
-from kappa.runtime.epochs import Event
+from kappa import control, faults
+from kappa.control import upgrade as upgrading
+from kappa.lake.epochs import Event
+from kappa.verify.recount import recount
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = pytest.mark.e2e
 

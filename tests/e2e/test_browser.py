@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
 
 from harness import AirflowStack, running, wait_for
 
-from kappa.embedded import airflow
 from kappa.replay.stages import Stage
+from kappa_local import airflow
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.browser, pytest.mark.timeout(1800)]
 

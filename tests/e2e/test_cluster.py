@@ -12,12 +12,12 @@ import pytest
 from rig import QUICK_JVM, Rig
 
 from kappa.config import Config
-from kappa.runtime import tables
+from kappa.lake import tables
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = pytest.mark.e2e
 

@@ -17,11 +17,12 @@ import psutil
 import pytest
 from rig import Rig, rig, rows
 
-from kappa import control, upgrading
-from kappa.embedded.kafka import KafkaProcess
+from kappa import control
+from kappa.control import upgrade as upgrading
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
-from kappa.runtime.broker import Broker
+from kappa_local.kafka import KafkaProcess
 
 pytestmark = pytest.mark.e2e
 

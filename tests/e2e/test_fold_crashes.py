@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rig import rows
 
-from kappa.runtime import tables
-from kappa.runtime.contents import FOLDED
+from kappa.lake import tables
+from kappa.lake.merge_on_read import FOLDED
 
 if TYPE_CHECKING:
     from rig import Rig

@@ -11,8 +11,8 @@ import pytest
 from rig import rows
 
 from kappa import control
+from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
 
 if TYPE_CHECKING:
     from rig import Rig

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rig import rows
 
-from kappa import savepoints
-from kappa.runtime import contents, heartbeat, tables
-from kappa.runtime.contents import contents_of
+from kappa.lake import heartbeat, savepoints, tables
+from kappa.lake import merge_on_read as contents
+from kappa.lake.merge_on_read import contents_of
 
 if TYPE_CHECKING:
     from rig import Rig

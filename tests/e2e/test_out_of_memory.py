@@ -14,7 +14,7 @@ from kappa import control
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = pytest.mark.e2e
 

@@ -14,14 +14,13 @@ import pytest
 from deaths import DEATHS
 from rig import Rig, rig, rows
 
-from kappa import control
+from kappa import control, faults
 from kappa.replay.stages import Stage
-from kappa.runtime import faults
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = pytest.mark.e2e
 

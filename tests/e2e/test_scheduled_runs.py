@@ -19,7 +19,7 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 

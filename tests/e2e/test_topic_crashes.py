@@ -11,7 +11,7 @@ from mortal import OUTPUT, row
 from rig import Rig, expected_moves, rows
 
 from kappa import control
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:

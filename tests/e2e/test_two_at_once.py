@@ -13,9 +13,9 @@ import pytest
 from rig import Rig, is_running, rows
 
 from kappa import control
+from kappa.driver.launcher import launch
+from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
-from kappa.runtime.launcher import launch
 
 pytestmark = pytest.mark.e2e
 

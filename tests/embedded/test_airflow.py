@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.config import Config
-from kappa.embedded import airflow
 from kappa.errors import ConfigError
+from kappa_local import airflow
 
 
 @pytest.fixture

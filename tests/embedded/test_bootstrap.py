@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from kappa.embedded.airflow import REPOSITORY
+from kappa_local.airflow import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "bootstrap"
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kappa.config import Config
-from kappa.embedded.airflow import COMPONENTS, REPOSITORY
+from kappa_local.airflow import COMPONENTS, REPOSITORY
 
 FILE = REPOSITORY / "docker-compose.yaml"
 TEXT = FILE.read_text()

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import pytest
 
 from kappa.config import Config
-from kappa.embedded import doctor
 from kappa.errors import ConfigError
+from kappa_local import doctor
 
 
 def config(home: Path, **more: str) -> Config:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from kappa.embedded import jars
 from kappa.errors import ConfigError
+from kappa.spark import jars
 
 
 @pytest.fixture(autouse=True)

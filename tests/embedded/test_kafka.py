@@ -3,8 +3,8 @@ import subprocess
 
 import pytest
 
-from kappa.embedded import kafka
 from kappa.errors import BrokerUnreachableError, ConfigError
+from kappa_local import kafka
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kappa.embedded.processes import Identity, end, identify, is_alive
+from kappa_local.processes import Identity, end, identify, is_alive
 
 MARK = ("KAPPA_HOME", "/tests/processes")
 SLEEPS = "import time; time.sleep(60)"

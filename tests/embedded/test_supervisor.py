@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from kappa.config import Config
-from kappa.embedded import airflow, kafka, supervision, supervisor
-from kappa.embedded.processes import identify, is_alive
-from kappa.embedded.state import running
 from kappa.errors import ConfigError, Transient
+from kappa_local import airflow, kafka, supervision, supervisor
+from kappa_local.processes import identify, is_alive
+from kappa_local.state import running
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_broker_that_never_answers_is_given_up_and_everything_is_ended(config)
 @pytest.mark.broker
 def test_in_the_foreground_it_ends_with_its_terminal(config):
     code = (
-        "from kappa.config import Config; from kappa.embedded import supervisor\n"
+        "from kappa.config import Config; from kappa_local import supervisor\n"
         "supervisor.up(Config.from_env(), with_airflow=False, foreground=True,"
         f" kafka_port={kafka.free_port()}, on_ready=lambda stack: print('ready', flush=True))"
     )

@@ -20,26 +20,26 @@ from lab import Lab, lab, read_messages
 from rig import QUICK_JVM
 
 from kappa import control
-from kappa.archive import Archive
-from kappa.archiver import Archiver, run, stop
+from kappa.archive.reader import Archive
+from kappa.archive.writer import Archiver, run, stop
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
-from kappa.lake import ArchivePaths
-from kappa.parsing import parse
-from kappa.proof import certificate_of
+from kappa.lake import tables
+from kappa.names import ArchivePaths
+from kappa.offsets.vector import Offsets, joins
 from kappa.replay.certificate import Certificate
 from kappa.replay.explain import explain
-from kappa.replay.offsets import Offsets, joins
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime, ToEarliest, ToOffset
-from kappa.runtime import tables
-from kappa.runtime.kafka_source import read_log
+from kappa.spark.kafka_source import read_log
+from kappa.spark.parsing import parse
 from kappa.topology import Source
+from kappa.verify.certificate import certificate_of
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.runtime.broker import Broker
+    from kappa.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -13,14 +13,17 @@ import pytest
 from by_hand import TABLE, Epoch, as_rows, merged
 from lab import DEADLINE_SECONDS, Lab, lab
 
-from kappa import control, serving, switching, upgrading
-from kappa.maintenance import maintain
+from kappa import control, serving
+from kappa.control import upgrade as upgrading
+from kappa.driver import upgrade as switching
+from kappa.driver.maintenance import maintain
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake.merge_on_read import FOLDED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
-from kappa.runtime import contents, tables
-from kappa.runtime.contents import FOLDED
-from kappa.slices import EpochRun
-from kappa.state import TableState
+from kappa.slices.protocol import EpochRun
+from kappa.slices.state import TableState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

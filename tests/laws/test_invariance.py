@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kappa.registry import load
-from kappa.replay.cuts import next_cut
-from kappa.replay.offsets import Offsets
+from kappa.offsets.cuts import next_cut
+from kappa.offsets.vector import Offsets
 from kappa.testing import Input, TopologyDriver
+from kappa.topology.registry import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from lab import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
-from kappa import changelog, control, serving, slices
-from kappa.driver import Driver
+from kappa import control, serving
+from kappa.driver.driver import Driver
 from kappa.errors import (
     DriverAlreadyRunningError,
     IllegalTransitionError,
@@ -25,11 +25,13 @@ from kappa.errors import (
     RefusedError,
     StaleWriterError,
 )
-from kappa.lake import EpochPaths
-from kappa.replay.offsets import Offsets, joins, ranges_end
+from kappa.lake import heartbeat, tables
+from kappa.lake.epochs import Epochs, Event
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat, tables
-from kappa.runtime.epochs import Epochs, Event
+from kappa.slices import changelog
+from kappa.slices import protocol as slices
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -601,7 +603,7 @@ class TestLaw12NothingIsDroppedInSilence:
     ) -> None:
         """After an effects row the slice has to be finished: with counts that are off it could never be."""
         from kappa.errors import LedgerError, MiscountedError
-        from kappa.reading import Reading
+        from kappa.slices.reading import Reading
 
         stream.produce(ROWS)
         epoch = live_epoch(stream)

@@ -11,7 +11,7 @@ from lab import Lab
 
 from kappa import control
 from kappa.errors import KappaError
-from kappa.replay.offsets import joins
+from kappa.offsets.vector import joins
 from kappa.replay.stages import STAGES, Stage
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import hostile
 import pytest
 
-from kappa.parsing import parse
-from kappa.parsing.archived import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
-from kappa.runtime import tables
+from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
+from kappa.lake import tables
+from kappa.spark.parsing import parse
 from kappa.topology import Source
 
 if TYPE_CHECKING:

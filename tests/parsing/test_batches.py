@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import Terminal
-from kappa.parsing.batches import RunningMaximum, counted
+from kappa.spark.parsing.batches import RunningMaximum, counted
 
 Record = tuple[int, int, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kappa.parsing.json_lines import is_exact, rows_of
+from kappa.spark.parsing.json_lines import is_exact, rows_of
 
 KIND = pa.struct([("n", pa.int64()), ("money", pa.decimal128(5, 2)), ("f", pa.float64()), ("text", pa.string())])
 

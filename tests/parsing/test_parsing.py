@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hostile import SCHEMA, value
 
-from kappa.parsing import arrow_kind, parse
-from kappa.parsing.json_lines import rows_of
-from kappa.parsing.small import parse_rows
+from kappa.spark.parsing import arrow_kind, parse
+from kappa.spark.parsing.json_lines import rows_of
+from kappa.spark.parsing.small import parse_rows
 from kappa.topology import RECORD_COLUMNS, Source
 
 if TYPE_CHECKING:

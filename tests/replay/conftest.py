@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kappa.offsets.vector import Offsets
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, SourceFacts, TopologyFacts
-from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import ReplayRequest
-from kappa.replay.shapes import Shape, tables_only
 from kappa.replay.starts import ToEarliest
+from kappa.topology.shapes import Shape, tables_only
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

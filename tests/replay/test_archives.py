@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import DataLossError
-from kappa.replay.archives import (
+from kappa.offsets.coverage import (
     ArchiveFacts,
     Chunk,
     archive_facts,
@@ -23,8 +23,8 @@ from kappa.replay.archives import (
     joined,
     without,
 )
+from kappa.offsets.vector import OffsetRange, Offsets, uncovered
 from kappa.replay.facts import Facts, LogFacts, SourceFacts, TopologyFacts
-from kappa.replay.offsets import OffsetRange, Offsets, uncovered
 from kappa.replay.plan import ReplayPlan, build_plan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest, ToOffset

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kappa.replay import backfill_rules
+from kappa.offsets.vector import Offsets
 from kappa.replay.findings import Severity
-from kappa.replay.offsets import Offsets
+from kappa.replay.rules import backfill as backfill_rules
 
 
 def at(*offsets: int) -> Offsets:

@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
-from kappa.replay.offsets import OffsetRange, Offsets
 
 
 def at(offset: int) -> Offsets:

@@ -5,7 +5,21 @@ from __future__ import annotations
 import pytest
 
 from kappa.errors import LedgerError
-from kappa.replay.chain_rules import (
+from kappa.offsets.vector import Offsets
+from kappa.replay.chains import (
+    Binding,
+    ChainFacts,
+    SentEnd,
+    UpstreamFacts,
+    is_at,
+    next_end,
+    physical,
+    roots,
+    sent_at,
+    sent_before,
+    within,
+)
+from kappa.replay.rules.chain import (
     Link,
     move_refusals,
     removal_refusals,
@@ -20,20 +34,6 @@ from kappa.replay.chain_rules import (
     upstream_twice,
     upstream_without_topic,
 )
-from kappa.replay.chains import (
-    Binding,
-    ChainFacts,
-    SentEnd,
-    UpstreamFacts,
-    is_at,
-    next_end,
-    physical,
-    roots,
-    sent_at,
-    sent_before,
-    within,
-)
-from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, ShiftBy, ToEarliest
 

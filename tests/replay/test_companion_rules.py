@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.replay.companion_rules import (
+from kappa.offsets.vector import Offsets
+from kappa.replay.rules.cutover import (
     Asked,
     Member,
     can_take_over,
@@ -20,7 +21,6 @@ from kappa.replay.companion_rules import (
     refusals,
     yield_at,
 )
-from kappa.replay.offsets import Offsets
 from kappa.replay.stages import Stage
 
 NOON = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

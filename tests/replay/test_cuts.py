@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kappa.errors import DataLossError
-from kappa.replay.cuts import likely_ms, next_cut
-from kappa.replay.offsets import Offsets, TopicPartition
+from kappa.offsets.cuts import likely_ms, next_cut
+from kappa.offsets.vector import Offsets, TopicPartition
 
 YEAR_2099_MS = 4_070_908_800_000
 

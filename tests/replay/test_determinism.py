@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import UsageError
+from kappa.offsets.vector import Offsets
 from kappa.replay.determinism import Determinism, Twice, other_size
-from kappa.replay.offsets import Offsets
 from kappa.replay.request import FromMarker, ReplayRequest
 from kappa.replay.starts import ToEarliest
 from kappa.replay.verdict import DiffReport
-from kappa.reports import html, markdown
+from kappa.verify.report import html, markdown
 
 SAME = Twice(name="rewards", kind="table", rows=3, rows_again=3, hash="ab", hash_again="ab")
 OTHER = Twice(

@@ -8,7 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kappa.replay.effort_rules import (
+from kappa.replay.facts import Facts
+from kappa.replay.findings import Finding, Severity
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.rules.effort import (
     FOLD_AT_LEAST,
     FOLD_AT_MOST,
     disk_too_small,
@@ -16,10 +19,7 @@ from kappa.replay.effort_rules import (
     retention_overtakes,
     size_overtakes,
 )
-from kappa.replay.facts import Facts
-from kappa.replay.findings import Finding, Severity
-from kappa.replay.plan import ReplayPlan
-from kappa.replay.retention import FoldFacts, Probe, RetentionFacts
+from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kappa.replay.archives import ArchiveFacts
+from kappa.offsets.coverage import ArchiveFacts
+from kappa.offsets.vector import OffsetRange
 from kappa.replay.estimates import Estimate, Measured, size, told
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts
-from kappa.replay.offsets import OffsetRange
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint
 

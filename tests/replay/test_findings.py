@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from kappa.offsets.vector import Offsets
 from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFacts, SourceFacts
 from kappa.replay.findings import Finding, Severity
-from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
+from kappa.replay.rules.step import Cause, Suspect, step_findings
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
-from kappa.replay.step_rules import Cause, Suspect, step_findings
 
 AT = datetime(2026, 2, 1, tzinfo=UTC)
 PlanOf = Callable[..., ReplayPlan]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kappa.errors import RefusedError, UsageError
+from kappa.offsets.vector import Offsets
 from kappa.replay.findings import Finding
 from kappa.replay.group_reset import GroupFacts, GroupRequest, GroupReset, build_reset
-from kappa.replay.offsets import Offsets
 from kappa.replay.starts import (
     ByDuration,
     FromMarker,
@@ -145,7 +145,7 @@ def test_the_group_of_an_epoch_is_refused_and_the_replay_named() -> None:
     found = only(reset(ToEarliest(), group="kappa.retail.loyalty.e0007"))
     assert (found.code, found.numbers["topology"]) == ("group-of-epoch", "retail.loyalty")
     assert "`kappa replay retail.loyalty`" in found.remedy
-    assert not reset(ToEarliest(), group="kappa.reports").findings
+    assert not reset(ToEarliest(), group="kappa.verify.report").findings
 
 
 def test_a_group_that_is_new_is_a_warning() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.replay.holds import Retention, held
+from kappa.lake.retention import Retention, held
 
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 DAY = Retention(keep=timedelta(minutes=30), grain=timedelta(hours=1), horizon=timedelta(hours=24))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from kappa.offsets.vector import Offsets
 from kappa.replay.facts import Facts, SourceFacts
 from kappa.replay.findings import Severity
-from kappa.replay.live_rules import group_moved, order_across_cuts, reader_schema_changed
-from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.shapes import Shape
+from kappa.replay.rules.live import group_moved, order_across_cuts, reader_schema_changed
+from kappa.topology.shapes import Shape
 
 PlanOf = Callable[..., ReplayPlan]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import UsageError
-from kappa.replay import notation
-from kappa.replay.offsets import Offsets
+from kappa.offsets import notation
+from kappa.offsets.vector import Offsets
 
 
 @pytest.mark.parametrize(

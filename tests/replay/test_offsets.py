@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kappa.errors import DataLossError, LedgerError
-from kappa.replay.offsets import (
+from kappa.offsets.vector import (
     OffsetRange,
     Offsets,
     joins,

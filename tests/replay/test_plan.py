@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kappa.errors import RefusedError, UsageError
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.facts import Facts, MarkerFacts
-from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan, build_plan
 from kappa.replay.request import Seed
 from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kappa.errors import UsageError
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import (
     ByDuration,

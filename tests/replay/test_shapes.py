@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kappa.replay.findings import Severity
-from kappa.replay.seed_rules import unlike_seed
-from kappa.replay.shapes import Shape, shapes_as_dict, shapes_from_dict, tables_only
+from kappa.replay.rules.seed import unlike_seed
+from kappa.topology.shapes import Shape, shapes_as_dict, shapes_from_dict, tables_only
 
 TABLE = Shape(columns={"id": "STRING", "total": "BIGINT"}, required=("id",), key=("id",))
 SEED = {"tables/balances": TABLE, "outputs/moves": replace(TABLE, key=())}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kappa.offsets.vector import Offsets
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, NamedSavepoint, SourceFacts
 from kappa.replay.findings import Finding, Severity
-from kappa.replay.offsets import Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import ByDuration, FromSavepoint, ShiftBy, ToLatest, ToOffset, start_time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kappa.replay.findings import Severity
-from kappa.replay.step_rules import Cause, Suspect, step_findings, step_not_inspected
+from kappa.replay.rules.step import Cause, Suspect, step_findings, step_not_inspected
 
 CODES = {
     Cause.CLOCK: "reads-clock",

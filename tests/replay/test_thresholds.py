@@ -13,8 +13,8 @@ from kappa.replay.facts import Facts
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest
-from kappa.replay.thresholds import Threshold, limits_of, parsed
 from kappa.replay.verdict import Drift, OutputDiff, TableDiff, judged
+from kappa.topology.thresholds import Threshold, limits_of, parsed
 
 DRIFT = Drift(keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1)
 REWARDS = TableDiff(

@@ -8,13 +8,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.lake import versioned_topic
+from kappa.names import versioned_topic
 from kappa.replay.explain import explain
 from kappa.replay.facts import Facts, MarkerFacts
 from kappa.replay.plan import ReplayPlan
-from kappa.replay.shapes import Shape
+from kappa.replay.rules.topic import colliding, has_same_key
 from kappa.replay.starts import FromMarker, FromSavepoint
-from kappa.replay.topic_rules import colliding, has_same_key
+from kappa.topology.shapes import Shape
 
 PlanOf = Callable[..., ReplayPlan]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kappa.replay import upgrade_rules
 from kappa.replay.findings import Severity
+from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.topology import Append, Check, Source, Table, Topic, Topology
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kappa.errors import ConflictError, LedgerError
-from kappa.runtime.append_log import AppendLog
+from kappa.lake.append_log import AppendLog
 
 SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})
 
@@ -72,8 +72,8 @@ def test_a_log_that_was_removed_is_never_written_again(log: AppendLog) -> None:
 def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kappa.runtime.append_log._KEEP_HOURS", 0)
-    monkeypatch.setattr("kappa.runtime.append_log._COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.lake.append_log._KEEP_HOURS", 0)
+    monkeypatch.setattr("kappa.lake.append_log._COMPACT_AFTER", 4)
     slow = AppendLog(log.path, SCHEMA)
     log.refresh()
     seen = []
@@ -90,15 +90,15 @@ def test_merged_files_are_removed_while_a_slow_reader_misses_nothing(
 
 def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful = {"delta.checkpointInterval": "3", "delta.deletedFileRetentionDuration": "interval 0 seconds"}
-    monkeypatch.setattr("kappa.runtime.append_log._CONFIGURATION", forgetful)
-    monkeypatch.setattr("kappa.runtime.append_log._COMPACT_AFTER", 4)
-    monkeypatch.setattr("kappa.runtime.append_log._VACUUM_AFTER", 2)
+    monkeypatch.setattr("kappa.lake.append_log._CONFIGURATION", forgetful)
+    monkeypatch.setattr("kappa.lake.append_log._COMPACT_AFTER", 4)
+    monkeypatch.setattr("kappa.lake.append_log._VACUUM_AFTER", 2)
     again = AppendLog(f"{log.path}-again", SCHEMA)
     again.create()
     again.refresh()
     for number in range(60):
         if number == 45:  # a day later
-            monkeypatch.setattr("kappa.runtime.append_log._ABANDONED_HOURS", 0)
+            monkeypatch.setattr("kappa.lake.append_log._ABANDONED_HOURS", 0)
         again.append([{"word": str(number)}])
         again.refresh()
     assert [row["word"] for row in AppendLog(again.path, SCHEMA).refresh()] == [str(number) for number in range(60)]
@@ -115,7 +115,7 @@ def test_a_writer_that_was_frozen_before_it_removes_files_removes_none_of_its_su
         successor.refresh()
         successor.append([{"word": str(number)}])
     for name in ("_KEEP_HOURS", "_ABANDONED_HOURS"):  # days later
-        monkeypatch.setattr(f"kappa.runtime.append_log.{name}", 0)
+        monkeypatch.setattr(f"kappa.lake.append_log.{name}", 0)
     frozen._vacuum()
     assert [row["word"] for row in AppendLog(log.path, SCHEMA).refresh()] == [str(number) for number in range(6)]
 

@@ -11,15 +11,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, TopologyError
-from kappa.replay.offsets import Offsets
-from kappa.runtime import times
-from kappa.runtime.broker import Broker
-from kappa.runtime.sender import Record, Sender
+from kappa.kafka import offsets_for_times as times
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Record, Sender
+from kappa.offsets.vector import Offsets
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.embedded.kafka import KafkaProcess
+    from kappa_local.kafka import KafkaProcess
 
 pytestmark = pytest.mark.broker
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kappa import registry
 from kappa.errors import CodeError, UnknownTopologyError
-from kappa.runtime import code
+from kappa.lake import code
+from kappa.topology import registry
 
 FILE = """
 from kappa.topology import Append, Source, Topology
@@ -45,7 +45,7 @@ def test_what_is_stored_is_what_is_unpacked(folder: Path, tmp_path: Path) -> Non
     root = code.extract(str(tmp_path / "lake"), stored, tmp_path / "home")
     assert code.extract(str(tmp_path / "lake"), stored, tmp_path / "home") == root
     assert registry.load(root / "topologies", "a.mine").version == "1"
-    assert (root / "include" / "kappa" / "driver.py").is_file()
+    assert (root / "include" / "kappa" / "driver" / "driver.py").is_file()
     assert (root / "jobs" / "run_epoch.py").is_file()
 
 
@@ -90,7 +90,7 @@ def test_stored_code_that_is_not_what_its_hash_says_is_refused_and_nothing_is_un
     with pytest.raises(CodeError, match=rf"Stored code {stored} .*(?s:.*)deploy the files"):
         code.extract(str(lake), stored, home)
     with pytest.raises(CodeError, match=stored):
-        code.holds(str(lake), stored, "include/kappa/driver.py")
+        code.holds(str(lake), stored, "include/kappa/driver/driver.py")
     assert not (home / "code" / stored).exists()
     assert code.store(str(lake), folder, "a.mine") == stored, "the way out: the same files are stored again"
     assert registry.load(code.extract(str(lake), stored, home) / "topologies", "a.mine").version == "1"
@@ -105,7 +105,7 @@ def test_an_unpacked_folder_that_was_altered_is_unpacked_again(folder: Path, tmp
     if what == "changed":
         (root / "topologies" / "mine.py").write_text("raise SystemExit('altered')")
     elif what == "removed":
-        (root / "include" / "kappa" / "driver.py").unlink()
+        (root / "include" / "kappa" / "driver" / "driver.py").unlink()
     else:
         (root / "include" / "sitecustomize.py").write_text("raise SystemExit('added')")
     assert code.extract(lake, stored, home) == root
@@ -126,7 +126,7 @@ def test_processes_that_unpack_at_once_all_get_the_whole_code(folder: Path, tmp_
     lake, home = str(tmp_path / "lake"), tmp_path / "home"
     stored = code.store(lake, folder, "a.mine")
     script = (
-        "import sys, pathlib\nfrom kappa.runtime import code\nsys.stdin.readline()\n"
+        "import sys, pathlib\nfrom kappa.lake import code\nsys.stdin.readline()\n"
         f"root = code.extract({lake!r}, {stored!r}, pathlib.Path({str(home)!r}))\n"
         f"print(code._is_unpacked(root, {stored!r}))\n"
     )

@@ -11,12 +11,14 @@ from by_hand import AT, TABLE, Changes, Epoch, Rows, as_rows, merged, slices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kappa import clock, folding
-from kappa.folding import fold, fold_between, is_due, unfolded
-from kappa.runtime import contents, tables
-from kappa.runtime.contents import FOLDED
-from kappa.runtime.ledger import LedgerRow
-from kappa.slices import apply_changes, commit_slice
+from kappa import clock
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow
+from kappa.lake.merge_on_read import FOLDED
+from kappa.slices import merging as folding
+from kappa.slices.merging import fold, fold_between, is_due, unfolded
+from kappa.slices.protocol import apply_changes, commit_slice
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from kappa.config import Config
-from kappa.replay.offsets import Offsets
-from kappa.runtime import code
-from kappa.runtime.append_log import AppendLog
-from kappa.runtime.broker import Broker
-from kappa.runtime.dry_run import about_to, first_effect
-from kappa.runtime.epochs import Epochs, Event, intent
-from kappa.runtime.launcher import launch
-from kappa.runtime.sender import Sender
+from kappa.driver.launcher import launch
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Sender
+from kappa.lake import code
+from kappa.lake.append_log import AppendLog
+from kappa.lake.epochs import Epochs, Event, intent
+from kappa.offsets.vector import Offsets
+from kappa.replay.dry_run import about_to, first_effect
 
 NOWHERE = "127.0.0.1:1"
 

@@ -9,10 +9,10 @@ import pytest
 from power_cut import Disk
 
 from kappa import clock
-from kappa.runtime import append_log, tables
-from kappa.runtime.durable import sync_commits
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.lake import append_log, tables
+from kappa.lake.epochs import Epochs
+from kappa.lake.fsync import sync_commits
+from kappa.lake.ledger import Ledger, LedgerRow
 
 
 def test_rows_of_a_ledger_outlive_a_power_cut_as_soon_as_they_are_appended(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kappa.errors import IllegalTransitionError, UnknownEpochError
+from kappa.lake.epochs import Epochs, Event, record_of
 from kappa.replay.stages import Stage
-from kappa.runtime.epochs import Epochs, Event, record_of
 
 FIRST = ("planned", "rewound", "seeded", "moved")
 SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "handover", "moved")

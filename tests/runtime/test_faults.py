@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from kappa import faults
 from kappa.errors import UsageError
 from kappa.replay.stages import Stage
-from kappa.runtime import faults
 from kappa.testing import CrashAfter
 
 ROOT = Path(__file__).resolve().parents[2]
 
 CHILD = """
 import sys
-from kappa.runtime.faults import crash_point
+from kappa.faults import crash_point
 for seq in (1, 2, 3):
     crash_point("plan", seq)
     print("planned", seq, flush=True)

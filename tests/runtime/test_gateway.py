@@ -16,7 +16,7 @@ SECRET = "s3cr3t=with:all #kinds\\of !signs ü"
 SCRIPT = """
 import sys
 from kappa.config import Config
-from kappa.runtime.session import build_session
+from kappa.spark.session import build_session
 
 session = build_session(Config.from_env(), "secrets")
 conf = session.sparkContext._jsc.sc().conf()
@@ -35,7 +35,7 @@ exit 1
 """
 START = """
 import sys
-from kappa.runtime.gateway import start_jvm
+from kappa.spark.gateway import start_jvm
 try:
     start_jvm({"spark.hadoop.fs.s3a.secret.key": sys.stdin.read()})
 except Exception as error:

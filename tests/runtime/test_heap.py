@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.runtime import heap
-from kappa.runtime.heap import GROWTH, LEAST, OldObjects
+from kappa.spark import jvm_heap as heap
+from kappa.spark.jvm_heap import GROWTH, LEAST, OldObjects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

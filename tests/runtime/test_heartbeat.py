@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from kappa.runtime import heartbeat
+from kappa.lake import heartbeat
 
 
 def test_a_process_is_known_by_its_id_and_its_start() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 import kappa
 from kappa.config import Config
-from kappa.runtime import code, heartbeat, launcher
+from kappa.driver import launcher
+from kappa.lake import code, heartbeat
 
 TOPOLOGY = """
 from kappa.topology import Append, Source, Topology
@@ -19,10 +20,10 @@ t = Topology(name="a.b", version="1", sources=[Source(topic="in", schema="a STRI
 """
 JOB = """
 import json, os
-import kappa, kappa.clock, kappa.driver
+import kappa, kappa.clock, kappa.driver.driver
 from kappa.config import Config
 Config.from_env()
-print(json.dumps([kappa.__file__, kappa.driver.__file__, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), flush=True)
+print(json.dumps([kappa.__file__, kappa.driver.driver.__file__, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), flush=True)
 """
 
 
@@ -62,7 +63,7 @@ def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_instal
     platform, driver, which, folder = json.loads(log.read_text().splitlines()[-1])
     assert (platform, driver) == (
         str(root / "include" / "kappa" / "__init__.py"),
-        str(root / "include" / "kappa" / "driver.py"),
+        str(root / "include" / "kappa" / "driver" / "driver.py"),
     )
     assert which == "the platform of the epoch"
     assert folder == str(root / "topologies")

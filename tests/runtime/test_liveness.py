@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kappa import clock
-from kappa.runtime import heartbeat, liveness
-from kappa.runtime.heartbeat import Heartbeat
+from kappa.lake import heartbeat, liveness
+from kappa.lake.heartbeat import Heartbeat
 
 STALE = 15.0
 

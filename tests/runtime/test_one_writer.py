@@ -8,7 +8,7 @@ import pytest
 
 from kappa import clock
 from kappa.errors import ConflictError, StaleWriterError
-from kappa.runtime.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger, LedgerRow
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import python_functions as functions
 
-from kappa import registry
-from kappa.slices import call_step
-from kappa.topology import Topology
+from kappa.slices.protocol import call_step
+from kappa.topology import Topology, registry
 
 #: What Spark does with the functions of a plan: it pickles them while the step runs.
 STEP = """

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kappa.errors import ConflictError, StaleWriterError
+from kappa.lake import rollup
+from kappa.lake.ledger import Kind, Ledger, LedgerRow, LedgerState, Sends, _Fold, _to_record
+from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
+from kappa.lake.slice_runs import extended
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.certificate import Certificate, MoveFacts, certify
-from kappa.replay.offsets import OffsetRange, Offsets
-from kappa.replay.runs import extended
-from kappa.runtime import rollup
-from kappa.runtime.ledger import Kind, Ledger, LedgerRow, LedgerState, Sends, _Fold, _to_record
-from kappa.runtime.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -375,8 +375,8 @@ def test_of_two_that_roll_up_and_append_at_once_one_is_refused(tmp_path: Path) -
 SCRIPT = """
 import sys
 from datetime import UTC, datetime
-from kappa.runtime.ledger import Ledger
-from kappa.runtime.rollup import rolled_up
+from kappa.lake.ledger import Ledger
+from kappa.lake.rollup import rolled_up
 ledger = Ledger(sys.argv[1])
 ledger.roll_up(rolled_up(ledger.state(), writer="me", code="code-0", at=datetime(2026, 3, 1, tzinfo=UTC)))
 """

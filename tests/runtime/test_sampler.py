@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from kappa.replay.offsets import Offsets
-from kappa.runtime.records import Sampler
+from kappa.kafka.reader import Sampler
+from kappa.offsets.vector import Offsets
 
 #: Records of each partition.
 COUNTS = (300, 2, 5000, 0)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kappa.errors import BrokerUnreachableError, StaleWriterError, TopologyError
-from kappa.replay.offsets import Offsets
-from kappa.runtime.broker import Broker
-from kappa.runtime.connection import producer_settings
-from kappa.runtime.sender import Record, Sender
+from kappa.kafka.broker import Broker
+from kappa.kafka.connection import producer_settings
+from kappa.kafka.producer import Record, Sender
+from kappa.offsets.vector import Offsets
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
 
-    from kappa.embedded.kafka import KafkaProcess
+    from kappa_local.kafka import KafkaProcess
 
 pytestmark = pytest.mark.broker
 
@@ -167,7 +167,7 @@ def test_more_records_than_the_queue_holds_are_one_transaction(
     kafka: Broker, sender: Sender, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = {"queue.buffering.max.messages": 100}
-    monkeypatch.setattr("kappa.runtime.sender.producer_settings", lambda servers: producer_settings(servers) | small)
+    monkeypatch.setattr("kappa.kafka.producer.producer_settings", lambda servers: producer_settings(servers) | small)
     sender.init()
     name, count = topic(3), 5_000
     assert sender.send((Record(name, b"%d" % n, None) for n in range(count)), None) == count
@@ -178,7 +178,7 @@ def test_more_records_than_the_queue_holds_are_one_transaction(
 def test_law_4_a_writer_killed_in_its_transaction_leaves_nothing(kafka: Broker, sender: Sender, out: str) -> None:
     sender.close()
     script = textwrap.dedent(f"""
-        from kappa.runtime.sender import Record, Sender
+        from kappa.kafka.producer import Record, Sender
         sender = Sender({kafka.bootstrap_servers!r}, {sender.transactional_id!r}, {sender.group!r})
         sender.init()
         sender.begin()
@@ -237,7 +237,7 @@ class Hanging:
 def test_adding_offsets_that_hangs_is_given_up_and_the_next_init_goes_on(
     kafka: Broker, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kappa.runtime.sender._OFFSETS_SECONDS", 0.1)
+    monkeypatch.setattr("kappa.kafka.producer._OFFSETS_SECONDS", 0.1)
     released, position = threading.Event(), Offsets({out: {0: 1}})
     with Sender(kafka.bootstrap_servers, f"{out}.id", f"{out}.group") as sender:
         sender.init()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kappa.config import Config
-from kappa.runtime.session import FEW_CORES, serial_collector, settings
+from kappa.spark.session import FEW_CORES, serial_collector, settings
 
 JAVA = "spark.driver.extraJavaOptions"
 

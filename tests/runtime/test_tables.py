@@ -12,9 +12,9 @@ from deltalake import CommitProperties, write_deltalake
 from few_rows import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
-from kappa.runtime import tables
-from kappa.schema import columns_of
-from kappa.state import newest
+from kappa.lake import tables
+from kappa.slices.state import newest
+from kappa.topology.ddl import columns_of
 
 
 @pytest.fixture

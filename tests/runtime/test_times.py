@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kappa.replay.offsets import Offsets
-from kappa.runtime import times
-from kappa.runtime.times import Confirmer
+from kappa.kafka import offsets_for_times as times
+from kappa.kafka.offsets_for_times import Confirmer
+from kappa.offsets.vector import Offsets
 
 AT = ("pos", 0)
 

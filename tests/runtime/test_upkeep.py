@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from few_rows import COLUMNS, changes, rows
 
-from kappa.runtime import tables, upkeep
+from kappa.lake import tables
+from kappa.lake import vacuum as upkeep
 
 
 @pytest.fixture

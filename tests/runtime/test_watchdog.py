@@ -10,9 +10,9 @@ import pytest
 
 from kappa import control
 from kappa.config import Config
-from kappa.lake import EpochPaths
-from kappa.runtime import heartbeat
-from kappa.runtime.watchdog import JVM_LINE, JvmProbe, Line, Watchdog, stacks
+from kappa.lake import heartbeat
+from kappa.lake.watchdog import JVM_LINE, JvmProbe, Line, Watchdog, stacks
+from kappa.names import EpochPaths
 
 
 class Monotonic:

@@ -13,10 +13,10 @@ import pytest
 from rig import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, rows
 
 from kappa import control
-from kappa.embedded.kafka import KafkaProcess
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
-from kappa.runtime import heartbeat
-from kappa.runtime.broker import Broker
+from kappa_local.kafka import KafkaProcess
 
 pytestmark = pytest.mark.soak
 

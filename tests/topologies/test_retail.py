@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.parsing import parse
-from kappa.registry import load
+from kappa.spark.parsing import parse
 from kappa.topology import Slice, Topology
+from kappa.topology.registry import load
 
 if TYPE_CHECKING:
     from conftest_spark import Log, Sent

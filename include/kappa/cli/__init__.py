@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import entry_points
 
 import typer
 
-from kappa.cli import archives, backfills, moves, offsets, reads, replays, restores, savepoints, stack, topics, upgrades
+from kappa.cli import archives, backfills, hosts, moves, offsets, reads, replays, restores, savepoints, topics, upgrades
 from kappa.errors import KappaError
 
 app = typer.Typer(
@@ -23,7 +24,9 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for module in (stack, reads, replays, backfills, moves, upgrades, restores, savepoints, archives, topics, offsets):
+for found in entry_points(group="kappa.commands"):
+    found.load()(app)
+for module in (hosts, reads, replays, backfills, moves, upgrades, restores, savepoints, archives, topics, offsets):
     module.register(app)
 
 

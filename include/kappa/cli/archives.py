@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kappa import archiver
-from kappa.archive import archived_topics
-from kappa.archiver import Archiver, Outlook
+from kappa.archive import writer as archiver
+from kappa.archive.reader import archived_topics
+from kappa.archive.writer import Archiver, Outlook
 from kappa.cli.options import Execute, Json, config, dry, dry_run, say, say_json, table
 from kappa.config import Config
-from kappa.runtime.broker import Broker
-from kappa.runtime.dry_run import first_effect
+from kappa.kafka.broker import Broker
+from kappa.replay.dry_run import first_effect
 
 Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
 

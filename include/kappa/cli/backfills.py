@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kappa import backfill as backfills
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
-from kappa.replay.notation import parsed_time
-from kappa.runtime.session import LazySession
+from kappa.control import backfill as backfills
+from kappa.offsets.notation import parsed_time
+from kappa.spark.session import LazySession
 
 From = Annotated[str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z.")]
 To = Annotated[str, typer.Option("--to", help="End of the interval, exclusive, like 2026-03-02T00:00:00Z.")]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kappa import control, joint_moves
+from kappa import control
 from kappa.cli.options import (
     Allow,
     Epoch,
@@ -26,12 +26,13 @@ from kappa.cli.options import (
 )
 from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver.expiry import Expiry
 from kappa.errors import UnknownEpochError, UsageError
-from kappa.expiry import Expiry
-from kappa.moves import others_of
-from kappa.replay.companion_rules import companions
+from kappa.lake.epochs import Epochs
+from kappa.lake.moves import others_of
+from kappa.replay.rules.cutover import companions
 from kappa.replay.stages import Stage
-from kappa.runtime.epochs import Epochs
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
 

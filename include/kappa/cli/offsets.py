@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from kappa import groups
 from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
 from kappa.cli.starts import group_start
+from kappa.control import groups
 from kappa.errors import UsageError
+from kappa.kafka.broker import Broker
+from kappa.offsets.notation import offsets_to_csv, parsed_partitions
+from kappa.offsets.vector import Offsets
 from kappa.replay.group_reset import GroupRequest, GroupReset
-from kappa.replay.notation import offsets_to_csv, parsed_partitions
-from kappa.replay.offsets import Offsets
 from kappa.replay.starts import Start, ToCurrent
-from kappa.runtime.broker import Broker
 
 Group = Annotated[str, typer.Option("--group", help="Name of the consumer group.")]
 Topics = Annotated[

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from kappa.config import Config
-from kappa.replay.offsets import Offsets
-from kappa.runtime.dry_run import first_effect
+from kappa.offsets.vector import Offsets
+from kappa.replay.dry_run import first_effect
 
 Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
 Topologies = Annotated[

@@ -10,20 +10,20 @@ import typer
 
 from kappa import control, serving
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
-from kappa.conditions import condition, ordering
-from kappa.deployed import deployed
+from kappa.control.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
-from kappa.history import Entry, vector
-from kappa.json_forms import python_rows
-from kappa.lake import EpochPaths
-from kappa.recount import recount
-from kappa.replay.companion_rules import companions
-from kappa.replay.notation import parsed_time
-from kappa.replay.offsets import Offsets
-from kappa.reports import Format, rendered
-from kappa.runtime.broker import Broker
-from kappa.runtime.epochs import Epochs
-from kappa.runtime.ledger import Ledger
+from kappa.kafka.broker import Broker
+from kappa.kafka.json_forms import python_rows
+from kappa.lake.conditions import condition, ordering
+from kappa.lake.epochs import Epochs
+from kappa.lake.history import Entry, vector
+from kappa.lake.ledger import Ledger
+from kappa.names import EpochPaths
+from kappa.offsets.notation import parsed_time
+from kappa.offsets.vector import Offsets
+from kappa.replay.rules.cutover import companions
+from kappa.verify.recount import recount
+from kappa.verify.report import Format, rendered
 
 
 def register(app: typer.Typer) -> None:
@@ -149,7 +149,7 @@ def certify(
     certificate = control.certify(chosen, topology)
     found = None
     if deep:
-        from kappa.recount_topics import recount_topics
+        from kappa.verify.recount_topics import recount_topics
 
         def tell(what: str) -> None:
             typer.echo(f"reading {what}", err=True)

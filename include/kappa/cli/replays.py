@@ -13,13 +13,13 @@ from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, acto
 from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
-from kappa.inspection import inspect_deployed
+from kappa.replay.dry_run import first_effect
 from kappa.replay.explain import explain as explain_plan
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import Start
-from kappa.replay.thresholds import parsed
-from kappa.runtime.dry_run import first_effect
+from kappa.topology.thresholds import parsed
+from kappa.verify.inspection import inspect_deployed
 
 SeedOption = Annotated[
     str | None,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kappa import restoring
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json
-from kappa.foreign_commits import described
+from kappa.control import restore as restoring
+from kappa.lake.foreign_commits import described
 
 
 def register(app: typer.Typer) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kappa import savepoints
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json, table
-from kappa.runtime.dry_run import first_effect
+from kappa.lake import savepoints
+from kappa.replay.dry_run import first_effect
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
 AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]

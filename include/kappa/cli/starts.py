@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kappa.errors import UsageError
-from kappa.replay.notation import offsets_from_csv
+from kappa.offsets.notation import offsets_from_csv
 from kappa.replay.starts import Start, ToCurrent, ToEarliest, ToLatest, ToOffset, start_from_text
 
 #: Parameter -> its type and option, in the order of ``--help``.

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from kappa import registry
-from kappa import topics as on_broker
 from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
+from kappa.control import topics as on_broker
 from kappa.errors import UsageError
-from kappa.replay.notation import duration_text, parsed_duration
-from kappa.runtime.broker import Broker
-from kappa.runtime.dry_run import first_effect
+from kappa.kafka.broker import Broker
+from kappa.offsets.notation import duration_text, parsed_duration
+from kappa.replay.dry_run import first_effect
+from kappa.topology import registry
 
 group = typer.Typer(name="topics", help="List the topics on the broker, and create one to read.", no_args_is_help=True)
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kappa import upgrading
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
-from kappa.runtime.epochs import Epochs
+from kappa.control import upgrade as upgrading
+from kappa.lake.epochs import Epochs
 
 HistoryStands = Annotated[
     bool,

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kappa import control, joint_moves
+from kappa import control
 from kappa.config import Config
+from kappa.control import joint_cutover as joint_moves
+from kappa.driver.expiry import Expiry
 from kappa.errors import StuckError
-from kappa.expiry import Expiry
-from kappa.runtime.epochs import Epochs
+from kappa.lake.epochs import Epochs
 
 PAUSE_SECONDS = 0.5
 #: A driver that died is started again while somebody waits for it.

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from kappa import stored
 from kappa.errors import DataLossError
-from kappa.replay.archives import is_within, joined
-from kappa.replay.offsets import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
+from kappa.offsets.coverage import is_within, joined
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, uncovered
+from kappa.replay import stored
 
 
 @dataclass(frozen=True, kw_only=True)

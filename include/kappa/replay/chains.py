@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from kappa import stored
 from kappa.errors import LedgerError
+from kappa.offsets.vector import Offsets
+from kappa.replay import stored
 from kappa.replay.findings import Finding
-from kappa.replay.offsets import Offsets
 
 #: A topology and one of its epochs.
 Key = tuple[str, int]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from kappa import stored
+from kappa.replay import stored
 
 
 @dataclass(frozen=True, kw_only=True)

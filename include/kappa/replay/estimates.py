@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kappa import stored
-from kappa.replay.archives import common
+from kappa.offsets.coverage import common
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay import stored
 from kappa.replay.facts import Facts
-from kappa.replay.offsets import OffsetRange, Offsets
 
 #: An estimate for more than so many times the records that it was measured on is rough: a small replay is nearly all fixed cost.
 FAR = 20

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.lake import versioned_topic
-from kappa.replay.archives import without
+from kappa.names import versioned_topic
+from kappa.offsets.coverage import without
+from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.determinism import other_size
 from kappa.replay.estimates import Estimate, size
-from kappa.replay.offsets import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest, described
-from kappa.replay.thresholds import limits_of
+from kappa.topology.thresholds import limits_of
 
 
 def explain(plan: ReplayPlan) -> list[str]:

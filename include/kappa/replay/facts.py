@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from kappa.replay.archives import ArchiveFacts
+from kappa.offsets.coverage import ArchiveFacts
+from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
-from kappa.replay.offsets import Offsets, TopicPartition
-from kappa.replay.retention import FoldFacts, RetentionFacts
-from kappa.replay.shapes import Shape, shapes_of
 from kappa.replay.stages import Stage
+from kappa.replay.topic_retention import FoldFacts, RetentionFacts
 from kappa.topology import Topology
+from kappa.topology.shapes import Shape, shapes_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from kappa import stored
 from kappa.errors import RefusedError
+from kappa.replay import stored
 
 #: Codes of findings that refuse a plan unless the request allows them by name.
 ALLOWABLE = frozenset(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kappa.errors import UsageError
-from kappa.replay import group_rules, start_rules
+from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.findings import Finding, Severity, check, refusals
-from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.resolution import first_records_at, named_offsets, shifted
+from kappa.replay.rules import group as group_rules
+from kappa.replay.rules import start as start_rules
 from kappa.replay.starts import (
     FromMarker,
     FromSavepoint,

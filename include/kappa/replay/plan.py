@@ -10,26 +10,38 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay import (
-    archive_rules,
-    chain_rules,
-    chains,
-    effort_rules,
-    live_rules,
-    log_rules,
-    request_rules,
-    topic_rules,
-)
-from kappa.replay.archives import ArchiveFacts, first_readable, from_archive
+from kappa.offsets.coverage import ArchiveFacts, first_readable, from_archive
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
+from kappa.replay import chains
 from kappa.replay.chains import Binding, bindings_as_dict, bindings_from_dict
 from kappa.replay.estimates import Estimate, estimated
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, Severity, check, refusals, relaxed
-from kappa.replay.offsets import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
+from kappa.replay.rules import (
+    archive as archive_rules,
+)
+from kappa.replay.rules import (
+    chain as chain_rules,
+)
+from kappa.replay.rules import (
+    effort as effort_rules,
+)
+from kappa.replay.rules import (
+    live as live_rules,
+)
+from kappa.replay.rules import (
+    log as log_rules,
+)
+from kappa.replay.rules import (
+    request as request_rules,
+)
+from kappa.replay.rules import (
+    topic as topic_rules,
+)
 from kappa.replay.stages import Stage
-from kappa.replay.thresholds import limits_of
+from kappa.topology.thresholds import limits_of
 
 #: What a replay beside a live epoch runs through by itself.
 BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)

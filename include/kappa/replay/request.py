@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from kappa.errors import TopologyError, UsageError
+from kappa.offsets.vector import Offsets
 from kappa.replay.findings import ALLOWABLE
-from kappa.replay.offsets import Offsets
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
-from kappa.replay.thresholds import Threshold, limits_of
+from kappa.topology.thresholds import Threshold, limits_of
 
 
 class Seed(StrEnum):

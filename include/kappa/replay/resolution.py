@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kappa.replay import log_rules, request_rules, start_rules
+from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SavepointFacts
 from kappa.replay.findings import Finding
-from kappa.replay.offsets import Offsets, TopicPartition
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.seed_rules import unlike_seed
-from kappa.replay.shapes import tables_only
+from kappa.replay.rules import log as log_rules
+from kappa.replay.rules import request as request_rules
+from kappa.replay.rules import start as start_rules
+from kappa.replay.rules.seed import unlike_seed
 from kappa.replay.starts import (
     ByDuration,
     FromMarker,
@@ -23,6 +24,7 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
+from kappa.topology.shapes import tables_only
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 
 
 def has_common_topic(live: Offsets, mine: Offsets) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kappa.errors import UsageError
-from kappa.replay.notation import (
+from kappa.offsets.notation import (
     duration_text,
     parsed_duration,
     parsed_offsets,
@@ -16,7 +16,7 @@ from kappa.replay.notation import (
     parsed_shift,
     parsed_time,
 )
-from kappa.replay.offsets import Offsets
+from kappa.offsets.vector import Offsets
 
 
 @dataclass(frozen=True, kw_only=True)

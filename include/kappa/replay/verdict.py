@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kappa import stored
+from kappa.offsets.vector import Offsets
+from kappa.replay import stored
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
-from kappa.replay.offsets import Offsets
-from kappa.replay.thresholds import Limit
+from kappa.topology.thresholds import Limit
 
 
 class Verdict(StrEnum):

@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kappa.approval import Terms
 from kappa.config import Config
+from kappa.control.approval import Terms
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
-from kappa.replay.offsets import Offsets
+from kappa.lake.epochs import Event
+from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker
 from kappa.replay.verdict import CheckResult, DiffReport, TableDiff, ThresholdResult
-from kappa.runtime.epochs import Event
 
 #: What a driver walks through, a step every ``FAKE_STEP_SECONDS`` seconds.
 WALK = ("PLANNED", "REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP", "VERIFIED")

@@ -1,0 +1,1 @@
+"""Every record of a topic, by exact offset, kept in Delta."""

@@ -1,0 +1,504 @@
+"""Takes every record of a topic into its archive, by the discipline of the slice protocol.
+
+A slice of an archive is planned, written and committed: the plan row freezes its ranges, the write carries its number as an
+application transaction, the commit row says how many records there were. A crash between any two is repaired by starting
+again; of two archivers at once one finds its claim taken, stops, and nothing that it did differs from what the other does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.archive.reader import Archive
+from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name
+from kappa.config import Config
+from kappa.errors import (
+    ConflictError,
+    DataLossError,
+    DriverAlreadyRunningError,
+    LedgerError,
+    StaleWriterError,
+    Transient,
+    UnknownArchiveError,
+)
+from kappa.faults import crash_point
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat, liveness, tables
+from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.offsets.coverage import ArchiveFacts, bounded
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start, ranges_to_json
+from kappa.spark.kafka_source import read_log
+from kappa.topology import Source, registry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Most records of one file: a range of one partition is then read by several tasks.
+FILE_RECORDS = 50_000
+#: Pause between two looks at the log while following.
+IDLE_SECONDS = 0.5
+#: How a stop takes the archive away from its archiver.
+_NOBODY = "nobody"
+#: Nobody holds on to an older version of an archive: Delta may clean up its log as it does by itself.
+_CONFIGURATION = {
+    "delta.dataSkippingStatsColumns": "seq,offset",
+    "delta.logRetentionDuration": "interval 30 days",
+    "delta.enableExpiredLogCleanup": "true",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What archiving a topic would do now.
+
+    Attributes:
+        topic: the topic.
+        topic_id: Kafka's id of it.
+        position: next offset to archive of each partition.
+        end: the stable end.
+        lost: offsets that retention removed before they were archived, between the archive's end and the log's beginning.
+        schemas: names of the schemas by which records are parsed; those that the deployed topologies read the topic by.
+    """
+
+    topic: str
+    topic_id: str
+    position: Offsets
+    end: Offsets
+    lost: tuple[OffsetRange, ...]
+    schemas: tuple[str, ...]
+
+    @property
+    def left(self) -> int:
+        """Offsets that are not archived yet."""
+        return sum(max(0, last - (self.position.get(*at) or 0)) for at, last in self.end.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveStatus:
+    """How far an archive is.
+
+    Attributes:
+        topic: the topic.
+        facts: what it covers.
+        records: how many records it holds.
+        left: offsets of the log behind its end; None when Kafka was not asked, or has the topic no more.
+        is_same_topic: whether the broker's topic is the archived one; None when Kafka was not asked.
+        archiver: ``running``, ``stopped``, ``dead`` or ``never`` (started).
+        message: what the archiver says.
+    """
+
+    topic: str
+    facts: ArchiveFacts
+    records: int
+    left: int | None
+    is_same_topic: bool | None
+    archiver: str
+    message: str
+
+
+def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
+    """What archiving a topic would do now. Changes nothing.
+
+    Raises:
+        DataLossError: the topic was recreated since it was archived.
+        TopologyError: it does not exist.
+    """
+    archive = Archive(config.lake, topic)
+    topic_id = _checked_id(broker, archive)
+    low, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
+    state = archive.ledger.state()
+    position = _position(state, end) if state.commits else low
+    return Outlook(
+        topic=topic,
+        topic_id=topic_id,
+        position=position.merge(Offsets.of((item.at, item.end) for item in _lost(position, low))),
+        end=end,
+        lost=_lost(position, low),
+        schemas=tuple(schemas_of(config, topic)),
+    )
+
+
+def status(config: Config, topic: str) -> ArchiveStatus:
+    """How far an archive is.
+
+    Raises:
+        UnknownArchiveError: the topic has no archive.
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    archive = Archive(config.lake, topic)
+    facts = archive.facts()
+    if facts is None:
+        raise UnknownArchiveError(
+            f"Topic {topic!r} has no archive in {config.lake}. Begin one: kappa archive start {topic} --execute",
+            topic=topic,
+        )
+    left: int | None = None
+    with Broker(config.bootstrap_servers) as broker:
+        is_same = topic in broker.topics(topic) and broker.topic_ids([topic])[topic] == facts.topic_id
+        if is_same:
+            left = outlook(config, broker, topic).left
+    sign = liveness.look(archive.paths.heartbeat, config.stale_seconds)
+    beat = sign.beat
+    state = "never" if beat is None else beat.state if sign.state in ("alive", "stopped") else sign.state
+    return ArchiveStatus(
+        topic=topic, facts=facts, records=sum(chunk.rows for chunk in archive.chunks), left=left, is_same_topic=is_same,
+        archiver=state, message=beat.message if beat else "",
+    )  # fmt: skip
+
+
+def stop(config: Config, topic: str) -> bool:
+    """Take an archive away from its archiver, wherever that runs; whether there was one.
+
+    The archiver ends before its next write to the ledger. Idempotent; the next start goes on where it was.
+    """
+    ledger = Archive(config.lake, topic).ledger
+    while True:
+        state = ledger.state()
+        if state.claim is None or state.claim.writer == _NOBODY:
+            return False
+        try:
+            ledger.claim(_NOBODY, "", state)
+        except ConflictError:  # a slice was planned or committed meanwhile
+            continue
+        return True
+
+
+def schemas_of(config: Config, topic: str) -> dict[str, Source]:
+    """The schemas by which the deployed topologies read a topic, by name; each once."""
+    found: dict[str, Source] = {}
+    for topology in registry.topologies(config.topologies)[0].values():
+        for source in topology.sources:
+            name = schema_name(source)
+            if source.topic == topic and name is not None:
+                found[name] = source
+    return dict(sorted(found.items()))
+
+
+class Archiver:
+    """The one writer of an archive; use it as a context manager, or close it.
+
+    Args:
+        config: where everything is.
+        topic: the topic.
+        session: Spark; None starts one when it is first needed and stops it at the end.
+        skip_lost: go on at the log's beginning when retention removed records that were not archived. The gap stays on record.
+    """
+
+    def __init__(
+        self, config: Config, topic: str, *, session: SparkSession | None = None, skip_lost: bool = False
+    ) -> None:
+        self.archive = Archive(config.lake, topic)
+        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._config = config
+        self._topic = topic
+        self._given_session = session
+        self._skip_lost = skip_lost
+        self._broker = Broker(config.bootstrap_servers)
+        self._beat: heartbeat.Beating | None = None
+
+    def __enter__(self) -> Archiver:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Claim the archive; the first one begins it at the low watermarks.
+
+        Raises:
+            DriverAlreadyRunningError: another archiver with a fresh heartbeat has it; nothing was changed.
+            DataLossError: the topic was recreated, or records were lost; nothing was changed.
+        """
+        ledger, paths = self.archive.ledger, self.archive.paths
+        self._check_topic()
+        found = liveness.settled(paths.heartbeat, self._config.stale_seconds)
+        other = found.beat
+        if other is not None and found.is_alive:
+            raise DriverAlreadyRunningError(
+                f"Topic {self._topic!r} has an archiver: {other.writer}, last heard of at {other.at:%H:%M:%S}. "
+                f"To end it: kappa archive stop {self._topic} --execute",
+                writer=other.writer,
+            )
+        self._check_lost(ledger.state())
+        ledger.create()
+        try:
+            ledger.claim(self.writer, "", ledger.state())
+        except ConflictError as error:
+            raise DriverAlreadyRunningError(
+                f"Another archiver claimed topic {self._topic!r} at the same moment."
+            ) from error
+        crash_point("archive.claim")
+        first = heartbeat.this_process(self.writer, "")
+        self._beat = heartbeat.Beating(paths.heartbeat, first, self._config.heartbeat_seconds, self._has_claim)
+        if not ledger.state().commits:
+            self._begin()
+
+    def advance(self) -> int:
+        """Archive one slice; how many offsets it spanned, 0 when the archive reaches the stable end.
+
+        Idempotent: a slice that was planned and not committed is finished first, with its own ranges.
+
+        Raises:
+            StaleWriterError: another archiver claimed the archive, or it was stopped; this one has changed nothing since.
+            DataLossError: the topic was recreated, or retention removed records that were not archived.
+        """
+        self.archive.ledger.check_claim(self.writer)
+        self._check_topic()
+        state = self.archive.ledger.state()
+        plan = state.open_plan or self._plan(state)
+        if plan is None:
+            self._say("up to date")
+            return 0
+        started = time.monotonic()
+        self._say(f"archiving slice {plan.seq}")
+        row = self._finish(plan)
+        if row is None:
+            return self.advance()
+        seconds = time.monotonic() - started
+        self._say("archived", seq=row.seq, records_per_second=row.rows_read / seconds if seconds else None)
+        return sum(item.count for item in row.ranges)
+
+    def left(self) -> int:
+        """Offsets that are not archived yet."""
+        end = self._broker.stable_offsets([self._topic])
+        return _position(self.archive.ledger.state(), end).count_to(end)
+
+    def is_due(self) -> bool:
+        """Whether what is not archived yet would fill a slice.
+
+        Raises:
+            StaleWriterError: another archiver claimed the archive, or it was stopped.
+        """
+        self.archive.ledger.check_claim(self.writer)
+        return self.left() >= self._config.slice_records
+
+    def close(self, message: str = "") -> None:
+        """End the heartbeat, Spark if it was started here, and the connection. Safe twice."""
+        if self._beat is not None:
+            self._beat.close(message=message)
+            self._beat = None
+        if "session" in self.__dict__ and self._given_session is None:
+            self.session.stop()
+        self._broker.close()
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark, started when it is first needed."""
+        if self._given_session is not None:
+            return self._given_session
+        from kappa.spark.session import build_session
+
+        return build_session(self._config, f"kappa archive {self._topic}")
+
+    def _begin(self) -> None:
+        """The table, and commit 0: which topic it is, and where the archive begins."""
+        tables.create(self.archive.paths.records, COLUMNS, partition_by=[PARTITION.name], configuration=_CONFIGURATION)
+        crash_point("archive.create")
+        low = self._broker.low_watermarks([self._topic])
+        topic_id = self._broker.topic_ids([self._topic])[self._topic]
+        self._append(kind="commit", seq=0, ranges=low.span_to(low), detail={"topic_id": topic_id})
+
+    def _plan(self, state: LedgerState) -> LedgerRow | None:
+        lost = self._check_lost(state)
+        end = self._broker.stable_offsets([self._topic])
+        position = _position(state, end).merge(Offsets.of((item.at, item.end) for item in lost))
+        ranges = bounded(position, end, self._config.slice_records)
+        if all(item.is_empty for item in ranges):
+            return None
+        detail = {"schemas": list(schemas_of(self._config, self._topic)), "lost": [str(item) for item in lost]}
+        row = self._append(kind="plan", seq=state.seq + 1, ranges=ranges, detail=detail)
+        crash_point("archive.plan", row.seq)
+        return row
+
+    def _finish(self, plan: LedgerRow) -> LedgerRow | None:
+        """Write a planned slice and commit it; None when it cannot be done any more and was closed."""
+        path = self.archive.paths.records
+        rows_read: int | None = None
+        if not tables.is_written(path, plan.seq):
+            low = self._broker.low_watermarks([self._topic])
+            lost = _lost(ranges_start([item for item in plan.ranges if not item.is_empty]), low)
+            if lost:
+                self._abandon(plan, lost)
+                return None
+            self.archive.ledger.check_claim(self.writer)
+            rows_read = self._write(plan)
+        crash_point("archive.write", plan.seq)
+        self._check_topic()
+        written = self._written(plan)
+        rows = sum(part["rows"] for part in written["parts"].values())
+        if rows_read is not None and rows_read != rows:
+            raise LedgerError(
+                f"Slice {plan.seq} of the archive of {self._topic!r} read {rows_read} records, its table holds {rows} of it.",
+                seq=plan.seq,
+            )
+        row = self._append(
+            kind="commit", seq=plan.seq, ranges=plan.ranges, rows_read=rows, rows_parsed=rows, detail={**plan.detail, **written}
+        )  # fmt: skip
+        crash_point("archive.commit", plan.seq)
+        return row
+
+    def _write(self, plan: LedgerRow) -> int | None:
+        """How many records Kafka gave; None when somebody else had written the slice at the same moment."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        wanted = schemas_of(self._config, self._topic)
+        sources = {name: wanted[name] for name in plan.detail["schemas"] if name in wanted}
+        ranges = [item for item in plan.ranges if not item.is_empty]
+        raw = read_log(self.session, self._config.bootstrap_servers, self._topic, ranges, headers=True)
+        observation = Observation()
+        rows = archived_rows(raw.observe(observation, F.count(F.lit(1)).alias("rows")), sources)
+        tables.append_frame(
+            self.archive.paths.records, rows.withColumn("seq", F.lit(plan.seq).cast("bigint")), plan.seq,
+            mergeSchema="true", maxRecordsPerFile=str(FILE_RECORDS), userMetadata=f"{self.writer}/{plan.seq}",
+        )  # fmt: skip
+        if not tables.has_commit_of(self.archive.paths.records, f"{self.writer}/{plan.seq}"):
+            return None  # the write was passed over as done: nothing was read, and the observation would wait for ever
+        return int(observation.get["rows"])
+
+    def _written(self, plan: LedgerRow) -> dict[str, Any]:
+        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas that all rows are parsed by.
+
+        A schema of the plan is missing when its topology was taken away before the slice was written.
+        """
+        from pyspark.sql import functions as F
+
+        rows = self.session.read.format("delta").load(self.archive.paths.records).where(F.col("seq") == plan.seq)
+        there = [name for name in plan.detail["schemas"] if name in rows.columns]
+        lacking = [F.count_if(F.col(name).isNull()).alias(name) for name in there]
+        found = (
+            rows.groupBy("partition")
+            .agg(F.count("offset").alias("rows"), F.max("running_max_ms").alias("max_ms"), *lacking)
+            .collect()
+        )
+        parts = {str(row["partition"]): {"rows": row["rows"], "max_ms": row["max_ms"]} for row in found}
+        return {"parts": parts, "schemas": [name for name in there if not any(row[name] for row in found)]}
+
+    def _abandon(self, plan: LedgerRow, lost: tuple[OffsetRange, ...]) -> None:
+        if not self._skip_lost:
+            raise _lost_error(self._topic, lost)
+        tables.seal(self.archive.paths.records, plan.seq, column="seq")
+        self._append(kind="abandon", seq=plan.seq, ranges=plan.ranges, detail={"lost": [str(item) for item in lost]})
+
+    def _append(self, **values: Any) -> LedgerRow:
+        return self.archive.ledger.append(LedgerRow(writer=self.writer, at=clock.now(), **values))
+
+    def _check_lost(self, state: LedgerState) -> tuple[OffsetRange, ...]:
+        """What retention removed before it was archived.
+
+        Raises:
+            DataLossError: there is some, and nobody said that it may be skipped.
+        """
+        if not state.commits:
+            return ()
+        low = self._broker.low_watermarks([self._topic])
+        lost = _lost(_position(state, low), low)
+        if lost and not self._skip_lost:
+            raise _lost_error(self._topic, lost)
+        return lost
+
+    def _check_topic(self) -> None:
+        _checked_id(self._broker, self.archive)
+
+    def _has_claim(self) -> bool:
+        return Archive(self._config.lake, self._topic).ledger.has_claim(self.writer)
+
+    def _say(self, message: str, **values: Any) -> None:
+        if self._beat is not None:
+            self._beat.say(message=message, **values)
+
+
+def run(
+    archivers: list[Archiver],
+    *,
+    follow: bool = False,
+    every_seconds: float = 60.0,
+    on_slice: Callable[[Archiver, int], None] = lambda *_: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Archive topics up to their stable ends, one slice of each in turn; go on from there when asked to follow.
+
+    An archive that :func:`stop` took away is left aside; when none is left this ends.
+
+    Args:
+        archivers: opened.
+        follow: go on until told to stop, through an outage of Kafka or the lake.
+        every_seconds: while following, a topic's records are collected for so long, or until they fill a slice.
+        on_slice: called after each slice with the offsets that it spanned.
+        is_over: asked between two slices.
+
+    Raises:
+        StaleWriterError: another archiver claimed one of the archives.
+        DataLossError: as :meth:`Archiver.advance`.
+    """
+    last = dict.fromkeys(archivers, float("-inf"))
+    while last and not is_over():
+        moved = 0
+        for archiver in list(last):
+            is_waiting = follow and time.monotonic() - last[archiver] < every_seconds
+            try:
+                if is_over() or (is_waiting and not archiver.is_due()):
+                    continue
+                taken = archiver.advance()
+            except StaleWriterError as error:
+                if error.data["holder"] != _NOBODY:
+                    raise
+                del last[archiver]
+                continue
+            except Transient:  # Kafka or the lake comes back; who follows waits for it
+                if not follow:
+                    raise
+                last[archiver] = time.monotonic()
+                continue
+            moved += taken
+            if taken:
+                on_slice(archiver, taken)
+            else:
+                last[archiver] = time.monotonic()
+        if not moved:
+            if not follow:
+                return
+            time.sleep(IDLE_SECONDS)
+
+
+def _position(state: LedgerState, end: Offsets) -> Offsets:
+    """Next offset to archive of every partition; one that appeared later begins at 0."""
+    return ranges_end(state.commits[-1].ranges).naming(end)
+
+
+def _lost(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
+    return tuple(
+        OffsetRange(topic=at[0], partition=at[1], start=position[at], end=first)
+        for at, first in low.items()
+        if at in position and position[at] < first
+    )
+
+
+def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
+    names = ", ".join(map(str, lost))
+    return DataLossError(
+        f"Retention removed records of {topic!r} before they were archived: {names}. They are in neither place. "
+        f"To go on behind the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
+        topic=topic, lost=ranges_to_json(lost),
+    )  # fmt: skip
+
+
+def _checked_id(broker: Broker, archive: Archive) -> str:
+    found = broker.topic_ids([archive.topic])[archive.topic]
+    expected = archive.topic_id
+    if expected is not None and found != expected:
+        raise DataLossError(
+            f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the old topic mean nothing in the "
+            f"new one. Move the folder {archive.paths.root} away to keep the old records, then start a new archive.",
+            topic=archive.topic, found=found, expected=expected,
+        )  # fmt: skip
+    return found

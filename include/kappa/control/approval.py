@@ -1,0 +1,236 @@
+"""Approval of a verified epoch: what it is bound to, and what a rejection means.
+
+An approval is bound to what was shown when it was given: the epoch, its code, the report of its verification, and the live
+epoch that it replaces. A cutover is refused when any of these is another one by then. A rejected epoch keeps its tables for
+``KAPPA_REJECTED_HOURS``, has no driver and is no candidate: the next replay does not wait for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control.housekeeping import Leftover
+from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
+from kappa.replay import stored
+from kappa.replay.stages import Stage
+
+#: Kind of leftover of an epoch that was rejected so long ago that its tables may go.
+REJECTED = "rejected epoch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What an approval is bound to.
+
+    Attributes:
+        topology: the topology.
+        epoch: the epoch that shall be live.
+        live: the live epoch that it replaces.
+        code: content hash of the code that runs it.
+        report: hash of the report of its verification.
+        verdict: what that report says.
+    """
+
+    topology: str
+    epoch: int
+    live: int | None
+    code: str
+    report: str
+    verdict: str
+
+    def changes(self, now: Terms) -> list[str]:
+        """What is another one now, in words; empty when an approval of these terms holds."""
+        pairs = [
+            ("live epoch", self.live, now.live),
+            ("code", self.code[:12], now.code[:12]),
+            ("report", f"{self.report} ({self.verdict})", f"{now.report} ({now.verdict})"),
+        ]
+        return [f"the {what} was {before} and is {after}" for what, before, after in pairs if before != after]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Terms:
+        """Read what :meth:`to_dict` wrote."""
+        return stored.read(cls, values)
+
+
+def terms(record: TopologyRecord, epoch: int) -> Terms:
+    """What an approval of a verified epoch would be bound to now.
+
+    Raises:
+        IllegalTransitionError: the epoch is not verified, or cannot go live any more.
+        UnknownEpochError: there is no such epoch.
+    """
+    found = record.epoch(epoch)
+    if found.stage not in (Stage.VERIFIED, Stage.APPROVED) or found.verified is None:
+        raise IllegalTransitionError(
+            f"Epoch {epoch} of {record.topology!r} is {found.stage}: only a VERIFIED one can be approved. "
+            f"See kappa status {record.topology}",
+            epoch=epoch,
+        )
+    report = str(found.verified.detail.get("report", ""))
+    return Terms(
+        topology=record.topology, epoch=epoch, live=record.live, code=found.code,
+        report=hashlib.sha256(report.encode()).hexdigest()[:16], verdict=found.verified.detail["verdict"],
+    )  # fmt: skip
+
+
+def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
+    """Put the approval of an epoch on record; its stage is ``APPROVED`` then. Idempotent.
+
+    Args:
+        config: where everything is.
+        agreed: what was shown when the approval was given.
+        actor: who gave it.
+        reason: why, or what was said.
+
+    Raises:
+        MoveRefusedError: something else would go live than what was shown, the epoch was rejected, or its verification failed.
+        IllegalTransitionError: the epoch is not verified.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(agreed.topology, events)
+        target = record.epoch(agreed.epoch)
+        if record.live == agreed.epoch:
+            return []
+        _refuse_rejected(agreed.topology, target)
+        now = terms(record, agreed.epoch)
+        _refuse_changed("was shown", agreed, now)
+        if now.verdict == "failed":
+            raise MoveRefusedError(
+                f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command line only. "
+                f"See kappa diff {agreed.topology} {agreed.epoch}"
+            )
+        if target.approved is not None:
+            return []
+        return [_event(agreed.topology, agreed.epoch, "approved", actor, reason, agreed.to_dict())]
+
+    epochs.append(decide)
+
+
+def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Put on record that an epoch is not to go live: its driver stops, its tables stay for a while. Idempotent.
+
+    Raises:
+        IllegalTransitionError: the epoch is not verified, or it is live.
+        MoveRefusedError: it is being made live.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(topology, events)
+        target = record.epoch(epoch)
+        if target.rejected is not None:
+            return []
+        terms(record, epoch)
+        if record.handover is not None and record.handover.epoch == epoch:
+            raise MoveRefusedError(
+                f"Epoch {epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}: it is too late to reject it. "
+                f"kappa rollback {topology} --execute brings the other one back."
+            )
+        return [_event(topology, epoch, "rejected", actor, reason, {"hours": config.rejected_hours})]
+
+    epochs.append(decide)
+
+
+def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+    """Make a rejected epoch the candidate again: its driver is wanted, and it may be approved. Idempotent.
+
+    Raises:
+        RefusedError: another epoch is being built.
+        IllegalTransitionError: the epoch was removed.
+    """
+    epochs = Epochs(config.lake)
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(topology, events)
+        target = record.epoch(epoch)
+        if target.rejected is None or record.live == epoch:
+            return []
+        if target.stage.is_ended:
+            raise IllegalTransitionError(
+                f"Epoch {epoch} of {topology!r} was rejected and is {target.stage}: its tables are gone. Plan again: kappa plan {topology}"
+            )
+        if record.candidate is not None:
+            raise RefusedError(
+                f"Epoch {record.candidate.epoch} of {topology!r} is being built: epoch {epoch} cannot be taken up again beside it. "
+                f"Abort that one first: kappa abort {topology} {record.candidate.epoch} --execute",
+                findings=(),
+            )
+        return [_event(topology, epoch, "reopened", actor, reason, {})]
+
+    epochs.append(decide)
+
+
+def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> dict[str, Any]:
+    """The approval with which an epoch goes live, for the handover's record; empty where it has none.
+
+    Args:
+        record: what is on record of the topology.
+        epoch: the epoch that shall be live.
+        is_required: whether it must have one.
+
+    Raises:
+        MoveRefusedError: the epoch was rejected, something changed since it was approved, or a required approval is missing.
+    """
+    target = record.epoch(epoch)
+    _refuse_rejected(record.topology, target)
+    if target.is_recalled:
+        return {}
+    if target.approved is None:
+        if is_required:
+            raise MoveRefusedError(
+                f"Epoch {epoch} of {record.topology!r} was not approved: readers stay where they are."
+            )
+        return {}
+    _refuse_changed("was approved", Terms.from_dict(target.approved.detail), terms(record, epoch))
+    return {"approved": {"by": target.approved.actor, "at": target.approved.at.isoformat()}}
+
+
+def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) -> list[Leftover]:
+    """Epochs that were rejected longer ago than their tables are kept for."""
+    keep = timedelta(hours=config.rejected_hours)
+    return [
+        Leftover(kind=REJECTED, name=f"{record.topology} {number}", reason=f"{described(found.rejected)}, and its tables are kept for {config.rejected_hours:g} hours")
+        for record in records
+        for number, found in sorted(record.epochs.items())
+        if found.rejected is not None and not found.stage.is_ended and now - found.rejected.at > keep
+    ]  # fmt: skip
+
+
+def described(rejected: Event) -> str:
+    """A rejection in words."""
+    return f"rejected by {rejected.actor} at {rejected.at:%Y-%m-%d %H:%M:%S} UTC{f': {rejected.reason}' if rejected.reason else ''}"
+
+
+def _refuse_rejected(topology: str, epoch: EpochRecord) -> None:
+    if epoch.rejected is not None:
+        raise MoveRefusedError(
+            f"Epoch {epoch.epoch} of {topology!r} was {described(epoch.rejected)}. To take it up again: "
+            f"kappa start {topology} --epoch {epoch.epoch} --execute"
+        )
+
+
+def _refuse_changed(when: str, agreed: Terms, now: Terms) -> None:
+    changes = agreed.changes(now)
+    if changes:
+        raise MoveRefusedError(
+            f"Epoch {agreed.epoch} of {agreed.topology!r} is not what {when}: {'; '.join(changes)}. Look at it and approve it again: "
+            f"kappa diff {agreed.topology} {agreed.epoch}"
+        )
+
+
+def _event(topology: str, epoch: int, event: str, actor: str, reason: str, detail: Mapping[str, Any]) -> Event:
+    return Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail)

@@ -1,0 +1,103 @@
+"""Consumer groups, any team's: where they stand, and setting them by Kafka's reset verbs. Refuses where Kafka's tool clamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kappa import clock
+from kappa.errors import ConflictError, UnknownGroupError
+from kappa.kafka.broker import Broker
+from kappa.kafka.offsets_for_times import milliseconds
+from kappa.replay.group_reset import GroupFacts, GroupRequest, GroupReset, build_reset
+from kappa.replay.starts import start_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPartition:
+    """Where a group stands in one partition.
+
+    Attributes:
+        topic: the topic.
+        partition: its partition.
+        offset: next offset that the group reads.
+        low: low watermark; None if the partition is gone.
+        high: high watermark; None if the partition is gone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    low: int | None
+    high: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that the group has not read yet; of those that retention left."""
+        return None if self.high is None else self.high - max(self.offset, self.low or 0)
+
+
+def positions(broker: Broker, group: str) -> list[GroupPartition]:
+    """Where a group stands, partition by partition.
+
+    Raises:
+        UnknownGroupError: it has committed nothing, or there is no such group.
+    """
+    offsets = broker.group_offsets(group)
+    if not len(offsets):
+        known = [name for name in broker.groups() if name != group]
+        raise UnknownGroupError(
+            f"Group {group!r} has no offsets on {broker.bootstrap_servers}; groups are {known[:20]}"
+            f"{' and others' if len(known) > 20 else ''}. Correct the name, or set it with --topic and --to-earliest.",
+            group=group,
+        )
+    present = _present(broker, offsets.topics)
+    low, high = broker.low_watermarks(present), broker.high_watermarks(present)
+    return [
+        GroupPartition(
+            topic=topic, partition=partition, offset=offset, low=low.get(topic, partition), high=high.get(topic, partition)
+        )
+        for (topic, partition), offset in offsets.items()
+    ]  # fmt: skip
+
+
+def plan_reset(broker: Broker, request: GroupRequest) -> GroupReset:
+    """Where the group would stand, and what speaks against it. Changes nothing."""
+    now = clock.now()
+    present = _present(broker, request.topics)
+    at, offsets = start_time(request.start, now), broker.group_offsets(request.group)
+    facts = GroupFacts(
+        offsets=offsets,
+        exists=len(offsets) > 0 or request.group in broker.groups(request.group),
+        members=broker.group_members(request.group),
+        low=broker.low_watermarks(present),
+        high=broker.high_watermarks(present),
+        stable=broker.stable_offsets(present),
+        first_records=None if at is None else broker.first_at_or_after(present, milliseconds(at)),
+    )
+    return build_reset(request, facts, now=now)
+
+
+def apply_reset(broker: Broker, reset: GroupReset) -> None:
+    """Set the group, and read back that it stands there. Idempotent; a crash leaves it where it was, or set.
+
+    Raises:
+        RefusedError: a finding refuses it; the group is as it was.
+        ConflictError: somebody joined the group or moved it at the same time.
+    """
+    reset.check()
+    broker.set_group_offsets(reset.group, reset.after)
+    found = broker.group_offsets(reset.group)
+    elsewhere = [at for at, offset in reset.after.items() if found.get(*at) != offset]
+    if elsewhere:
+        topic, partition = elsewhere[0]
+        raise ConflictError(
+            f"Group {reset.group!r} stands at {found.get(topic, partition)} of {topic}[{partition}], it was set to "
+            f"{reset.after[topic, partition]}: somebody else moved it. Look who reads for it.",
+            group=reset.group,
+        )
+
+
+def _present(broker: Broker, topics: Iterable[str]) -> list[str]:
+    known = set(broker.topics()) | set(broker.topics("__"))
+    return [topic for topic in topics if topic in known]

@@ -1,0 +1,443 @@
+"""What is left over in the lake, on the broker and below home: found by what the record of epochs says, then removed.
+
+Left over is what belongs to an epoch that ended, or to none. Never what a live epoch, a candidate or a retired epoch has.
+Where the record knows nothing of a topology, or might be older than what is there, everything stays: then the broker is
+the only memory, and ``kappa rebuild`` the way out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from kappa.config import Config
+from kappa.errors import ConflictError
+from kappa.faults import crash_point
+from kappa.kafka.broker import Broker
+from kappa.lake import heartbeat, liveness
+from kappa.lake.epochs import EpochRecord, TopologyRecord
+from kappa.names import EpochPaths, code_file, epoch_word, plan_file
+from kappa.replay.stages import Stage
+
+#: Files younger than this stay: plan and code are written before the record that names them.
+GRACE = timedelta(hours=1)
+
+_EPOCH = re.compile(r"e(\d{4,})")
+_LOG = re.compile(r"(.+)\.e(\d{4,})\.log")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Leftover:
+    """Something that nobody needs any more, or that looks like it and is kept.
+
+    Attributes:
+        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.
+        name: its path, or its name on the broker.
+        reason: why it is left over, or why it stays.
+        size_bytes: of its files; None on the broker, which is not asked.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was found.
+
+    Attributes:
+        leftovers: what may go.
+        kept: what no record names and what stays all the same, because the record may be what is missing.
+    """
+
+    leftovers: tuple[Leftover, ...]
+    kept: tuple[Leftover, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """What becomes of something that bears an epoch's name.
+
+    Attributes:
+        is_over: whether it may go.
+        reason: why, or why it stays; empty for an epoch that is needed.
+    """
+
+    is_over: bool
+    reason: str = ""
+
+
+class Judge:
+    """Says of an epoch's name whether what bears it may go.
+
+    Args:
+        config: where everything is.
+        records: what the record of epochs says, by topology; read after everything that is judged was listed, since an epoch
+            is put on record before it has anything.
+        last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is unknown.
+        maker: id of the lake that the marker of an epoch on the broker names; None where it has no marker or names none.
+        lake: id of this lake.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        records: Mapping[str, TopologyRecord],
+        last_sender: Callable[[str], int | None],
+        maker: Callable[[str, int], str | None],
+        lake: str,
+    ) -> None:
+        self._config = config
+        self._records = records
+        self._last_sender = last_sender
+        self._maker = cache(maker)
+        self._lake = lake
+        self._senders: dict[str, int | None] = {}
+
+    def fate(self, topology: str, number: int) -> Fate:
+        """What becomes of an epoch's things."""
+        record = self._records.get(topology)
+        if record is None:
+            return Fate(
+                is_over=False,
+                reason=f"the lake has no record of {topology}: it may be lost, see kappa rebuild {topology} --from-changelog",
+            )
+        if number in record.epochs:
+            return self._known(record.epochs[number], topology)
+        return self._unknown(record, number)
+
+    def fate_on_broker(self, topology: str, number: int) -> Fate:
+        """What becomes of an epoch's topics and group: other lakes may have theirs on the same broker.
+
+        A marker says which lake an epoch is of. What another lake made stays, whatever this one has on record; so does what is on no
+        record here, unless its marker names this lake.
+        """
+        found = self.fate(topology, number)
+        if not found.is_over:
+            return found
+        maker = self._maker(topology, number)
+        if maker is not None and maker != self._lake:
+            return Fate(
+                is_over=False, reason=f"epoch {number} of {topology} is of another lake (its marker names {maker})"
+            )
+        if maker is None and number not in self._records[topology].epochs:
+            return Fate(is_over=False, reason=f"{found.reason}, and no marker says that this lake made it")
+        return found
+
+    def _known(self, epoch: EpochRecord, topology: str) -> Fate:
+        if not epoch.stage.is_ended:
+            return Fate(is_over=False)
+        if is_at_work(self._config, EpochPaths(lake=self._config.lake, topology=topology, epoch=epoch.epoch)):
+            return Fate(is_over=False, reason=f"epoch {epoch.epoch} is {epoch.stage}, its driver has not ended yet")
+        return Fate(is_over=True, reason=f"epoch {epoch.epoch} of {topology} is {epoch.stage}")
+
+    def _unknown(self, record: TopologyRecord, number: int) -> Fate:
+        topology, what = record.topology, f"epoch {number} of {record.topology} is not on record"
+        if record.live is None:
+            return Fate(is_over=False, reason=f"{what}, and no epoch is live that could stand for it")
+        if number > max(record.epochs):
+            return Fate(
+                is_over=False, reason=f"{what} and newer than any that is: another lake's, or the record is old"
+            )
+        if record.candidate is not None and number == _seed_epoch(record.candidate):
+            return Fate(is_over=False, reason=f"{what}, and epoch {record.candidate.epoch} is being built from it")
+        if is_at_work(self._config, EpochPaths(lake=self._config.lake, topology=topology, epoch=number)):
+            return Fate(is_over=False, reason=f"{what}, and a driver works on it")
+        if topology not in self._senders:
+            self._senders[topology] = self._last_sender(topology)
+        if self._senders[topology] == number:
+            return Fate(is_over=False, reason=f"{what}, and it has sent furthest")
+        return Fate(is_over=True, reason=what)
+
+    def fate_of_name(self, name: str) -> Fate:
+        """What becomes of a topic or group called ``kappa.<topology>.e<number>`` or beginning so.
+
+        A name that can be read in two ways goes only when it may go either way.
+        """
+        parts = name.split(".")
+        fates = [
+            self.fate_on_broker(".".join(parts[1:at]), int(match[1]))
+            for at, part in enumerate(parts)
+            if at > 1 and (match := _EPOCH.fullmatch(part))
+        ]
+        kept = [fate for fate in fates if not fate.is_over]
+        return kept[0] if kept or not fates else fates[0]
+
+    def fate_of_topic(self, owners: Iterable[tuple[str, int]]) -> Fate:
+        """What becomes of a topic that these epochs made for themselves, one after the other."""
+        fates = [self.fate_on_broker(*owner) for owner in owners]
+        return next((fate for fate in fates if not fate.is_over), fates[0])
+
+
+def find(
+    config: Config,
+    names: Iterable[tuple[str, str]],
+    records: Mapping[str, TopologyRecord],
+    last_sender: Callable[[str], int | None],
+    maker: Callable[[str, int], str | None],
+    lake: str,
+    now: datetime,
+) -> Found:
+    """Everything that is left over. Changes nothing.
+
+    Args:
+        config: where everything is.
+        names: kind (``topic`` or ``group``) and name of all that is on the broker, listed before the record was read.
+        records: what the record of epochs says, by topology.
+        last_sender: see :class:`Judge`.
+        maker: see there.
+        lake: see there.
+        now: the time.
+    """
+    judge = Judge(config, records, last_sender, maker, lake)
+    leftovers: list[Leftover] = []
+    kept: list[Leftover] = []
+
+    def put(kind: str, name: str, fate: Fate, size: int | None) -> None:
+        if fate.reason:
+            item = Leftover(kind=kind, name=name, reason=fate.reason, size_bytes=size)
+            (leftovers if fate.is_over else kept).append(item)
+
+    own = _own_topics(records)
+    for kind, name in names:
+        if kind == "topic" and name in own:
+            put(kind, name, judge.fate_of_topic(own[name]), None)
+        elif _is_named(name):
+            put(kind, name, judge.fate_of_name(name), None)
+    for folder, topology, number in _epoch_folders(config):
+        put("epoch folder", str(folder), judge.fate(topology, number), _size(folder))
+    for file in sorted(config.home.joinpath("logs").glob("*.log")):
+        match = _LOG.fullmatch(file.name)
+        fate = judge.fate(match[1], int(match[2])) if match else Fate(is_over=False)
+        if fate.is_over and _is_old(file, now):
+            put("log", str(file), fate, _size(file))
+    leftovers += _checkpoints(config, records, now)
+    leftovers += _recomputations(config, records, now)
+    if records:  # without a record nothing tells what is referred to
+        leftovers += _files(config, records, now)
+    return Found(leftovers=tuple(sorted(leftovers)), kept=tuple(sorted(kept)))
+
+
+def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tuple[Leftover, ...]:
+    """Remove leftovers, found a moment ago; those that were removed.
+
+    Idempotent: what is gone already is passed over. A crash leaves some of it, which the next call finds.
+    """
+    chosen = list(leftovers)
+    done = []
+    topics = [item for item in chosen if item.kind == "topic"]
+    groups = [item for item in chosen if item.kind == "group"]
+    if topics or groups:
+        with Broker(config.bootstrap_servers) as broker:
+            # Markers last: they say which lake made the others.
+            broker.delete_topics(item.name for item in topics if not item.name.endswith(".markers"))
+            broker.delete_topics(item.name for item in topics if item.name.endswith(".markers"))
+            done += topics
+            for item in groups:
+                try:
+                    broker.delete_group(item.name)
+                except ConflictError:  # somebody reads under that name
+                    continue
+                done.append(item)
+    for item in chosen:
+        if item.kind in ("epoch folder", "query checkpoint", "recomputation"):
+            shutil.rmtree(item.name, ignore_errors=True)
+            done.append(item)
+        elif item.kind in ("plan", "code", "extracted code", "log") and discard(Path(item.name), now):
+            done.append(item)
+    return tuple(done)
+
+
+def remove_from_broker(broker: Broker, paths: EpochPaths, own: Iterable[str] = ()) -> None:
+    """Remove an epoch's topics, also those under names of its ``own``, and its group. Idempotent."""
+    present = broker.topics()
+    named = topics_of(paths, present)
+    # Markers last: they say which lake made the others.
+    broker.delete_topics([*(name for name in named if name != paths.markers), *(set(own) & set(present))])
+    crash_point("removal.topics")
+    broker.delete_topics(name for name in named if name == paths.markers)
+    if paths.name in broker.groups(paths.name):
+        broker.delete_group(paths.name)
+
+
+def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
+    """Of these topics the changelogs and the markers of an epoch; none that only begins like them."""
+    form = re.compile(rf"{re.escape(paths.name)}\.(?:[a-z][a-z0-9_]*\.changelog|markers)")
+    return [name for name in names if form.fullmatch(name)]
+
+
+def discard(path: Path, now: datetime) -> bool:
+    """Remove a file or folder that is older than the grace period; whether it is gone.
+
+    Moved aside first, then looked at again: whoever needs the same content at that moment either touched it before, and it
+    is put back, or finds it missing and writes it anew.
+    """
+    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    if not _is_old(aside, now) and not path.exists():
+        aside.rename(path)
+        return False
+    if aside.is_dir():
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        aside.unlink(missing_ok=True)
+    return True
+
+
+def used_codes(config: Config, records: Iterable[TopologyRecord]) -> set[str]:
+    """Code by content hash that an epoch needs which has not ended, or whose driver has not: all that ran it."""
+    found = set()
+    for record in records:
+        for epoch in record.epochs.values():
+            paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
+            if epoch.stage.is_ended and not is_at_work(config, paths):
+                continue
+            beat = heartbeat.read(paths.heartbeat)
+            found |= {*epoch.codes, *([beat.code] if beat else [])}
+    return found
+
+
+def is_at_work(config: Config, paths: EpochPaths) -> bool:
+    """Whether an epoch has a driver that has not ended, as far as can be seen from here."""
+    beat = heartbeat.read(paths.heartbeat)
+    if beat is None:
+        return False
+    if beat.pid != os.getpid() and beat.is_process:
+        return True
+    return liveness.settled(paths.heartbeat, config.stale_seconds).is_alive
+
+
+def _is_named(name: str) -> bool:
+    parts = name.split(".")
+    return parts[0] == "kappa" and any(_EPOCH.fullmatch(part) for part in parts[2:])
+
+
+def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[str, int]]]:
+    """Topic -> the epochs that made it for themselves."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for topology, record in records.items():
+        for epoch in record.epochs.values():
+            for name in epoch.topics.values():
+                found.setdefault(name, []).append((topology, epoch.epoch))
+    return found
+
+
+def _seed_epoch(epoch: EpochRecord) -> int | None:
+    from kappa.replay.plan import ReplayPlan
+
+    text = epoch.planned.detail.get("plan")
+    return ReplayPlan.from_json(text).seed_epoch if text else None
+
+
+def _epoch_folders(config: Config) -> Iterator[tuple[Path, str, int]]:
+    for folder in sorted(Path(config.lake).glob("[a-z]*/e*")):
+        match = _EPOCH.fullmatch(folder.name)
+        if match and folder.is_dir() and folder.name == epoch_word(int(match[1])):
+            yield folder, folder.parent.name, int(match[1])
+
+
+def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+    """Query checkpoints of epochs that have no driver; one that starts makes a new one under another name."""
+    for record in records.values():
+        for epoch in record.epochs.values():
+            paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
+            beat = heartbeat.read(paths.heartbeat)
+            if epoch.stage.is_ended or is_at_work(config, paths) or (beat is not None and now - beat.at < GRACE):
+                continue
+            for folder in sorted(Path(paths.query_checkpoint("x")).parent.glob("*")):
+                if _is_old(folder, now):
+                    yield Leftover(
+                        kind="query checkpoint", name=str(folder), size_bytes=_size(folder),
+                        reason=f"of a start of epoch {epoch.epoch} of {record.topology} that ended",
+                    )  # fmt: skip
+
+
+def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+    """Runs that computed a range again and were killed. Whoever needs one begins it anew."""
+    for record in records.values():
+        for epoch in record.epochs.values():
+            paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
+            if epoch.stage.is_ended:
+                continue
+            asked = {event.detail["folder"] for event in epoch.backfills}
+            for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
+                if folder.name in asked:  # its rows wait for the live epoch's driver
+                    continue
+                is_done = epoch.stage not in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED) or not is_at_work(
+                    config, paths
+                )
+                if is_done and all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
+                    yield Leftover(
+                        kind="recomputation", name=str(folder), size_bytes=_size(folder),
+                        reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not finished",
+                    )  # fmt: skip
+
+
+def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
+    """Plans and code that no epoch refers to, in the lake and below home."""
+    codes = used_codes(config, records.values())
+    plans = {
+        epoch.planned.detail.get("plan_id")
+        for record in records.values()
+        for epoch in record.epochs.values()
+        if not epoch.stage.is_ended
+    }
+    for kind, pattern, used in (
+        ("plan", plan_file(config.lake, "*"), plans),
+        ("code", code_file(config.lake, "*"), codes),
+    ):
+        # What was being written, or moved aside, when somebody died is there under a name that goes on.
+        for file in sorted(Path(pattern).parent.glob(f"{Path(pattern).name}*")):
+            if file.name.split(".")[0] not in used and _is_old(file, now):
+                yield Leftover(kind=kind, name=str(file), reason="no epoch refers to it", size_bytes=_size(file))
+            elif file.suffix == ".tmp" and _is_old(file, now):
+                yield Leftover(
+                    kind=kind, name=str(file), reason="it was not written to its end", size_bytes=_size(file)
+                )
+    in_use = _running_from(config.home / "code")
+    for folder in sorted(config.home.joinpath("code").glob("*")):
+        if folder.name not in codes | in_use and _is_old(folder, now):
+            yield Leftover(
+                kind="extracted code", name=str(folder), reason="no epoch refers to it", size_bytes=_size(folder)
+            )
+
+
+def _running_from(folder: Path) -> set[str]:
+    """Names below a folder from which a process of this host runs: the home may serve another lake too."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        for word in process.info["cmdline"] or ():
+            if word.startswith(f"{folder}/"):
+                found.add(word.removeprefix(f"{folder}/").partition("/")[0])
+    return found
+
+
+def _is_old(path: Path, now: datetime) -> bool:
+    try:
+        return now.timestamp() - path.stat().st_mtime > GRACE.total_seconds()
+    except FileNotFoundError:
+        return False
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # a driver or another housekeeping removed it
+            continue
+    return total

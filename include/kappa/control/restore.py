@@ -1,0 +1,81 @@
+"""The way back after another program wrote into an epoch's Delta tables: its commits are undone, and that is on record."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kappa.config import Config
+from kappa.control import driver_status
+from kappa.errors import RefusedError, UnknownTopologyError
+from kappa.lake import foreign_commits
+from kappa.lake.commits import Commit
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.names import EpochPaths
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restoration:
+    """What is undone, or was.
+
+    Attributes:
+        epoch: the epoch.
+        commits: foreign commits by place.
+        made: the Delta version that undid them, by place; empty for a dry run.
+    """
+
+    epoch: int
+    commits: Mapping[str, tuple[Commit, ...]]
+    made: Mapping[str, int]
+
+
+def restore(
+    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str, execute: bool
+) -> Restoration:
+    """Undo every commit in an epoch's Delta tables that Kappa did not make. Idempotent.
+
+    The epoch is claimed for it: a driver that was frozen finds that out and stops. A crash leaves some tables done.
+
+    Args:
+        config: where everything is.
+        topology: the topology.
+        epoch: the epoch; None for the live one.
+        actor: who.
+        reason: why.
+        execute: False only looks.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch.
+        RefusedError: the epoch's driver is running.
+        LedgerError: a commit cannot be undone.
+    """
+    epochs = Epochs(config.lake)
+    record = epochs.record(topology)
+    chosen = epoch if epoch is not None else record.live
+    if chosen is None:
+        raise UnknownTopologyError(f"Topology {topology!r} has no live epoch. Name one with --epoch.", name=topology)
+    record.epoch(chosen)
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
+    found = foreign_commits.foreign_commits(paths, state)
+    commits = {place: tuple(these) for place, these in found.items()}
+    if found and driver_status(config, topology, chosen).is_running:
+        raise RefusedError(
+            f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. Stop it first: kappa stop "
+            f"{topology} --execute",
+            findings=(), epoch=chosen,
+        )  # fmt: skip
+    if not execute or not found:
+        return Restoration(epoch=chosen, commits=commits, made={})
+    writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"
+    ledger.claim(writer, state.claim.code if state.claim is not None else "", state)
+    ledger.check_claim(writer)
+    made = foreign_commits.undo(paths, state)
+    undone = {place: [commit.version for commit in these] for place, these in commits.items()}
+    epochs.add(topology, chosen, "restored", actor=actor, reason=reason, undone=undone, made=made)
+    return Restoration(epoch=chosen, commits=commits, made=made)

@@ -1,0 +1,104 @@
+"""The topics on the broker that topologies read and write: what they keep, and how a new one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kappa.errors import TopologyError, UsageError
+from kappa.kafka.broker import Broker
+from kappa.topology import Topology
+
+#: Names that begin so belong to epochs.
+RESERVED = "kappa."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicFacts:
+    """A topic as the broker has it.
+
+    Attributes:
+        name: the topic.
+        partitions: number of partitions.
+        offsets: offsets between the low and the high watermarks, of all partitions.
+        cleanup_policy: ``delete``, ``compact`` or both.
+        retention: how long records are kept, by their timestamps; None for ever.
+        read_by: topologies that read it.
+        written_by: topologies that send to it.
+    """
+
+    name: str
+    partitions: int
+    offsets: int
+    cleanup_policy: str
+    retention: timedelta | None
+    read_by: tuple[str, ...]
+    written_by: tuple[str, ...]
+
+
+def topics(broker: Broker, topologies: Sequence[Topology]) -> list[TopicFacts]:
+    """The topics on the broker by name, without those of epochs.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    names = [name for name in broker.topics() if not name.startswith(RESERVED)]
+    if not names:
+        return []
+    low, high, settings = broker.low_watermarks(names), broker.high_watermarks(names), broker.topic_configs(names)
+    reads = {t.name: {source.topic for source in t.sources} for t in topologies}
+    writes = {t.name: {topic.name for topic in t.topics} for t in topologies}
+    return [
+        TopicFacts(
+            name=name, partitions=len(high.partitions(name)), offsets=low.only({name}).count_to(high.only({name})),
+            cleanup_policy=settings[name]["cleanup.policy"], retention=_retention(settings[name]),
+            read_by=tuple(sorted(t for t, found in reads.items() if name in found)),
+            written_by=tuple(sorted(t for t, found in writes.items() if name in found)),
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def _retention(settings: Mapping[str, str]) -> timedelta | None:
+    if "delete" not in settings["cleanup.policy"] or int(settings["retention.ms"]) < 0:
+        return None
+    return timedelta(milliseconds=int(settings["retention.ms"]))
+
+
+def create(
+    broker: Broker, name: str, *, partitions: int, retention: timedelta | None = None, settings: Mapping[str, str] | None = None
+) -> bool:  # fmt: skip
+    """Create a topic; whether it was created. Idempotent: an equal one is left as it is.
+
+    Args:
+        broker: Kafka's administration.
+        name: the topic.
+        partitions: number of partitions. A keyed source keeps this number for good.
+        retention: how long records are kept, by their timestamps; None for ever.
+        settings: further settings of the topic, by Kafka's names.
+
+    Raises:
+        UsageError: the name is one of an epoch's.
+        TopologyError: the topic exists with another number of partitions or other settings, or Kafka refuses them.
+    """
+    if name.startswith(RESERVED):
+        raise UsageError(
+            f"Topic {name!r} begins with {RESERVED!r}: such names are those of epochs. Choose another name."
+        )
+    kept = "-1" if retention is None else str(retention // timedelta(milliseconds=1))
+    wanted = {"retention.ms": kept, **(settings or {})}
+    if name not in broker.topics():
+        return broker.create_topic(name, partitions, wanted)
+    found = broker.topic_configs([name])[name]
+    others = {key: found.get(key) for key, value in wanted.items() if found.get(key) != value}
+    if broker.partitions(name) != partitions or others:
+        said = ", ".join(
+            [f"{broker.partitions(name)} partitions", *(f"{key}={value}" for key, value in others.items())]
+        )
+        asked = ", ".join([f"{partitions} partitions", *(f"{key}={wanted[key]}" for key in others)])
+        raise TopologyError(
+            f"Topic {name!r} exists with {said}; {asked} were asked for. Nothing was changed. See it: kappa topics list",
+            topic=name,
+        )
+    return False

@@ -1,0 +1,240 @@
+"""New code for a live epoch without a replay, when its author says that history stands.
+
+What is asked for here is made by the epoch's own driver, between two slices (:mod:`kappa.driver.upgrade`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kappa import clock
+from kappa.config import Config
+from kappa.driver import process
+from kappa.errors import (
+    CodeError,
+    DriverNotRunningError,
+    MoveRefusedError,
+    RefusedError,
+    UnknownTopologyError,
+    UsageError,
+)
+from kappa.lake import code as code_store
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.names import EpochPaths
+from kappa.replay.facts import TopologyFacts
+from kappa.replay.findings import Finding, refusals
+from kappa.replay.rules import request as request_rules
+from kappa.replay.rules import upgrade as upgrade_rules
+from kappa.replay.verdict import DiffReport
+from kappa.topology import Topology, registry
+
+#: Slices that are computed with both codes unless somebody says otherwise.
+SLICES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """What an upgrade would do, and what speaks for and against it.
+
+    Attributes:
+        topology: the topology.
+        epoch: its live epoch.
+        from_code: content hash of the code that the epoch runs.
+        to_code: that of the deployed code.
+        from_version: the author's word for the running code.
+        to_version: the author's word for the deployed code.
+        findings: what speaks against it.
+        evidence: the last slices computed with both codes; None if that was not done.
+    """
+
+    topology: str
+    epoch: int
+    from_code: str
+    to_code: str
+    from_version: str
+    to_version: str
+    findings: tuple[Finding, ...] = ()
+    evidence: DiffReport | None = None
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """The findings that refuse it."""
+        return refusals(self.findings)
+
+    def render(self) -> list[str]:
+        """Lines of text for people."""
+        lines = [
+            f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code {self.from_code[:12]}) "
+            f"-> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice boundary; history stays as it is"
+        ]
+        lines += [f"  REFUSED    {found}  [{found.code}]" for found in self.refusals]
+        warnings = [found for found in self.findings if found not in self.refusals]
+        if self.evidence is None:
+            return lines + [f"  warning    {found}  [{found.code}]" for found in warnings]
+        return lines + [f"  {line}" for line in self.evidence.render()]
+
+
+def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
+    """What an upgrade to the deployed code would do. Changes nothing; with slices to compute it starts Spark.
+
+    Args:
+        config: where everything is.
+        topology: the topology.
+        slices: how many of the last slices are computed with both codes; 0 for none.
+
+    Raises:
+        UnknownTopologyError: the topology is not deployed, or has no live epoch.
+        CodeError: the code that the epoch runs is not in the lake.
+    """
+    record = Epochs(config.lake).record(topology)
+    if record.live is None:
+        raise UnknownTopologyError(
+            f"Topology {topology!r} has no live epoch to upgrade. Start it: kappa start {topology} --execute",
+            name=topology,
+        )
+    epoch = record.epoch(record.live)
+    deployed, _ = code_store.snapshot(config.topologies, topology)
+    found = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
+    before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
+    after: Topology | None = None
+    try:
+        after = registry.load_apart(config.topologies, topology)
+        found += upgrade_rules.needs_replay(before, after)
+    except CodeError as error:
+        found += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
+    report: DiffReport | None = None
+    if not found and after is not None:
+        report, more = _evidence(config, record, before, after, slices)
+        found += more
+    return Upgrade(
+        topology=topology, epoch=epoch.epoch, from_code=epoch.code, to_code=deployed, from_version=epoch.version,
+        to_version=after.version if after else "", findings=tuple(found), evidence=report,
+    )  # fmt: skip
+
+
+def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
+    """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see :func:`await_switch`.
+
+    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that nobody refers to.
+
+    Args:
+        config: where everything is.
+        wanted: what :func:`propose` gave.
+        history_stands: whether the code's author vouches for the rows that are there.
+        actor: who.
+        reason: why.
+
+    Raises:
+        UsageError: nobody vouches for history, or without a reason.
+        RefusedError: a finding refuses it, or the deployed code changed since.
+        MoveRefusedError: the live epoch or its code is another by now, or somebody else is at it.
+    """
+    topology = wanted.topology
+    if not history_stands or not reason.strip():
+        raise UsageError(
+            "An upgrade leaves every row as the old code made it. Somebody has to say that this is right, and why: "
+            f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
+        )
+    if wanted.refusals:
+        raise RefusedError(
+            f"The upgrade of {topology!r} is refused; nothing was changed.\n"
+            + "\n".join(f"  {f}" for f in wanted.refusals),
+            findings=[str(found) for found in wanted.refusals],
+        )
+    stored = code_store.store(config.lake, config.topologies, topology)
+    if stored != wanted.to_code:
+        raise RefusedError(
+            f"The code of {topology!r} changed meanwhile ({wanted.to_code[:12]} then, {stored[:12]} now). Ask again.",
+            findings=(),
+        )
+    registry.load_apart(code_store.extract(config.lake, stored, config.home) / "topologies", topology)
+    epochs = Epochs(config.lake)
+    detail = {
+        "code": stored, "from": wanted.from_code, "version": wanted.to_version, "history_stands": True,
+        **({"report": wanted.evidence.to_json(), "verdict": wanted.evidence.verdict} if wanted.evidence else {}),
+        "findings": [found.as_dict() for found in wanted.findings],
+    }  # fmt: skip
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        record = epochs.record(topology)
+        busy = _busy(record)
+        if busy:
+            raise MoveRefusedError(" ".join(map(str, busy)), findings=[found.code for found in busy])
+        if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.from_code:
+            running = record.epoch(record.live).code if record.live is not None else ""
+            raise MoveRefusedError(
+                f"Live epoch {record.live} of {topology!r} runs code {running[:12]} by now; epoch {wanted.epoch} with "
+                f"{wanted.from_code[:12]} was looked at. Ask again.",
+                live=record.live, code=running,
+            )  # fmt: skip
+        return [
+            Event(
+                topology=topology, epoch=wanted.epoch, event="upgrade", at=clock.now(), actor=actor, reason=reason, detail=detail
+            )
+        ]  # fmt: skip
+
+    epochs.append(decide)
+    if epochs.record(topology).epoch(wanted.epoch).is_wanted:
+        process.ensure_driver(config, topology, wanted.epoch)
+
+
+def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 600.0) -> None:
+    """Wait until the live epoch's driver runs the new code; one that died is started again.
+
+    Raises:
+        MoveRefusedError: the driver withdrew it; the message says why.
+        DriverNotRunningError: it is not made yet; it stays asked for.
+    """
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    deadline = time.monotonic() + timeout_seconds
+    revived = time.monotonic()
+    while time.monotonic() < deadline:
+        record = Epochs(config.lake).record(wanted.topology)
+        epoch = record.epoch(wanted.epoch)
+        withdrawn = [e for e in record.events if e.event == "upgrade_withdrawn" and e.epoch == wanted.epoch]
+        if epoch.upgrade is None and epoch.code != wanted.to_code:
+            why = withdrawn[-1].reason if withdrawn else "another epoch went live"
+            raise MoveRefusedError(f"The upgrade of {wanted.topology!r} was withdrawn: {why}", epoch=wanted.epoch)
+        beat = heartbeat.read(paths.heartbeat)
+        if epoch.code == wanted.to_code and beat is not None and beat.code == wanted.to_code:
+            return
+        if time.monotonic() - revived > 5.0:  # the driver starts its successor itself; this is for one that died
+            revived = time.monotonic()
+            process.ensure_driver(config, wanted.topology, wanted.epoch)
+        time.sleep(0.2)
+    raise DriverNotRunningError(
+        f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after {timeout_seconds:.0f} s; the upgrade "
+        f"stays asked for. See its log; `kappa status {wanted.topology}`.",
+        epoch=wanted.epoch,
+    )
+
+
+def _evidence(
+    config: Config, record: TopologyRecord, before: Topology, after: Topology, slices: int
+) -> tuple[DiffReport | None, Sequence[Finding]]:
+    if slices < 1:
+        return None, upgrade_rules.without_evidence("none was asked for.")
+    from kappa.spark.session import build_session
+    from kappa.verify.trial import evidence
+
+    assert record.live is not None
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
+    session = build_session(config, f"kappa upgrade {record.topology}")
+    try:
+        return evidence(config, session, paths, before, after, slices)
+    finally:
+        session.stop()
+
+
+def _busy(record: TopologyRecord) -> list[Finding]:
+    assert record.live is not None
+    pending = record.epoch(record.live).upgrade
+    return upgrade_rules.epoch_is_busy(
+        record.topology,
+        record.candidate.epoch if record.candidate else None,
+        record.handover.epoch if record.handover else None,
+        pending.actor if pending else None,
+    )

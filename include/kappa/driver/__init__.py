@@ -1,0 +1,1 @@
+"""The one process of an epoch: what comes next, until nothing does."""

@@ -1,0 +1,247 @@
+"""How often a planned slice was tried, and what follows: another try, a smaller slice, or a wait for a decision.
+
+Attempts outlive the process that makes them: each driver that takes over a planned slice leaves its claim in the ledger, and
+one that runs out of memory leaves nothing else. What a process itself sees fail is added to that.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Literal
+
+from kappa.driver.context import Workbench
+from kappa.errors import (
+    ConflictError,
+    DataLossError,
+    DisagreementError,
+    KappaError,
+    LedgerError,
+    StaleWriterError,
+    SupersededError,
+    Transient,
+    first_line,
+)
+from kappa.lake.epochs import Event
+from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.offsets.vector import Offsets
+from kappa.slices import turns
+from kappa.slices.protocol import EpochRun, abandon_slice, is_sent
+
+#: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several attempts,
+#: of which each may cost a JVM.
+SHRINK = 100
+#: For so many commits slices stay below half of the one that failed.
+CAUTIOUS_COMMITS = 100
+LONGEST_PAUSE_SECONDS = 30.0
+#: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
+DECISIONS = ("start", "recalled", "moved", "upgraded")
+
+Next = Literal["try", "smaller", "again", "stuck"]
+
+
+def slice_records(state: LedgerState, most: int) -> int:
+    """Most offsets of the next slice: fewer after one that failed, twice as many with each commit since.
+
+    Args:
+        state: the epoch's ledger.
+        most: what the plan and the settings allow.
+    """
+    shrunk = state.shrunk
+    if shrunk is None or not is_shrunk(state):
+        return most
+    first = int(shrunk.detail["most"])
+    ceiling = max(first, span_of(shrunk) // 2)
+    return max(1, min(most, ceiling, first << min(state.since_shrunk, 40)))
+
+
+def is_shrunk(state: LedgerState) -> bool:
+    """Whether slices are smaller because one failed not long ago."""
+    return state.shrunk is not None and state.since_shrunk < CAUTIOUS_COMMITS
+
+
+def span_of(row: LedgerRow) -> int:
+    """Offsets that a planned slice spans."""
+    return sum(item.count for item in row.ranges)
+
+
+def is_abandonable(run: EpochRun, state: LedgerState) -> bool:
+    """Whether the planned slice can still be given up: nothing of it was sent, and nothing of it is in a table.
+
+    The driver's sender must be open where the slice sends: only then is it known what was sent.
+    """
+    plan = state.open_plan
+    if plan is None or is_sent(run, plan):
+        return False
+    sends = plan.logged or plan.sends != "held"
+    if sends and run.sender is None:
+        return False
+    return sends or state.open_effects is None  # one that does not send is applied right after its effects row
+
+
+def last_stuck(events: Sequence[Event], epoch: int, seq: int) -> tuple[Event | None, bool]:
+    """The last time that an epoch got stuck at a slice, and whether a decision followed."""
+    mine = [e for e in events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
+    stuck = [e for e in mine if e.event == "stuck" and e.detail.get("seq") == seq]
+    if not stuck:
+        return None, False
+    return stuck[-1], any(e.event in DECISIONS and e.n > stuck[-1].n for e in mine)
+
+
+class Attempts:
+    """What the driver of an epoch makes of errors.
+
+    Args:
+        own: what the driver works with.
+    """
+
+    #: The event after which the driver waits for a decision.
+    stuck: Event | None = None
+
+    def __init__(self, own: Workbench) -> None:
+        self._own = own
+        self._failures = 0
+        self._failed_at: tuple[Offsets, int] | None = None
+        self._is_lost = False
+        self._error, self._said = "", ""
+        self._unsent = 0
+        self._waits = 0
+
+    @property
+    def failures(self) -> int:
+        """Failures in a row at one place that this process has seen."""
+        return self._failures
+
+    @property
+    def error(self) -> str:
+        """The error of the last one of them; empty where there was none."""
+        return self._error
+
+    def done(self) -> None:
+        """An act ended well."""
+        self._waits = 0
+
+    def committed(self) -> None:
+        """A slice was committed: what failed is behind."""
+        self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
+        self._is_lost, self._error, self._said = False, "", ""
+
+    def failed(self, error: Exception) -> float:
+        """Weigh an error; how many seconds to wait before the next act.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+            Exception: the error itself, where only a new process can go on.
+        """
+        own = self._own
+        if isinstance(error, StaleWriterError):
+            own.ledger.check_claim(own.writer)  # raises unless only the producer was fenced
+        if isinstance(error, DisagreementError):
+            own.ledger.check_claim(own.writer)  # to a driver that was replaced its successor's slices look like that
+        if isinstance(error, LedgerError) and not own.ledger.exists():
+            raise error
+        if isinstance(error, SupersededError):
+            turns.put_on_record(own.epochs, own.paths, error)
+            raise error
+        if own.is_spark_dead():
+            raise error  # a new process gets a new JVM; whoever watches the epoch starts it
+        own.spend_sender()
+        what = f"{type(error).__name__}: {said(error)}"
+        if isinstance(error, ConflictError):
+            return self._wait("conflict", error, 0.2)
+        is_there = own.is_kafka_there()
+        if isinstance(error, Transient) or not is_there:
+            state = own.ledger.state()
+            self._unsent += is_there and state.open_effects is not None
+            return self._wait("waiting", error, 1.0)
+        state = own.ledger.state()
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        if self.stuck is not None:  # a handover tries to finish what was sent: not for ever, and not in a hot loop
+            own.log.error("failed", error=what, seq=state.seq, trace=trace)
+            self._waits += 1
+            return min(LONGEST_PAUSE_SECONDS, float(self._waits))
+        # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
+        at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
+        self._failures = self._failures + 1 if at == self._failed_at else 1
+        self._failed_at, self._error, self._said = at, what, said(error)
+        self._is_lost = isinstance(error, DataLossError)
+        own.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
+        is_hopeless = isinstance(error, DisagreementError)  # another try would find the same
+        if is_hopeless or (state.open_plan is None and self._failures >= own.config.attempts):
+            self.give_up(state)
+            return 0.0
+        return float(self._failures)
+
+    def next(self, state: LedgerState, events: Sequence[Event]) -> Next:
+        """What to do with the planned slice.
+
+        Args:
+            state: the ledger, with a planned slice.
+            events: the topology's, oldest first.
+        """
+        plan = state.open_plan
+        assert plan is not None
+        found, is_decided = last_stuck(events, self._own.paths.epoch, plan.seq)
+        if found is not None and not is_decided:
+            self.stuck = found
+            return "stuck"
+        if found is not None and is_abandonable(self._own.slice_run, state):
+            return "again"  # claims of drivers that only waited are no attempts: the same slice, counted from the start
+        before = 0 if found is None else int(found.detail.get("claims", state.tries))
+        tried = max(0, state.tries - before) + self._failures
+        limit, run = self._own.config.attempts, self._own.slice_run
+        # A slice that cannot be cut where it would have to be is planned as before: once is enough.
+        is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
+        # Records that are gone do not come back in smaller slices, and those beside them would be computed all the same.
+        can_shrink = span_of(plan) > 1 and is_cut and not self._is_lost and is_abandonable(run, state)
+        if can_shrink and max(tried + 1, self._unsent) >= limit and tried + self._unsent > 0:
+            return "smaller"
+        if not can_shrink and tried >= limit:
+            return "stuck"
+        return "try"
+
+    def abandon(self, state: LedgerState, *, is_same: bool = False) -> None:
+        """Give the planned slice up; the next one at this place is smaller, or as large."""
+        plan = state.open_plan
+        assert plan is not None
+        most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
+        detail = {"most": most, "tries": state.tries + self._failures}
+        self._own.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
+        abandon_slice(self._own.slice_run, plan, detail)
+        self._failures, self._failed_at, self._unsent = 0, None, 0
+
+    def give_up(self, state: LedgerState) -> None:
+        """Put it on record that the epoch is stuck, and say so; it waits for a decision then."""
+        own = self._own
+        if self.stuck is None:
+            dead = f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out of memory?"
+            what = self._error or dead
+            self.stuck = own.epochs.add(
+                own.topology.name, own.paths.epoch, "stuck", actor="driver", reason=self._said or dead, error=what,
+                seq=state.seq, claims=state.tries,
+            )  # fmt: skip
+            own.log.error("stuck", error=what, seq=state.seq)
+        own.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
+
+    def is_decided(self, events: Sequence[Event]) -> bool:
+        """Whether the wait is over: the epoch was told to try again."""
+        assert self.stuck is not None
+        epoch, n = self._own.paths.epoch, self.stuck.n
+        if not any(e.event in DECISIONS and e.epoch == epoch and e.n > n for e in events):
+            return False
+        self.stuck = None
+        self.committed()
+        return True
+
+    def _wait(self, event: str, error: Exception, first: float) -> float:
+        """Errors that pass by themselves do not count as attempts; the pauses between them grow."""
+        self._waits += 1
+        seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
+        self._own.log.warning(event, error=str(error), pause_seconds=seconds)
+        self._own.say(f"waiting: {error}" if isinstance(error, KappaError) else f"waiting: {said(error)}")
+        return seconds
+
+
+def said(error: BaseException) -> str:
+    """The first line of an error, or its kind."""
+    return first_line(error) or type(error).__name__

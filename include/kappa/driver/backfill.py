@@ -1,0 +1,282 @@
+"""The driver's side of a backfill: between two slices, rows of an interval are replaced by those that were computed for it.
+
+A replacement has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for each
+output, ``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit names the Delta
+versions of everything. A crash between any two lines is repaired by starting again; one that fails again and again is undone,
+and the stream goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import LedgerError, StaleWriterError, Transient
+from kappa.faults import crash_point
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.lake.merge_on_read import read_table
+from kappa.offsets.notation import utc
+from kappa.offsets.vector import OffsetRange, ranges_from_json
+from kappa.slices.protocol import EpochRun, commit_slice, is_sent, make_durable, send_effects
+from kappa.topology.ddl import literal, quoted
+from kappa.verify.second_run import discard
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.driver.attempts import Attempts
+    from kappa.driver.context import Workbench
+    from kappa.lake.epochs import EpochRecord
+
+#: What ledger rows of a replacement have in their detail: the event that asked for it.
+DETAIL = "backfill"
+
+
+class Replacements:
+    """What the driver of a live epoch does about backfills that are asked for.
+
+    Args:
+        own: what the driver works with.
+        attempts: what it makes of errors.
+    """
+
+    def __init__(self, own: Workbench, attempts: Attempts) -> None:
+        self._own = own
+        self._attempts = attempts
+
+    def next(self, mine: EpochRecord, state: LedgerState) -> LedgerRow | None:
+        """Replace the rows of the oldest interval that is asked for; the commit row, or None where nothing was replaced.
+
+        What cannot be done is withdrawn, and the stream goes on.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+            Transient: Kafka or the lake does not answer.
+        """
+        if not mine.backfills:
+            return None
+        own, asked = self._own, mine.backfills[0]
+        committed = done(state, asked)
+        if committed is not None:  # the driver before died between the ledger and the record
+            conclude(own.epochs, own.slice_run, asked, outcome(committed))
+            return None
+        begin, end = (datetime.fromisoformat(asked.detail[name]) for name in ("from", "to"))
+        own.say(f"replacing rows from {utc(begin)} to {utc(end)}")
+        try:
+            check(own.slice_run, asked)
+        except (StaleWriterError, Transient):
+            raise
+        except Exception as error:  # whatever it is, it is no reason to stop the stream
+            self._withdraw(asked, str(error))
+            return None
+        return self.finish(plan(own.slice_run, state, asked))
+
+    def finish(self, planned: LedgerRow) -> LedgerRow | None:
+        """Go on with a planned replacement, or undo it where it failed too often; the commit row, None where it was undone."""
+        own = self._own
+        mine = own.record().epoch(own.paths.epoch)
+        asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
+        tried = own.ledger.state().tries + self._attempts.failures
+        if planned.logged:
+            own.open_sender()
+        is_marked = planned.logged and is_sent(own.slice_run, planned)
+        if tried >= own.config.attempts and not is_marked:
+            undo(own.slice_run, planned)
+            if asked is not None:
+                self._withdraw(
+                    asked, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
+                )
+            return None
+        row = finish(own.slice_run, planned)
+        if asked is not None:
+            conclude(own.epochs, own.slice_run, asked, outcome(row))
+        return row
+
+    def _withdraw(self, asked: Event, reason: str) -> None:
+        self._own.log.error("backfill withdrawn", reason=reason, asked=asked.n)
+        conclude(self._own.epochs, self._own.slice_run, asked, None, reason)
+
+
+def rows_from(ranges: Iterable[OffsetRange]) -> str:
+    """SQL condition of the rows that come from records of these ranges."""
+    parts = [
+        f"(_topic = {literal(item.topic)} AND _partition = {item.partition} AND _offset >= {item.start} AND _offset < {item.end})"
+        for item in ranges
+        if not item.is_empty
+    ]
+    return " OR ".join(parts) or "FALSE"
+
+
+def check(run: EpochRun, asked: Event) -> None:
+    """Raise where a replacement cannot be made; nothing is changed.
+
+    Args:
+        run: the epoch.
+        asked: the event ``backfill``.
+
+    Raises:
+        LedgerError: the epoch runs other code, or what was computed is not there.
+    """
+    detail = asked.detail
+    if detail["code"] != run.code:
+        raise LedgerError(
+            f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: kappa backfill {asked.topology}"
+        )
+    for name, found in detail["outputs"].items():
+        path = run.paths.recomputed(detail["folder"]).output(name)
+        if not Path(path).is_dir():
+            raise LedgerError(
+                f"Its folder {path} is gone. Compute the interval again: kappa backfill {asked.topology}", path=path
+            )
+        rows = tables.count(path, found["version"])
+        if rows != found["rows"]:
+            raise LedgerError(f"{path} has {rows} rows, {found['rows']} were computed.", path=path, rows=rows)
+
+
+def plan(run: EpochRun, state: LedgerState, asked: Event) -> LedgerRow:
+    """Put a replacement on record as the next one of the epoch's numbers.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+        LedgerError: the epoch may not send: it is not live.
+    """
+    if state.open_plan is not None or state.is_yielded:
+        raise LedgerError("Rows are replaced between two slices of a live epoch.", seq=state.seq)
+    row = run.ledger.append(
+        LedgerRow(
+            kind="plan", seq=state.seq + 1, writer=run.writer, at=clock.now(), ranges=state.position.span_to(state.position),
+            sends="live", logged=state.baseline_seq is not None, code=run.code, detail={DETAIL: _asked(asked)},
+        )
+    )  # fmt: skip
+    crash_point("backfill.plan", row.seq)
+    return row
+
+
+def finish(run: EpochRun, planned: LedgerRow) -> LedgerRow:
+    """Make a planned replacement. Idempotent: what is done of it already is used as it is.
+
+    Returns:
+        The commit row.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+        ForeignCommitError: another program wrote into the epoch's Delta tables.
+    """
+    run.look_at_commits()
+    state = run.ledger.state()
+    run.begin(f"replacement {planned.seq}")
+    effects = state.open_effects or _replace(run, planned, state)
+    if planned.logged:
+        send_effects(run, planned, effects)
+    row = commit_slice(run, planned, effects)
+    crash_point("backfill", row.seq)
+    return row
+
+
+def undo(run: EpochRun, planned: LedgerRow) -> None:
+    """Put the rows back that a planned replacement has replaced, and close it. Idempotent.
+
+    Raises:
+        LedgerError: its marker is in Kafka: it can only be finished.
+        StaleWriterError: another driver claimed the epoch.
+    """
+    if planned.logged and is_sent(run, planned):
+        raise LedgerError(
+            f"Replacement {planned.seq} has its marker in Kafka; it can only be finished.", seq=planned.seq
+        )
+    run.ledger.check_claim(run.writer)
+    committed = run.ledger.state().committed
+    assert committed is not None
+    for name in planned.detail[DETAIL]["outputs"]:
+        place = f"outputs/{name}"
+        tables.put_back(run.paths.output(name), committed.delta_versions[place], planned.seq, plan_hash(planned))
+        crash_point("backfill.undone", planned.seq)
+    run.ledger.append(
+        LedgerRow(
+            kind="abandon", seq=planned.seq, writer=run.writer, at=clock.now(), ranges=planned.ranges, code=run.code,
+            detail={DETAIL: planned.detail[DETAIL]},
+        )
+    )  # fmt: skip
+
+
+def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, Any] | None, reason: str = "") -> None:
+    """Put on record, once, that a backfill is done or withdrawn, and remove its folder unless another process works in it by now.
+
+    Args:
+        epochs: the record.
+        run: the epoch.
+        asked: the event ``backfill``.
+        outcome: what the event ``backfilled`` says; None where it is withdrawn.
+        reason: why it is withdrawn.
+    """
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        pending = epochs.record(asked.topology).epoch(asked.epoch).backfills
+        if asked.n not in (event.n for event in pending):
+            return []
+        kind = "backfill_withdrawn" if outcome is None else "backfilled"
+        said = {"from": asked.detail["from"], "to": asked.detail["to"], **(outcome or {}), "backfill": asked.n}
+        actor = "driver" if outcome is None else asked.actor
+        return [
+            Event(
+                topology=asked.topology, epoch=asked.epoch, event=kind, at=clock.now(), actor=actor,
+                reason=reason or asked.reason, detail=said,
+            )
+        ]  # fmt: skip
+
+    epochs.append(decide)
+    ledger = Ledger(run.paths.recomputed(asked.detail["folder"]).ledger)
+    claim = ledger.state().claim if ledger.exists() else None
+    if claim is None or claim.writer == asked.detail["writer"]:
+        discard(run.paths, asked.detail["folder"])
+
+
+def done(state: LedgerState, asked: Event) -> LedgerRow | None:
+    """The commit of a backfill, where the epoch's ledger has one that the record of epochs may not know."""
+    return next((row for row in reversed(state.commits) if row.detail.get(DETAIL, {}).get("n") == asked.n), None)
+
+
+def outcome(row: LedgerRow) -> dict[str, Any]:
+    """What the event ``backfilled`` says, by the commit."""
+    return {"seq": row.seq, "outputs": row.detail[DETAIL]["outputs"], "offsets": row.detail[DETAIL]["offsets"]}
+
+
+def _asked(asked: Event) -> dict[str, Any]:
+    names = ("from", "to", "folder", "ranges", "offsets", "outputs")
+    return {"n": asked.n, **{name: asked.detail[name] for name in names}}
+
+
+def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow:
+    """Replace the rows in each output, one Delta commit each; then the ``effects`` row."""
+    detail, committed = planned.detail[DETAIL], state.committed
+    assert committed is not None
+    run.ledger.check_claim(run.writer)
+    where, versions = rows_from(ranges_from_json(detail["ranges"])), dict(committed.delta_versions)
+    for name, found in detail["outputs"].items():
+        path = run.paths.output(name)
+        rows = _computed(run, detail["folder"], name, found["version"], planned.seq)
+        tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
+        crash_point("backfill.replaced", planned.seq)
+        versions[f"outputs/{name}"] = tables.version(path)
+    make_durable(run.paths, committed.delta_versions, versions)
+    return run.ledger.append(
+        LedgerRow(
+            kind="effects", seq=planned.seq, writer=run.writer, at=clock.now(), code=run.code, delta_versions=versions,
+            max_timestamps=committed.max_timestamps, detail={DETAIL: detail},
+        )
+    )  # fmt: skip
+
+
+def _computed(run: EpochRun, folder: str, name: str, version: int, seq: int) -> DataFrame:
+    """Rows that were computed for an interval, in the columns of the output, as rows of a slice."""
+    from pyspark.sql import functions as F
+
+    append = next(append for append in run.topology.appends if append.name == name)
+    columns = [*quoted(column.name for column in append.columns), *(column.name for column in tables.LINEAGE)]
+    found = read_table(run.session, run.paths.recomputed(folder).output(name), version).where("_seq > 0")
+    return found.select(F.lit(seq).cast("bigint").alias("_seq"), *columns)

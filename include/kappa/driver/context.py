@@ -1,0 +1,438 @@
+"""What an epoch's driver works with: the record, the ledger, Kafka, Spark, and what all its parts do with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kappa import clock
+from kappa.config import Config
+from kappa.driver import process
+from kappa.driver.upstreams import Upstreams
+from kappa.errors import (
+    ConflictError,
+    DriverAlreadyRunningError,
+    IllegalTransitionError,
+    KappaError,
+    RefusedError,
+    StaleWriterError,
+    Transient,
+    first_line,
+)
+from kappa.faults import crash_point
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Sender
+from kappa.lake import heartbeat, liveness
+from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.lake.ledger import Ledger
+from kappa.lake.watchdog import Line, Watchdog, stacks
+from kappa.names import EpochPaths
+from kappa.offsets.coverage import common, without
+from kappa.offsets.cuts import TimeIndex
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.plan import ReplayPlan
+from kappa.slices import changelog, ownership, turns
+from kappa.slices.cuts import time_index
+from kappa.slices.merging import fold_between, unfolded_since
+from kappa.slices.protocol import EpochRun, check_topics
+from kappa.topology import registry
+from kappa.verify import attestation
+from kappa.verify.second_run import SecondRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Pause between two looks at the record while there is nothing to do.
+IDLE_SECONDS = 0.2
+
+log = structlog.get_logger("kappa.driver.driver")
+
+
+class Workbench:
+    """An epoch, as its driver has it at hand. It keeps no state of the epoch: that is the record's and the ledger's.
+
+    Args:
+        config: where everything is.
+        topology: name of the topology.
+        epoch: number of the epoch.
+        code: content hash of the code that runs; None for that of the epoch's plan.
+        session: Spark; None starts one when it is needed, and stops it at the end.
+    """
+
+    #: What is done at the moment, for people.
+    doing = ""
+    _followed: Ledger | None = None
+    _asked_for_live = 0.0
+    _fold_looked = (-1, 0.0)
+
+    def __init__(
+        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+    ) -> None:
+        self.config = config
+        self.topology = registry.load(config.topologies, topology)
+        self.paths = EpochPaths(lake=config.lake, topology=topology, epoch=epoch)
+        self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.epochs = Epochs(config.lake)
+        self.ledger = Ledger(self.paths.ledger)
+        self.plan = ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+        self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
+        self.code = code or self.record().epoch(epoch).code
+        self.beat: heartbeat.Beating
+        self.watchdog = Watchdog(60 * config.slow_minutes, 60 * config.stuck_minutes)
+        self._given_session = session
+        self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
+
+    def record(self) -> TopologyRecord:
+        """The topology's record, read now."""
+        return self.epochs.record(self.paths.topology)
+
+    @cached_property
+    def session(self) -> Any:
+        """Spark, started when it is first needed."""
+        if self._given_session is not None:
+            return self._given_session
+        from kappa.spark.session import build_session
+
+        before = self.doing
+        self.say("starting Spark")
+        session = build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+        self.say(before)
+        return session
+
+    @cached_property
+    def broker(self) -> Broker:
+        """Kafka's administration."""
+        return Broker(self.config.bootstrap_servers)
+
+    @cached_property
+    def slice_run(self) -> EpochRun:
+        """The epoch as the slice protocol needs it."""
+        return EpochRun(
+            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
+            bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
+            small_slice=self.config.small_slice,
+            fold_seconds=self.config.fold_seconds,
+            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes), lake_id=self.epochs.lake_id(), begin=self.watchdog.begin,
+        )  # fmt: skip
+
+    @cached_property
+    def second_run(self) -> SecondRun:
+        """The range of the plan, computed again."""
+        return SecondRun(self.slice_run, self.plan)
+
+    def open_sender(self, timeout: timedelta | None = None) -> None:
+        """Fence whoever sent for this epoch before, then read what was sent: in this order.
+
+        Raises:
+            DisagreementError: the broker and the ledger do not tell of the same slices.
+            RefusedError: the epoch's names on the broker belong to another lake.
+            SupersededError: the epoch was rebuilt in another lake.
+        """
+        run = self.slice_run
+        if run.sender is not None:
+            return
+        self.ledger.check_claim(self.writer)
+        self._check_names()
+        limit = {} if timeout is None else {"transaction_timeout": timeout}
+        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
+        sender.init()
+        try:
+            marker = changelog.read_marker(self.broker, self.paths)
+            turns.check_not_superseded(marker, self.broker, self.paths)
+            attestation.check(self.paths, marker, self.ledger.state(), is_settled=True)
+        except BaseException:
+            sender.close()
+            raise
+        run.turn = marker.turn if marker else 0
+        run.marker_seq = marker.seq if marker else -1
+        run.marker_plan = marker.plan if marker else None
+        run.marker_handover = marker.reconciled if marker else None
+        run.sender = sender
+
+    def attest(self, record: TopologyRecord) -> None:
+        """Hold the lake against the broker before anything is done, also by a driver that may have to yield at once.
+
+        Nothing is fenced: the writer that the broker knows may be the right one.
+
+        Raises:
+            DisagreementError: the lake is older than the broker, or a part of it older than another.
+            RefusedError: the epoch's names on the broker belong to another lake.
+            SupersededError: the epoch was rebuilt in another lake.
+        """
+        self.ledger.check_claim(self.writer)
+        self._check_names()  # another lake's markers tell nothing of this one
+        marker = changelog.read_marker(self.broker, self.paths)
+        turns.check_not_superseded(marker, self.broker, self.paths)
+        state = self.ledger.state()
+        attestation.check(self.paths, marker, state, is_settled=False)
+        attestation.check_tables(self.paths, state)
+        if record.live == self.paths.epoch:
+            attestation.check_others(self.config, self.broker, record, state.standing)
+
+    def _check_names(self) -> None:
+        """Before a transactional id is initialised: that would fence another lake's driver. Looked at once, for no claim changes."""
+        if not self._owns_names:
+            ownership.check(self.broker, self.paths, self.epochs.lake_id())
+            self._owns_names = True
+
+    _owns_names = False
+
+    def idle(self, seconds: float = IDLE_SECONDS) -> None:
+        """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        self.watchdog.begin("waiting for what comes next")
+        self.fold_when_due()
+        time.sleep(seconds)
+
+    def alarm(self, line: Line) -> None:
+        """Put into the log what every thread is at: a line does not end."""
+        self.log.error(line.level, line=line.name, seconds=round(line.seconds, 1), stacks=stacks())
+
+    def fold_when_due(self) -> None:
+        """Fold changes that wait for longer than they may. Between two slices only."""
+        if self.is_fold_due():
+            self.fold()
+
+    def is_fold_due(self) -> bool:
+        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
+        committed = self.ledger.state().committed
+        seq, looked = self._fold_looked
+        if committed is None or (
+            committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.fold_seconds)
+        ):
+            return False
+        age = timedelta(seconds=self.config.fold_seconds)
+        return any(clock.now() - at >= age for at in unfolded_since(committed))
+
+    def fold(self, *, is_asked: bool = False) -> None:
+        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of them.
+
+        Raises:
+            StaleWriterError: another driver claimed the epoch.
+        """
+        state = self.ledger.state() if "slice_run" in self.__dict__ else None
+        if state is None or not state.commits or self.is_spark_dead():
+            return
+        if self.record().epoch(self.paths.epoch).stage.is_ended:
+            return
+        self._fold_looked = (state.commits[-1].seq, time.monotonic())
+        try:
+            if fold_between(self.slice_run, is_asked=is_asked):
+                self.log.info("folded", seq=state.commits[-1].seq)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
+            said = first_line(error) or type(error).__name__
+            self.log.error("not folded", error=f"{type(error).__name__}: {said}", seq=state.seq)
+
+    def spend_sender(self) -> None:
+        """Close the sender; the next one fences it. Does nothing when there is none."""
+        run = self.__dict__.get("slice_run")
+        if run is not None and run.sender is not None:
+            run.sender.close()
+            run.sender = None
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.spend_sender()
+        if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
+            self.session.stop()
+        if "broker" in self.__dict__:
+            self.broker.close()
+
+    def claim(self) -> None:
+        """Claim the epoch in its ledger.
+
+        Raises:
+            DriverAlreadyRunningError: another driver has it.
+            IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
+        """
+        self._check_not_ended()
+        self.ledger.create()
+        state = self.ledger.state()
+        found = liveness.settled(self.paths.heartbeat, self.config.stale_seconds)
+        if found.is_alive and found.beat is not None:
+            raise DriverAlreadyRunningError(
+                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {found.beat.writer}, last heard of at {found.beat.at:%H:%M:%S}.",
+                writer=found.beat.writer,
+            )
+        try:
+            self.ledger.claim(self.writer, self.code, state)
+        except ConflictError as error:
+            raise DriverAlreadyRunningError(
+                f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
+            ) from error
+        crash_point("claim")
+        self._check_not_ended()
+
+    def _check_not_ended(self) -> None:
+        """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing back."""
+        stage = self.record().epoch(self.paths.epoch).stage
+        if not stage.is_ended:
+            return
+        if heartbeat.read(self.paths.heartbeat) is None:
+            shutil.rmtree(self.paths.root, ignore_errors=True)
+        raise IllegalTransitionError(
+            f"Epoch {self.paths.epoch} of {self.topology.name!r} is {stage}: its driver came up too late, and ends.",
+            epoch=self.paths.epoch,
+        )
+
+    def has_claim(self) -> bool:
+        """Whether no other driver claimed the epoch since."""
+        return Ledger(self.paths.ledger).has_claim(self.writer)
+
+    def is_spark_dead(self) -> bool:
+        """Whether there was a session and its JVM is gone."""
+        from kappa.spark.session import is_alive
+
+        return "session" in self.__dict__ and not is_alive(self.session)
+
+    def is_kafka_there(self) -> bool:
+        """Whether a broker answers."""
+        try:
+            self.broker.topic_ids(sorted(self.plan.topic_ids))
+        except Transient:
+            return False
+        except KappaError:
+            return True
+        return True
+
+    def live_paths(self, record: TopologyRecord) -> EpochPaths:
+        """Where the live epoch is."""
+        assert record.live is not None
+        return EpochPaths(lake=self.paths.lake, topology=self.paths.topology, epoch=record.live)
+
+    def live_ledger(self, record: TopologyRecord) -> Ledger:
+        """The ledger of the live epoch."""
+        path = self.live_paths(record).ledger
+        if self._followed is None or self._followed.path != path:
+            self._followed = Ledger(path)
+        return self._followed
+
+    def lag_to_live(self, record: TopologyRecord) -> int:
+        """Offsets that the live epoch has read and this one has not."""
+        if record.live is None:
+            return 0
+        position, live = self.ledger.state().standing, self.live_ledger(record).state().standing
+        return position.beside(live).count_to(live.beside(position))
+
+    def is_chained(self, record: TopologyRecord) -> bool:
+        """Whether this epoch or the live one reads own topics of others."""
+        return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
+
+    def start_successor(self) -> None:
+        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        try:
+            process.ensure_driver(self.config, self.topology.name, self.paths.epoch)
+        except KappaError as error:
+            self.log.error("successor not started", error=str(error))
+
+    def ensure_live_driver(self, epoch: int) -> None:
+        """Start the live epoch's driver again if it died: it must finish what it planned, and yield."""
+        if time.monotonic() - self._asked_for_live < self.config.heartbeat_seconds:
+            return
+        self._asked_for_live = time.monotonic()
+        process.ensure_driver(self.config, self.topology.name, epoch)
+
+    def set_group(self, position: Offsets) -> None:
+        """Move the epoch's group, which shows Kafka's own tools how far it is.
+
+        Raises:
+            ConflictError: a consumer is a member of the group; the message names it.
+        """
+        group = self.paths.name
+        try:
+            self.broker.set_group_offsets(group, position)
+        except ConflictError as error:
+            members = ", ".join(self.broker.group_member_names(group)) or "a member that has left meanwhile"
+            raise ConflictError(
+                f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: {members}. The epoch goes "
+                f"on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server {self.config.bootstrap_servers} "
+                f"--describe --members --group {group}",
+                group=group, members=members,
+            ) from error  # fmt: skip
+
+    def driver_state(self, topology: str, epoch: int) -> str:
+        """State of the driver of some epoch."""
+        return process.driver_status(self.config, topology, epoch).state
+
+    def check_group(self) -> None:
+        """The rewound group and the plan must agree before the first slice."""
+        found = self.broker.group_position(self.paths.name, self.plan.start)
+        if found != self.plan.start:
+            raise RefusedError(
+                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
+                "Abort this replay and plan again.",
+                findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
+            )  # fmt: skip
+
+    def check_low(self, ranges: Sequence[OffsetRange]) -> None:
+        """Raise when records that a slice is to read are gone, or their topic is.
+
+        Raises:
+            DataLossError: retention removed some, or the topic was recreated.
+        """
+        check_topics(self.broker, self.plan.topic_ids)
+        low = self.broker.low_watermarks(sorted(self.plan.topic_ids))
+        for item in without(ranges, common(ranges, self.plan.archived)):
+            first = low.get(item.topic, item.partition) or 0
+            if item.start < first and not item.is_empty:
+                from kappa.errors import DataLossError
+
+                raise DataLossError(
+                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
+                    topic=item.topic, partition=item.partition, low=first, start=item.start,
+                )  # fmt: skip
+
+    def stable(self, position: Offsets) -> Offsets:
+        """Where each partition of the sources ends now, for readers of committed records."""
+        found = self.broker.stable_offsets(sorted(self.plan.topic_ids))
+        return position.merge(found)
+
+    def time_index(self) -> TimeIndex:
+        """Answers where the records of a time begin, in the log and in the archives of the plan."""
+        archives = [self.slice_run.archive(topic) for topic in sorted({item.topic for item in self.plan.archived})]
+        return time_index(self.broker, self.plan.topic_ids, archives)
+
+    def partitions(self) -> int:
+        """Partitions of the widest source."""
+        return max(self.broker.partitions(topic) for topic in self.plan.topic_ids)
+
+    def event(self, event: str, **detail: Any) -> None:
+        """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
+
+        def decide(_: list[Event]) -> Sequence[Event]:
+            mine = self.record().epoch(self.paths.epoch)
+            if mine.stage.is_ended:
+                return []
+            return [
+                Event(
+                    topology=self.topology.name,
+                    epoch=self.paths.epoch,
+                    event=event,
+                    at=clock.now(),
+                    actor="driver",
+                    detail=detail,
+                )
+            ]
+
+        self.ledger.check_claim(self.writer)
+        self.epochs.append(decide)
+        self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
+        crash_point(event)
+
+    def say(self, message: str) -> None:
+        """Tell people what is done at the moment."""
+        self.watchdog.begin(message, is_long=True)
+        if message != self.doing:
+            self.doing = message
+            self.beat.say(message=message)
+            self.log.info("now", doing=message)

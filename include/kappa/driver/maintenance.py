@@ -1,0 +1,175 @@
+"""What an epoch's own driver does to its Delta tables between two slices: merge small files, let go of old ones.
+
+Rows never change by it: the Delta versions that the ledger names stay what they are, as long as they are held.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from kappa.config import Config
+from kappa.errors import LedgerError
+from kappa.faults import crash_point
+from kappa.lake import vacuum as upkeep
+from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake.merge_on_read import contents_of
+from kappa.lake.retention import Retention, held, with_folds
+from kappa.names import EpochPaths
+from kappa.slices.protocol import EpochRun, effect_paths
+from kappa.topology import Table
+
+#: So many folds of a table may be in use since the last look, the one that it found included: each may be a copy of the table.
+FOLDS = 1
+#: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for a while.
+CHANGES_BYTES = 1 << 20
+
+
+def maintain(
+    run: EpochRun, config: Config, now: datetime, named: Collection[int] = (), *, keeps_all: bool = False
+) -> LedgerRow:
+    """Merge small files of every table, remove those that no held commit needs, and put it on record.
+
+    To be called between two slices. Idempotent; a crash in the middle leaves some tables done and the others not. Which commits
+    are no longer readable is on record before any file goes.
+
+    Args:
+        run: the epoch.
+        config: how long the past stays readable.
+        now: the time.
+        named: slices whose commits stay readable in any case.
+        keeps_all: whether nothing may go now, because somebody is about to compare old commits.
+
+    Raises:
+        LedgerError: a slice is planned and not committed.
+        StaleWriterError: another driver claimed the epoch.
+    """
+    state = run.ledger.state()
+    if state.open_plan is not None or not state.commits:
+        raise LedgerError("Tables are maintained between two slices.", seq=state.seq)
+    run.look_at_commits()  # files that a foreign commit removed are needed to undo it
+    readable = state.readable
+    kept = set(held([(commit.seq, commit.at) for commit in readable], now, retention(config), named))
+    if keeps_all:
+        kept = {commit.seq for commit in readable}
+    gone = [commit.seq for commit in readable if commit.seq not in kept]
+    before = max([state.readable_from, *(seq + 1 for seq in gone)])  # never earlier than before: those files are gone
+    kept_commits = [commit for commit in readable if commit.seq in kept]
+    since = now - retention(config).keep
+    recent_from = max(_recent_from(state), next((c.seq for c in kept_commits if c.at >= since), kept_commits[-1].seq))
+    chosen = kept
+    if not keeps_all:
+        times = [(commit.seq, commit.at) for commit in kept_commits]
+        chosen = with_folds(times, now, retention(config), named)
+        # The changes of a commit that is not recent are no longer kept: it stays with the fold that it has.
+        chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
+    folds = {table.name: _kept_folds(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
+    wanted = LedgerRow(
+        n=state.last + 1, kind="maintain", seq=state.seq, writer=run.writer, at=now, code=run.code,
+        detail={
+            "readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before), "folds": folds,
+            "recent_from": recent_from,
+        },
+    )  # fmt: skip
+    resolved = [replace(state, maintained=wanted).resolved(commit) for commit in kept_commits]
+    recent = [commit for commit in resolved if commit.seq >= recent_from]
+    forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}
+    row = run.ledger.append(replace(wanted, detail={**wanted.detail, "forgotten": forgotten}))
+    crash_point("maintain", state.seq)
+    check = partial(run.ledger.check_claim, run.writer)
+    for name, seq in forgotten.items():
+        check()
+        upkeep.forget_before(run.paths.changes(name), seq + 1)
+    age = timedelta(hours=config.delete_after_hours)
+    for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
+        place = path.removeprefix(f"{run.paths.root}/")
+        check()
+        upkeep.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
+        if not keeps_all:
+            upkeep.vacuum(path, partial(_held_now, run, place), age=age, check=check)
+        crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
+    return row
+
+
+def _held_now(run: EpochRun, place: str) -> set[int]:
+    """Delta versions of one of an epoch's Delta tables that its readable commits need, by the ledger as it is now.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch: what it holds is not for this one to judge.
+    """
+    run.ledger.check_claim(run.writer)
+    state = run.ledger.state()
+    kind, _, name = place.partition("/")
+    found = set()
+    for commit in map(state.resolved, state.readable):
+        # The changes of an older commit whose table is folded are read by nothing any more.
+        is_unread = (
+            kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_folded
+        )
+        if place in commit.delta_versions and not is_unread:
+            found.add(commit.delta_versions[place])
+    return found
+
+
+def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
+    """Whether it is time to look after files: the last look was long ago, or folds have piled up since."""
+    last = state.maintained or state.commits[0]
+    # A clock that was set back must not put it off until it has caught up with itself.
+    return abs(now - last.at) >= timedelta(minutes=config.maintain_minutes) or is_piled_up(state)
+
+
+def is_piled_up(state: LedgerState) -> bool:
+    """Whether so many folds were written since the last look that old ones had better go now."""
+    found: set[tuple[str, int]] = set()
+    for commit in reversed(state.commits):
+        if state.maintained is None or commit.n < state.maintained.n:
+            break
+        found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
+    counts = Counter(place for place, _ in found)
+    return any(count > FOLDS for count in counts.values())
+
+
+def _recent_from(state: LedgerState) -> int:
+    """The first commit of which the last look kept the changes; earlier code kept those of the last commit."""
+    return 0 if state.maintained is None else int(state.maintained.detail.get("recent_from", state.maintained.seq))
+
+
+def _kept_folds(
+    paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], chosen: Collection[int]
+) -> dict[str, Any]:
+    """Delta versions that stay, oldest first, each with the slice up to which it is folded; and the key to fold by.
+
+    Those of the chosen commits, and of a commit that could not be read from any of them.
+    """
+    kept: dict[int, int] = {}
+    for commit in commits:
+        own = commit.delta_versions.get(f"tables/{table.name}")
+        if own is None:
+            continue
+        if commit.seq not in chosen and any(state.serves(fold, commit, table.name, own) for fold in kept.items()):
+            continue
+        at = contents_of(paths, state.resolved(commit), table.name)
+        kept[at.version] = max(at.folded, kept.get(at.version, 0))
+    return {"key": list(table.key), "kept": [list(fold) for fold in sorted(kept.items())]}
+
+
+def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:
+    """The slice up to which a table's changes may go: recent commits are read without them, older ones keep their own files.
+
+    What went once stays gone, also when the settings say by now that more is to be kept.
+    """
+    folded = min(contents_of(paths, commit, table.name).folded for commit in recent)
+    return max(state.forgotten(table.name), min(folded, recent[-1].seq - 1))
+
+
+def retention(config: Config) -> Retention:
+    """How long the past of an epoch stays readable, by the settings."""
+    return Retention(
+        keep=timedelta(minutes=config.keep_minutes),
+        grain=timedelta(minutes=config.savepoint_minutes),
+        horizon=timedelta(hours=config.savepoint_hours),
+    )

@@ -1,0 +1,134 @@
+"""The driver's side of an upgrade: at a slice boundary the epoch goes over to other code.
+
+One ledger row decides. Before it the old code runs, after it the new: a driver whose code is not that of the last
+``upgrade`` row does nothing but say so and end, and whoever starts the epoch next takes the code that is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import KappaError
+from kappa.faults import crash_point
+from kappa.lake import code as code_store
+from kappa.lake import savepoints
+from kappa.lake.epochs import Epochs, Event
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.merge_on_read import FOLDED
+from kappa.names import EpochPaths
+from kappa.topology import registry
+
+if TYPE_CHECKING:
+    from kappa.lake.epochs import EpochRecord
+    from kappa.lake.ledger import LedgerState
+
+
+#: What stored code has that can read a table whose changes are not all folded into it.
+READS_FOLDS = "include/kappa/lake/merge_on_read.py"
+
+
+def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:
+    """Why a driver has to end, because the epoch runs other code by now; None when it runs this one.
+
+    Puts the upgrade on record where the driver that made it died before it could. Idempotent.
+    """
+    if state.upgrade is not None and mine.upgrade is not None:
+        _told(epochs, paths, state.upgrade)
+    if state.upgrade is None or state.upgrade.code == running:
+        return None
+    return f"the epoch runs code {state.upgrade.code[:12]} from slice {state.upgrade.seq + 1} on"
+
+
+def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, writer: str, asked: Event) -> None:
+    """Make an upgrade that somebody asked for, between two slices; after it :func:`overtaken` ends this driver.
+
+    The last commit gets a name first, so that its files stay: the way back. Code that cannot be had or imported on this
+    host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new.
+
+    Args:
+        config: where everything is.
+        epochs: the record.
+        paths: the epoch.
+        ledger: its ledger, claimed by ``writer``, without an open slice.
+        writer: the driver.
+        asked: the event ``upgrade``.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+    """
+    wanted = str(asked.detail["code"])
+    try:
+        root = code_store.extract(config.lake, wanted, config.home)
+        registry.load_apart(root / "topologies", paths.topology)
+    except KappaError as error:
+        _withdraw(epochs, asked, f"{type(error).__name__}: {error}")
+        return
+    state = ledger.state()
+    if state.committed is not None and FOLDED in state.committed.detail and not (root / READS_FOLDS).is_file():
+        # It would take the last fold for the whole table, and compute on from there.
+        why = (
+            f"code {wanted[:12]} is of before tables were folded several slices at a time, and changes wait to be folded. "
+            "Start the driver with KAPPA_FOLD_SECONDS=0, wait for a slice, and ask again"
+        )
+        _withdraw(epochs, asked, why)
+        return
+    name = savepoint_name(paths.epoch, state.seq)
+    last = state.committed.seq if state.committed is not None else None
+    why = f"before the upgrade to {wanted[:12]}"
+    savepoints.create(config, paths.topology, name, seq=last, actor="driver", reason=why)
+    crash_point("upgrade.ready", state.seq)
+    row = ledger.append(
+        LedgerRow(
+            kind="upgrade",
+            seq=state.seq,
+            writer=writer,
+            at=clock.now(),
+            code=wanted,
+            detail={"asked": asked.n, "from": asked.detail["from"], "at": state.position.as_dict(), "savepoint": name},
+        )
+    )
+    crash_point("upgrade", state.seq)
+    _told(epochs, paths, row)
+    crash_point("upgraded", state.seq)
+
+
+def savepoint_name(epoch: int, seq: int) -> str:
+    """What the last commit before an upgrade is called."""
+    return f"before-upgrade-e{epoch}-s{seq}"
+
+
+def _told(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
+    """Put an upgrade that the ledger holds on record, once."""
+
+    def decide(_: list[Event]) -> Sequence[Event]:
+        asked = epochs.record(paths.topology).epoch(paths.epoch).upgrade
+        if asked is None or asked.n != row.detail["asked"]:
+            return []
+        detail = {name: asked.detail[name] for name in ("code", "from", "version", "verdict") if name in asked.detail}
+        detail |= {"upgrade": asked.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
+        return [
+            Event(
+                topology=paths.topology, epoch=paths.epoch, event="upgraded", at=clock.now(), actor=asked.actor,
+                reason=asked.reason, detail=detail,
+            )
+        ]  # fmt: skip
+
+    epochs.append(decide)
+
+
+def _withdraw(epochs: Epochs, asked: Event, reason: str) -> None:
+    def decide(_: list[Event]) -> Sequence[Event]:
+        pending = epochs.record(asked.topology).epoch(asked.epoch).upgrade
+        if pending is None or pending.n != asked.n:
+            return []
+        return [
+            Event(
+                topology=asked.topology, epoch=asked.epoch, event="upgrade_withdrawn", at=clock.now(), actor="driver",
+                reason=reason, detail={"upgrade": asked.n},
+            )
+        ]  # fmt: skip
+
+    epochs.append(decide)

@@ -1,0 +1,1 @@
+"""Kafka as Kappa uses it. No Spark."""

@@ -1,0 +1,100 @@
+"""The first readable record at or after a time.
+
+Kafka's own answer also counts transaction markers and aborted records, which have the time of the clock, not of the data.
+A cut there would not be a prefix of the total order: a later record could belong before it. So the answer is confirmed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from operator import itemgetter
+
+from kappa.kafka.reader import Reader
+from kappa.offsets.vector import Offsets, TopicPartition
+
+_GRAIN = 1000
+
+
+def milliseconds(at: datetime) -> int:
+    """A time as Kafka's timestamps are: milliseconds since 1970."""
+    return round(at.astimezone(UTC).timestamp() * 1000)
+
+
+class Confirmer:
+    """Confirms Kafka's answers by reading, and remembers what it read.
+
+    A topic whose records are older than the markers between them, such as history written by transactions, has to be read
+    from its first marker on; the memory makes that happen once, not once for each question.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._reader = Reader(bootstrap_servers, fetch_kbytes=64)
+        #: per partition: ascending (highest time of the records before an offset, that offset), from the first offset that was scanned
+        self._scanned: dict[TopicPartition, list[tuple[int, int]]] = {}
+        #: the same of records that only count from an offset on: what lies before the first such offset is in no maximum
+        self._scanned_since: dict[TopicPartition, list[tuple[int, int]]] = {}
+
+    def first_records(
+        self, answers: Mapping[TopicPartition, int], end: Offsets, timestamp_ms: int, since: Offsets | None = None
+    ) -> dict[TopicPartition, int]:
+        """Offset of the first record with a time of ``timestamp_ms`` or later, for each partition that has one before ``end``.
+
+        Args:
+            answers: offsets such that every record before them is earlier.
+            end: last stable offsets.
+            timestamp_ms: the time.
+            since: offsets from which on records count, where an answer lies before them. What the caller has read before them is
+                earlier than the time.
+        """
+        least = {at: offset for at, offset in (since or Offsets()).items() if answers.get(at, offset) < offset}
+        memories = {at: self._scanned_since if at in least else self._scanned for at in answers}
+        starts = {
+            at: _known(memories[at].get(at, []), max(offset, least.get(at, 0)), timestamp_ms)
+            for at, offset in answers.items()
+        }
+        found: dict[TopicPartition, int] = {}
+        highest = dict.fromkeys(starts, -1)
+        passed = dict.fromkeys(starts, 0)
+        ends = Offsets.of((at, offset) for at, offset in end.items() if at in starts)
+        for batch in self._reader.read(Offsets.of(starts.items()), ends):
+            for message in batch:
+                at, offset, time = (
+                    (message.topic() or "", message.partition() or 0),
+                    message.offset() or 0,
+                    message.timestamp()[1],
+                )
+                if at in found:
+                    continue
+                if time >= timestamp_ms:
+                    found[at] = offset
+                    self._reader.skip(*at)
+                    continue
+                highest[at] = max(highest[at], time)
+                passed[at] += 1
+                if passed[at] % _GRAIN == 0:
+                    scanned = memories[at].setdefault(at, [(-1, starts[at])])
+                    _remember(scanned, starts[at], highest[at], offset + 1, timestamp_ms)
+        return found
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+
+
+def _known(scanned: list[tuple[int, int]], offset: int, timestamp_ms: int) -> int:
+    """The furthest offset known to have only earlier records before it."""
+    if not scanned or offset < scanned[0][1]:
+        return offset
+    nearest = bisect_left(scanned, timestamp_ms, key=itemgetter(0))
+    return max(offset, scanned[nearest - 1][1]) if nearest else offset
+
+
+def _remember(scanned: list[tuple[int, int]], start: int, highest: int, offset: int, timestamp_ms: int) -> None:
+    if scanned[0][1] <= start and scanned[-1][1] < offset:
+        if (
+            start > scanned[-1][1]
+        ):  # of the records in between it is only known that they are earlier than what was asked
+            highest = timestamp_ms - 1
+        scanned.append((max(highest, scanned[-1][0]), offset))

@@ -1,0 +1,378 @@
+"""Sending a slice: records and input offsets in one Kafka transaction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
+from kappa.kafka.bounded import bounded
+from kappa.kafka.connection import client_settings, explained, producer_settings, unknown_topic, unreachable
+from kappa.offsets.vector import Offsets
+from kappa.replay.dry_run import about_to
+
+_log = structlog.get_logger(__name__)
+
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+#: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's error.
+_KAFKA = (KafkaException, SystemError)
+_CONNECT_SECONDS = 8.0
+_INIT_SECONDS = 30.0
+_COMMIT_SECONDS = 60.0
+_OFFSETS_SECONDS = 20.0
+_ABORT_SECONDS = 10.0
+_POLL_EVERY = 2_000
+
+
+class Record(NamedTuple):
+    """One record to send; a tuple, because half a million of them are made for a slice.
+
+    Attributes:
+        topic: where to.
+        key: None spreads records over the partitions, otherwise murmur2 of the key chooses, as Kafka's Java clients do.
+        value: None is a tombstone.
+        headers: names and values.
+        timestamp_ms: None takes the time of sending.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] | None = None
+    timestamp_ms: int | None = None
+
+
+def append(bootstrap_servers: str, record: Record) -> None:
+    """Send one record outside of any transaction, and wait until it is there. Sent again after an error it is there twice.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    failures: list[KafkaError] = []
+    producer = Producer(producer_settings(bootstrap_servers))
+    producer.produce(
+        record.topic, record.value, record.key, on_delivery=lambda error, _: failures.append(error) if error else None
+    )
+    if producer.flush(_COMMIT_SECONDS):
+        raise unreachable(
+            bootstrap_servers, f"a record for {record.topic!r} not acknowledged in {_COMMIT_SECONDS:.0f} s"
+        )
+    if failures:
+        raise explained(failures[0], bootstrap_servers, f"sending a record to {record.topic!r}")
+
+
+class Sender:
+    """The only writer under its transactional id; use it as a context manager.
+
+    :meth:`init` first, then read what was committed (the last marker), then send. An error in a transaction aborts it
+    and spends the sender: nothing of it will ever be read under ``read_committed``. Whoever goes on makes sure that it
+    still owns the epoch, calls :meth:`init` again and reads the marker again, because a commit whose answer was lost
+    may have happened.
+
+    Args:
+        bootstrap_servers: the brokers.
+        transactional_id: who is fenced by :meth:`init`.
+        group: consumer group whose offsets are part of the transaction.
+        transaction_timeout: after that long Kafka aborts a transaction that its writer left open. Readers wait for it,
+            unless a successor's :meth:`init` ends it sooner.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        transactional_id: str,
+        group: str,
+        *,
+        transaction_timeout: timedelta = timedelta(minutes=2),
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.transactional_id = transactional_id
+        self.group = group
+        self._timeout = transaction_timeout
+        self._producer: Producer | None = None
+        self._group_metadata: Any = None
+        self._is_open = False
+        self._topics: frozenset[str] = frozenset()
+        self._failures = 0
+        self._first_failure: tuple[KafkaError, str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def init(self) -> None:
+        """Fence every other writer of this id, and end what it left open; returns when its fate is readable.
+
+        May be called again at any time: this object then fences its former self.
+
+        Raises:
+            BrokerUnreachableError: Kafka does not answer.
+        """
+        about_to(f"fence the writers of transactional id {self.transactional_id}")
+        self.close()
+        timeout_ms = self._timeout // timedelta(milliseconds=1)
+        producer = Producer(
+            producer_settings(self.bootstrap_servers)
+            | {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": min(60_000, timeout_ms),
+            }
+        )
+        try:
+            self._topics = frozenset(producer.list_topics(timeout=_CONNECT_SECONDS).topics)
+            producer.init_transactions(_INIT_SECONDS)
+        except KafkaException as error:
+            raise explained(
+                error, self.bootstrap_servers, f"initialising transactions of {self.transactional_id!r}"
+            ) from error
+        # A consumer that never subscribes: only its name for the group is wanted.
+        consumer = Consumer(client_settings(self.bootstrap_servers) | {"group.id": self.group})
+        self._group_metadata = consumer.consumer_group_metadata()
+        consumer.close()
+        self._producer = producer
+
+    def send(self, records: Iterable[Record], offsets: Offsets | None) -> int:
+        """Send records and commit the group's offsets, all or nothing; the number of records.
+
+        A crash at any point leaves either everything or nothing to be read.
+
+        Args:
+            records: taken one by one, order kept within a key.
+            offsets: next offsets to read of the input; None leaves the group as it is.
+
+        Raises:
+            StaleWriterError: another writer took over.
+            TopologyError: a topic does not exist or refuses a record, for example one that is too large.
+            BrokerUnreachableError: Kafka does not answer; ``data["outcome"]`` is ``aborted`` or ``unknown``.
+        """
+        self.begin()
+        count = self.extend(records)
+        self.commit(offsets)
+        return count
+
+    def begin(self) -> None:
+        """Open a transaction, for :meth:`extend` in portions and one :meth:`commit`.
+
+        Raises:
+            StaleWriterError: another writer took over.
+        """
+        if self._is_open:
+            raise RuntimeError(f"{self.transactional_id!r} has an open transaction: commit or abort it first.")
+        self._failures, self._first_failure = 0, None
+        try:
+            self._ready.begin_transaction()
+        except KafkaException as error:
+            raise self._spent(error, "opening a transaction") from error
+        self._is_open = True
+
+    def extend(self, records: Iterable[Record]) -> int:
+        """Add records to the open transaction; how many. Whatever goes wrong, also in ``records`` itself, aborts it.
+
+        Raises:
+            StaleWriterError: as :meth:`send`.
+            TopologyError: as :meth:`send`.
+            BrokerUnreachableError: as :meth:`send`.
+        """
+        producer, count = self._in_transaction(), 0
+        try:
+            for record in records:
+                if record.topic not in self._topics:
+                    self._look_for(record.topic, producer)
+                self._produce(producer, record)
+                count += 1
+                if count % _POLL_EVERY == 0:
+                    producer.poll(0)
+                    self._raise_failure()
+            producer.poll(0)
+            self._raise_failure()
+        except _KAFKA as error:
+            raise self._spent(error, f"sending record {count + 1} of the transaction") from error
+        except BaseException as error:
+            self._give_up(type(error).__name__)
+            raise
+        return count
+
+    def commit(self, offsets: Offsets | None) -> None:
+        """Commit what was added, with the group's offsets.
+
+        Raises:
+            StaleWriterError: as :meth:`send`.
+            TopologyError: as :meth:`send`.
+            BrokerUnreachableError: as :meth:`send`; with ``outcome`` ``unknown`` the commit may have happened.
+        """
+        producer = self._in_transaction()
+        step = "delivering the records"
+        try:
+            if producer.flush(_COMMIT_SECONDS):
+                raise unreachable(
+                    self.bootstrap_servers, f"{len(producer)} records not acknowledged in {_COMMIT_SECONDS:.0f} s"
+                )
+            self._raise_failure()
+            if offsets is not None and len(offsets):
+                step = f"adding offsets of group {self.group!r}"
+                self._add_offsets(producer, offsets)
+            step = "committing"
+            producer.commit_transaction(_COMMIT_SECONDS)
+        except _KAFKA as error:
+            raise self._spent(error, step) from error
+        except BaseException as error:
+            self._give_up(type(error).__name__, is_unknown=step == "committing")
+            raise
+        self._is_open = False
+
+    def abort(self) -> None:
+        """Drop the open transaction, if there is one; :meth:`init` comes next."""
+        self._give_up("asked")
+
+    def close(self) -> None:
+        """Disconnect; an open transaction is aborted. Safe twice."""
+        if self._is_open:
+            self._give_up("closed")
+        self._producer = None
+
+    def _add_offsets(self, producer: Producer, offsets: Offsets) -> None:
+        """Add the group's offsets, in a thread of its own: the client may never come back from this call.
+
+        It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then left
+        to itself, its transaction open: only the next :meth:`init` ends that.
+        """
+        positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
+        limit = _OFFSETS_SECONDS * 1.5
+
+        def call() -> None:
+            producer.send_offsets_to_transaction(positions, self._group_metadata, _OFFSETS_SECONDS)
+
+        try:
+            bounded(call, limit, "offsets of a transaction")
+        except TimeoutError as hangs:
+            self._give_up("adding offsets hangs", is_unknown=True)
+            found = unreachable(
+                self.bootstrap_servers, f"offsets of group {self.group!r} were not taken in {limit:.0f} s"
+            )
+            found.data |= {"outcome": "aborted"}
+            raise found from hangs
+
+    @property
+    def _ready(self) -> Producer:
+        if self._producer is None:
+            raise RuntimeError(
+                f"Sender {self.transactional_id!r} is not initialised, or spent by an error. Call init()."
+            )
+        return self._producer
+
+    def _in_transaction(self) -> Producer:
+        if not self._is_open:
+            raise RuntimeError(f"{self.transactional_id!r} has no open transaction. Call begin().")
+        return self._ready
+
+    def _look_for(self, topic: str, producer: Producer) -> None:
+        self._topics = frozenset(producer.list_topics(timeout=_CONNECT_SECONDS).topics)
+        if topic not in self._topics:
+            raise unknown_topic(self.bootstrap_servers, topic, self._topics)
+
+    def _produce(self, producer: Producer, record: Record) -> None:
+        while True:
+            try:
+                if record.headers is None:
+                    producer.produce(
+                        record.topic,
+                        record.value,
+                        record.key,
+                        on_delivery=self._failed,
+                        timestamp=record.timestamp_ms or 0,
+                    )
+                else:
+                    producer.produce(
+                        record.topic, record.value, record.key, on_delivery=self._failed, timestamp=record.timestamp_ms or 0,
+                        headers=list(record.headers),
+                    )  # fmt: skip
+                return
+            except BufferError:  # the queue is full; what waits too long in it fails, so this ends
+                producer.poll(0.05)
+                self._raise_failure()
+
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
+        if error is None or error.code() in _PURGED:
+            return
+        self._failures += 1
+        if self._first_failure is None:
+            size = len(message.value() or b"") + len(message.key() or b"")
+            self._first_failure = error, f"a record of {size} bytes for topic {message.topic()!r}"
+
+    def _raise_failure(self) -> None:
+        if self._first_failure is not None:
+            error, what = self._first_failure
+            found = self._meaning(error, f"{self._failures} records were not delivered, the first one {what}")
+            found.data |= {"failures": self._failures, "outcome": "aborted"}
+            raise found
+
+    def _spent(self, error: Exception, step: str) -> Exception:
+        """Give up the transaction; Kafka's error as one of Kappa's."""
+        cause = _cause(error)
+        if cause is None:
+            return error
+        if self._producer is not None:
+            with contextlib.suppress(*_KAFKA):  # a fatal error is raised here once more
+                self._producer.poll(0)
+        is_unknown = step == "committing" and not cause.txn_requires_abort() and cause.code() not in _FENCED
+        if self._first_failure is not None and cause.code() not in _FENCED:
+            cause, what = self._first_failure
+            step = f"{self._failures} records were not delivered, the first one {what}"
+        self._give_up(cause.name(), is_unknown=is_unknown)
+        found = self._meaning(cause, step)
+        found.data |= {"failures": self._failures, "outcome": "unknown" if is_unknown else "aborted"}
+        return found
+
+    def _meaning(self, cause: KafkaError, step: str) -> KappaError:
+        if cause.code() in _FENCED:
+            return StaleWriterError(
+                f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer initialised "
+                f"the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing of it will be read.",
+                transactional_id=self.transactional_id,
+            )
+        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return TopologyError(
+                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step}. It is larger than the topic allows; "
+                "raise the topic's max.message.bytes, or make the record smaller.",
+                transactional_id=self.transactional_id,
+            )
+        if cause.fatal() or cause.txn_requires_abort():
+            return BrokerUnreachableError(
+                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step} ({cause.name()}: {cause.str()}). "
+                "Initialise the sender and send the slice again.",
+                transactional_id=self.transactional_id,
+            )
+        return explained(cause, self.bootstrap_servers, f"transaction of {self.transactional_id!r}: {step}")
+
+    def _give_up(self, reason: str, *, is_unknown: bool = False) -> None:
+        # This client cannot go on after a rejected batch (the next transaction fails with gaps in its sequence numbers),
+        # so that no producer outlives an abort. What cannot be aborted now is ended by the next init().
+        producer, self._producer = self._producer, None
+        if producer is not None and self._is_open:
+            if not is_unknown:
+                with contextlib.suppress(*_KAFKA):
+                    producer.abort_transaction(_ABORT_SECONDS)
+            _log.warning(
+                "transaction given up", transactional_id=self.transactional_id, reason=reason, is_unknown=is_unknown
+            )
+        self._is_open = False
+
+
+def _cause(error: BaseException) -> KafkaError | None:
+    found = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(found, KafkaException):
+        return None
+    cause: KafkaError = found.args[0]
+    return cause

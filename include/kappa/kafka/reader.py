@@ -1,0 +1,176 @@
+"""Reading a bounded part of topics, committed records only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from kappa.errors import DataLossError
+from kappa.kafka.connection import client_settings, explained, unreachable
+from kappa.offsets.vector import Offsets
+
+#: Seconds without any record or end of partition after which the broker counts as gone.
+PATIENCE_SECONDS = 30.0
+
+_BATCH = 10_000
+
+
+class Reader:
+    """One consumer that belongs to no group and commits nothing.
+
+    Args:
+        bootstrap_servers: the brokers.
+        fetch_kbytes: most to fetch of a partition at once; little where only the next record is wanted.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, fetch_kbytes: int = 4096) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._consumer = _consumer(
+            bootstrap_servers, "kappa.reader", fetch_kbytes=fetch_kbytes, queue_kbytes=max(64, fetch_kbytes * 8)
+        )
+
+    def read(self, start: Offsets, end: Offsets) -> Iterator[list[Message]]:
+        """Batches of the committed records from ``start`` to ``end``, ordered within each partition.
+
+        Markers, aborted records and holes left by compaction are passed over. A partition that ``start`` does not name
+        is read from 0. One reading at a time: the next one ends it.
+
+        Raises:
+            DataLossError: records of the span were removed, or the log ends before ``end``.
+            TopologyError: a topic does not exist.
+            BrokerUnreachableError: nothing came for 30 seconds.
+        """
+        self._left = {at: offset for at, offset in end.items() if (start.get(*at) or 0) < offset}
+        self._consumer.assign([TopicPartition(*at, start.get(*at) or 0) for at in self._left])
+        heard = time.monotonic()
+        while self._left:
+            first = self._consumer.poll(0.2)
+            if first is None:
+                if time.monotonic() - heard > PATIENCE_SECONDS:
+                    raise unreachable(
+                        self._bootstrap_servers, f"no record of {sorted(self._left)} in {PATIENCE_SECONDS:.0f} s"
+                    )
+                continue
+            heard = time.monotonic()
+            batch = self._kept([first, *self._consumer.consume(_BATCH, 0)], start)
+            if batch:
+                yield batch
+        self._consumer.unassign()
+
+    def skip(self, topic: str, partition: int) -> None:
+        """Read no further in one partition of the current reading."""
+        if self._left.pop((topic, partition), None) is not None:
+            self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+
+    def close(self) -> None:
+        """Disconnect. Safe twice."""
+        self._consumer.close()
+
+    def _kept(self, messages: list[Message], start: Offsets) -> list[Message]:
+        kept: list[Message] = []
+        left = self._left
+        for message in messages:
+            at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if (end := left.get(at)) is None:
+                continue
+            if (error := message.error()) is not None:
+                self._check(error, at, offset, start.get(*at) or 0, end)
+                self.skip(*at)
+                continue
+            if offset < end:
+                kept.append(message)
+            if offset >= end - 1:
+                self.skip(*at)
+        return kept
+
+    def _check(self, error: KafkaError, at: tuple[str, int], offset: int, start: int, end: int) -> None:
+        """Pass the end of a partition, raise everything else."""
+        where = f"{at[0]}[{at[1]}]"
+        if error.code() == KafkaError._PARTITION_EOF:
+            if offset >= end:
+                return
+            raise DataLossError(
+                f"{where} is readable up to offset {offset}, records up to {end} were asked for: the topic was truncated or "
+                "recreated, or a transaction is still open. Look at the topic's id and at its writers.",
+                topic=at[0], partition=at[1], readable=offset, end=end,
+            )  # fmt: skip
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise DataLossError(
+                f"{where} no longer has records from offset {start} on: retention or a recreated topic removed them "
+                f"({error.str()}). Compare with its low watermark.",
+                topic=at[0], partition=at[1], start=start, end=end,
+            )  # fmt: skip
+        raise explained(KafkaException(error), self._bootstrap_servers, f"reading {where} from {start} to {end}")
+
+
+class Sampler:
+    """One consumer that looks at a few records here and there, and fetches little more than those.
+
+    Args:
+        bootstrap_servers: the brokers.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._consumer = _consumer(bootstrap_servers, "kappa.sampler", fetch_kbytes=16, queue_kbytes=256)
+
+    def sample(self, start: Offsets, end: Offsets, most: int) -> dict[tuple[str, int], list[Message]]:
+        """The first records of each partition, at most so many, from ``start`` to ``end``.
+
+        Partitions that have none, or whose records were removed, are left out.
+
+        Raises:
+            BrokerUnreachableError: nothing came for 30 seconds.
+        """
+        left = {at: end[at] for at in start if at in end and start[at] < end[at]}
+        found: dict[tuple[str, int], list[Message]] = {}
+        self._consumer.assign([TopicPartition(*at, start[at]) for at in left])
+        heard = time.monotonic()
+        while left:
+            messages = self._consumer.consume(most, 0.05)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE_SECONDS:
+                raise unreachable(
+                    self._bootstrap_servers, f"no record of {sorted(left)} in {PATIENCE_SECONDS:.0f} s"
+                )  # fmt: skip
+            done = set()
+            for message in messages:
+                at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+                if at not in left or at in done:
+                    continue
+                # An error is the end of the partition, or its records are gone.
+                if message.error() is None and offset < left[at]:
+                    found.setdefault(at, []).append(message)
+                if message.error() is not None or offset >= left[at] - 1 or len(found.get(at, ())) >= most:
+                    done.add(at)
+            if done:
+                self._consumer.incremental_unassign([TopicPartition(*at) for at in sorted(done)])
+                left = {at: last for at, last in left.items() if at not in done}
+        self._consumer.unassign()
+        return found
+
+    def close(self) -> None:
+        """Disconnect. Safe twice."""
+        self._consumer.close()
+
+
+def _consumer(bootstrap_servers: str, group: str, *, fetch_kbytes: int, queue_kbytes: int) -> Consumer:
+    """A consumer of committed records that belongs to no group and commits nothing."""
+    return Consumer(
+        client_settings(bootstrap_servers)
+        | {
+            "group.id": group,  # required by the client, never joined: partitions are assigned
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 5,  # a full queue would otherwise rest for a second
+            "fetch.message.max.bytes": fetch_kbytes * 1024,
+            "queued.max.messages.kbytes": queue_kbytes,
+        }
+    )

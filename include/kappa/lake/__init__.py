@@ -1,0 +1,1 @@
+"""What is in the lake: ledgers, the record of epochs, tables, code."""

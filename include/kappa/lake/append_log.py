@@ -1,0 +1,292 @@
+"""An append-only Delta table of small rows with compare-and-set, without a JVM.
+
+The ledger of every epoch and the record of all epochs are such logs. Rows are numbered by ``n`` from 1 without gaps;
+an append states the number that it expects to write and is refused when somebody else wrote it first. The first rows of a
+log may be replaced by fewer; what comes after them stays without gaps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
+from kappa.lake.fsync import sync_commits
+from kappa.replay.dry_run import about_to
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+_APP = "kappa.append_log"
+#: Up to which number rows may have gone, as a Delta transaction of this name says.
+_FLOOR = "kappa.append_log.floor"
+#: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
+_COMPACT_AFTER = 64
+_COMPACT_TARGET_BYTES = 4 << 20
+#: Merged files are removed after this time, so that whoever is reading them can finish.
+_KEEP_HOURS = 1
+#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. Whoever is further
+#: behind reads the last checkpoint; who would append to what is older is refused.
+_KEEP_LOG_MINUTES = 10
+#: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
+_CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": f"interval {_KEEP_LOG_MINUTES} minutes",
+    "delta.deletedFileRetentionDuration": f"interval {_KEEP_HOURS} hours",
+}
+#: A file of this age that no commit names belongs to no write that is still under way.
+_ABANDONED_HOURS = 24
+#: Files are removed after every so many merges.
+_VACUUM_AFTER = 8
+
+
+class AppendLog:
+    """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
+
+    May be used by several threads: each row is given to one of them, and an append is checked against what any of them saw.
+    A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
+
+    Args:
+        path: path or URL of the Delta table.
+        schema: Arrow schema of a row, its first column ``n`` (int64).
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self._table: DeltaTable | None = None
+        self._last = 0
+        self._seen: set[str] = set()
+        self._merges = 0
+        self._lock = threading.RLock()
+        #: Whether the last refresh gave all rows, because some that this object had not seen are there no more.
+        self.is_anew = False
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        from deltalake import DeltaTable
+
+        return bool(DeltaTable.is_deltatable(self.path))
+
+    def create(self) -> None:
+        """Create the table; does nothing when it is there."""
+        from deltalake import DeltaTable
+
+        about_to(f"create {self.path}")
+        if not self.exists():
+            DeltaTable.create(self.path, self.schema, mode="ignore", configuration=_CONFIGURATION)
+            sync_commits(self.path, range(1))
+
+    def table_id(self) -> str:
+        """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is none."""
+        from deltalake import DeltaTable
+
+        return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
+
+    @property
+    def last(self) -> int:
+        """Number of the last row that this object has seen."""
+        return self._last
+
+    def refresh(self) -> list[dict[str, Any]]:
+        """The rows that came since the last call, in order of ``n``; at first all of them, and where :attr:`is_anew` says so.
+
+        Raises:
+            LedgerError: the table was there and is gone.
+            LakeUnreachableError: the storage does not answer.
+        """
+        with self._lock:
+            return self._refresh()
+
+    def _refresh(self) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        if self._table is None:
+            if not self.exists():
+                return []
+            self._table = DeltaTable(self.path)
+        else:
+            try:
+                self._table.update_incremental()
+            except TableNotFoundError as error:
+                raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
+            except DeltaError as error:
+                raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
+        floor = self._table.transaction_version(_FLOOR) or 0
+        self.is_anew = 0 < self._last < floor
+        if self.is_anew:
+            self._last, self._seen = 0, set()
+        files = self._files()
+        added = self._read(files - self._seen)
+        new = {row["n"]: row for row in added if row["n"] > self._last}  # a merged file repeats rows
+        self._seen = files
+        base = max(self._last, floor)
+        above = [n for n in new if n > base]
+        if above and (min(above), max(above)) != (base + 1, base + len(above)):
+            raise LedgerError(
+                f"{self.path} holds {len(above)} rows after number {base}, numbered {min(above)} to {max(above)}.",
+                path=self.path,
+            )
+        self._last = max([self._last, *new])
+        return [new[n] for n in sorted(new)]
+
+    def newest_first(self) -> Iterator[dict[str, Any]]:
+        """All rows, the last one first; files are read as they are asked for, so that the end of a long log is cheap."""
+        import pyarrow as pa
+        from deltalake import DeltaTable
+
+        if not self.exists():
+            return
+        files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True)).to_pylist()
+        for file in sorted(files, key=lambda file: file["max.n"], reverse=True):
+            yield from sorted(self._read([file["path"]]), key=lambda row: -row["n"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
+        with self._lock:
+            return [] if self._table is None else sorted(self._read(self._files()), key=lambda row: int(row["n"]))
+
+    def full_schema(self) -> pa.Schema:
+        """The columns of this code, and those that other code gave the table."""
+        import pyarrow as pa
+
+        if self._table is None or self._is_alike(self._table):
+            return self.schema
+        theirs = pa.schema(self._table.schema().to_arrow())
+        return pa.schema([*self.schema, *(column for column in theirs if column.name not in self.schema.names)])
+
+    def replace(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
+        """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
+
+        One commit: whoever reads sees the log as it was or as it is then. The files that go stay for as long as merged ones, so
+        that whoever is reading them can finish. A crash leaves the one or the other.
+
+        Args:
+            kept: those of the rows that stay, with their numbers; all of those above ``floor``.
+            rows: rows without ``n`` that follow them.
+            floor: number up to which rows may be missing from now on.
+
+        Raises:
+            ConflictError: something was appended; nothing was written.
+            LedgerError: the table is gone.
+        """
+        with self._lock:
+            self._write([*kept, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
+
+    def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Append rows if nobody appended since the last :meth:`refresh`.
+
+        All rows become visible in one commit. A crash leaves either none or all of them.
+
+        Args:
+            rows: rows without ``n``.
+
+        Returns:
+            The rows as written, with ``n``; the next :meth:`refresh` gives them too.
+
+        Raises:
+            ConflictError: somebody else appended first; nothing was written. Refresh, check again, retry.
+            LedgerError: the table is gone.
+        """
+        with self._lock:
+            numbered = self._numbered(rows)
+            self._write(numbered, len(rows), "append", {})
+            if len(self._seen) > _COMPACT_AFTER:
+                self._compact()
+            return numbered
+
+    def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
+
+    def _write(
+        self, rows: Sequence[Mapping[str, Any]], more: int, mode: Literal["append", "overwrite"], said: Mapping[str, int]
+    ) -> None:  # fmt: skip
+        import pyarrow as pa
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        about_to(f"append to {self.path}")
+        if self._table is None:
+            raise LedgerError(f"The table {self.path} was not read before an append.", path=self.path)
+        if not self.exists():  # otherwise a file without a commit would bring the folder back
+            raise LedgerError(f"The table {self.path} is gone.", path=self.path)
+        transactions = {_APP: self._last + more, **said}
+        properties = CommitProperties(
+            app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+            max_commit_retries=0,
+        )
+        before = self._table.version()
+        try:
+            write_deltalake(
+                self._table,
+                pa.Table.from_pylist(list(rows), schema=self.schema if mode == "append" else self.full_schema()),
+                mode=mode,
+                schema_mode=None if self._is_alike(self._table) else "merge",
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
+        except DeltaError as error:
+            if self._is_past(before):  # so far behind that the log's next entry was removed
+                raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
+            raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
+        # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
+        version = self._table.version()
+        sync_commits(self.path, range(0 if version == 1 else version, version + 1))
+
+    def _is_past(self, version: int) -> bool:
+        """Whether the table has gone on beyond a version."""
+        from deltalake import DeltaTable
+
+        return self.exists() and DeltaTable(self.path).version() > version
+
+    def _files(self) -> set[str]:
+        """Files of the table, by name: Delta gives URIs, in which a blank or a letter with an umlaut of the path is encoded."""
+        return set() if self._table is None else {uri.rpartition("/")[2] for uri in self._table.file_uris()}
+
+    def _is_alike(self, table: DeltaTable) -> bool:
+        """Whether the table has the columns of this code, and no others."""
+        return {field.name for field in table.schema().fields} == set(self.schema.names)
+
+    def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        rows: list[dict[str, Any]] = []
+        for file in files:
+            place = f"{self.path}/{file}"
+            # A dataset would take "=" in a folder's name for a partition.
+            read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+            rows.extend(read.to_pylist())
+        return rows
+
+    def _compact(self) -> None:
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        assert self._table is not None
+        try:
+            self._table.optimize.compact(
+                target_size=_COMPACT_TARGET_BYTES, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+            # Before the files that were merged can go.
+            sync_commits(self.path, range(self._table.version(), self._table.version() + 1))
+            self._merges += 1
+            if self._merges % _VACUUM_AFTER == 0:
+                self._vacuum()
+        except CommitFailedError:
+            return  # an append came in between; the next one compacts
+
+    def _vacuum(self) -> None:
+        """Remove files that the log let go of long ago, and those that a dead writer left without a commit.
+
+        A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the files
+        that it names as removed are sure not to be needed. All others are judged by the log of this moment.
+        """
+        from deltalake import DeltaTable
+
+        assert self._table is not None
+        self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+        DeltaTable(self.path).vacuum(_ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)

@@ -1,0 +1,189 @@
+"""Topologies that read each other's own topics, from what is on record: who reads whom, and what those have sent.
+
+The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the record of epochs are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from kappa.errors import MoveRefusedError, RefusedError
+from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
+from kappa.lake.ledger import Ledger, LedgerState
+from kappa.lake.rollup import sent_before
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.replay.chains import Binding, ChainFacts, SentEnd, UpstreamFacts, topics_of
+from kappa.replay.facts import TopologyFacts
+from kappa.replay.findings import Finding
+from kappa.replay.request import ReplayRequest
+from kappa.replay.rules.chain import (
+    Link,
+    move_refusals,
+    removal_refusals,
+    upstream_cycle,
+    upstream_missing,
+    upstream_not_live_yet,
+    upstream_not_read,
+    upstream_silent,
+    upstream_twice,
+    upstream_without_topic,
+)
+
+
+def links(events: Sequence[Event]) -> list[Link]:
+    """All epochs that have not ended, with what they read."""
+    records = [record_of(name, events) for name in sorted({event.topology for event in events})]
+    return [
+        Link(
+            topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, is_live=epoch.epoch == record.live,
+            is_building=epoch.is_building or epoch.is_recalled, bound=epoch.bound,
+        )
+        for record in records
+        for epoch in record.epochs.values()
+        if not epoch.stage.is_ended
+    ]  # fmt: skip
+
+
+def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
+    """Whether an epoch that is being built reads this one's own topics: its slices end where commits of this one had filled them."""
+    return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
+
+
+def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
+    """Refuse moves of pointers after which a live epoch would read one that is not.
+
+    Raises:
+        MoveRefusedError: who reads what would stop, and what to do.
+    """
+    reasons = move_refusals(links(events), moves)
+    if reasons:
+        raise MoveRefusedError(
+            f"{' and '.join(sorted(moves))} cannot be moved, nothing was changed: {' '.join(reasons)}", reasons=reasons
+        )
+
+
+def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
+    """Refuse to remove an epoch whose own topics somebody needs.
+
+    Raises:
+        RefusedError: who reads it, and what to remove first.
+    """
+    reasons = removal_refusals(links(events), topology, epoch)
+    if reasons:
+        raise RefusedError(
+            f"Epoch {epoch} of {topology!r} cannot be removed, nothing was changed: {' '.join(reasons)}", findings=()
+        )
+
+
+def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_first: bool) -> None:
+    """Refuse to put a plan on record whose upstream epochs are not what they were when it was made.
+
+    Raises:
+        RefusedError: one has ended; or the epoch would go live by itself, and one is not live any more.
+    """
+    for topology, epoch in topics_of(bound):
+        record = record_of(topology, events)
+        found = record.epochs.get(epoch)
+        if found is None or found.stage.is_ended:
+            raise RefusedError(
+                f"Epoch {epoch} of {topology!r}, which the plan reads, has ended. Plan again.", findings=()
+            )
+        if is_first and record.live != epoch:
+            raise RefusedError(
+                f"The plan is of a first epoch, which goes live by itself, and reads epoch {epoch} of {topology!r}; live is {record.live}. Plan again.",
+                findings=(),
+            )
+
+
+def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEnd]:
+    """Up to where an epoch had filled those of its own topics, newest commit first.
+
+    Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same place.
+    Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some way apart.
+    """
+    upto = 0 if state.rolled is None else state.rolled.detail["upto"]
+    early: list[tuple[Offsets, Offsets]] = []
+    for row in reversed(state.commits):
+        if row.seq == 0:
+            break
+        if "sent" not in row.detail:
+            return
+        if row.n <= upto:  # those that are rows still lie between the places that the roll-up names
+            early.append((Offsets.from_json(row.detail["sent"]), row.standing))
+            continue
+        yield SentEnd(ends=Offsets.from_json(row.detail["sent"]).only(topics), standing=row.standing)
+    known = {standing for _, standing in early}
+    early += [place for place in sent_before(state) if place[1] not in known]
+    for ends, standing in sorted(early, key=lambda place: sum(end for _, end in place[0].items()), reverse=True):
+        yield SentEnd(ends=ends.only(topics), standing=standing)
+    if state.baseline is not None and "sent" in state.baseline.detail and state.baseline.seq == 0:
+        ends = Offsets.from_json(state.baseline.detail["sent"]).only(topics)
+        yield SentEnd(ends=ends, standing=state.commits[0].standing)
+
+
+def surveyed(lake: str, epochs: Epochs, request: ReplayRequest, topology: TopologyFacts | None) -> ChainFacts:
+    """How the sources of a deployed topology would be bound by a plan that is made now."""
+    if topology is None:
+        return ChainFacts()
+    sources = {source.topic: source for source in topology.sources}
+    chained = {name: source.of for name, source in sources.items() if source.of is not None}
+    findings: list[Finding] = upstream_not_read(request.upstream, set(chained.values()))
+    direct = tuple(sorted(sources.keys() - chained.keys()))
+    events = epochs.events()
+    bound: dict[str, Binding] = {}
+    is_first = epochs.record(topology.name).live is None
+    for name, of in sorted(chained.items()):
+        record = record_of(of, events)
+        found, binding = _binding(record, name, request.upstream.get(of))
+        if is_first and binding is not None:
+            found += upstream_not_live_yet(of, binding.epoch, record.live)
+        findings += [one for one in found if one not in findings]
+        if binding is not None:
+            bound[name] = binding
+    findings += upstream_cycle(topology.name, _above(events, bound.values()))
+    if findings:
+        return ChainFacts(bound=bound, direct=direct, findings=tuple(findings))
+    upstreams = tuple(
+        _facts(lake, record_of(key[0], events), key[1], topics) for key, topics in topics_of(bound).items()
+    )
+    chain = ChainFacts(bound=bound, upstreams=upstreams, direct=direct)
+    silent = [found for one in upstreams for found in upstream_silent(one.topology, one.epoch, bool(one.sent))]
+    return ChainFacts(bound=bound, upstreams=upstreams, direct=direct, findings=(*silent, *upstream_twice(chain)))
+
+
+def _binding(record: TopologyRecord, source: str, wanted: int | None) -> tuple[list[Finding], Binding | None]:
+    known = [epoch.epoch for epoch in record.epochs.values() if not epoch.stage.is_ended]
+    found = upstream_missing(record.topology, source, wanted, known, record.live)
+    epoch = wanted if wanted is not None else record.live
+    if found or epoch is None:
+        return found, None
+    topics = record.epoch(epoch).topics
+    found = upstream_without_topic(record.topology, epoch, source, topics)
+    if found:
+        return found, None
+    return [], Binding(topology=record.topology, epoch=epoch, topic=topics[source])
+
+
+def _above(events: Sequence[Event], bound: Collection[Binding]) -> set[str]:
+    """Topologies whose output is read, directly or through others."""
+    found: set[str] = set()
+    waiting = list(bound)
+    while waiting:
+        binding = waiting.pop()
+        found.add(binding.topology)
+        waiting += record_of(binding.topology, events).epoch(binding.epoch).bound.values()
+    return found
+
+
+def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...]) -> UpstreamFacts:
+    state = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state()
+    return UpstreamFacts(
+        topology=record.topology, epoch=epoch, topics=topics, origin=_origin(record.epoch(epoch), state),
+        sent=tuple(reversed(list(sent_ends_of(state, topics)))),
+    )  # fmt: skip
+
+
+def _origin(epoch: EpochRecord, state: LedgerState) -> Offsets:
+    """Where its history begins; an empty one of a topology that began with an empty broker begins where it was seeded."""
+    return epoch.origin if len(epoch.origin) or not state.commits else state.commits[0].standing

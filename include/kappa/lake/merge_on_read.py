@@ -1,0 +1,148 @@
+"""What a table holds after a slice: its last fold, and the changes of the slices since.
+
+A slice's changes are written once (``changes/<table>``) and folded into the table several slices at a time. Until then a
+commit's rows are those of the Delta table at the version that its ledger row names, and over them the newest change of each
+key. This is the one place that puts the two together: as Arrow, as a Spark DataFrame, and by condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow
+from kappa.names import EpochPaths
+from kappa.topology.ddl import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Where a row's ``detail`` says of tables that they are not folded up to its own slice; rows of earlier code have none.
+FOLDED = "folded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """The rows of a table after a slice, by what they are made of.
+
+    Attributes:
+        path: the Delta table.
+        version: its Delta version: the last fold.
+        folded: the slice up to which that version holds all changes.
+        seq: the slice after which the rows are wanted.
+        changes: the Delta table of the table's changes.
+        changes_version: a Delta version of it that holds those of the slices after ``folded`` up to ``seq``.
+        key: the table's key; empty where nothing is to be folded.
+    """
+
+    path: str
+    version: int
+    folded: int
+    seq: int
+    changes: str
+    changes_version: int
+    key: tuple[str, ...] = ()
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the Delta table alone has the rows."""
+        return self.folded >= self.seq
+
+
+def contents_of(paths: EpochPaths, row: LedgerRow, name: str) -> Contents:
+    """What a table holds after a commit.
+
+    Raises:
+        KeyError: the commit has no table of that name.
+    """
+    entry: Mapping[str, Any] = row.detail.get(FOLDED, {}).get(name, {})
+    return Contents(
+        path=paths.table(name), version=row.delta_versions[f"tables/{name}"], folded=entry.get("seq", row.seq), seq=row.seq,
+        changes=paths.changes(name), changes_version=row.delta_versions.get(f"changes/{name}", 0),
+        key=tuple(entry.get("key", ())),
+    )  # fmt: skip
+
+
+def frame_at(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str) -> DataFrame:
+    """Rows of ``tables/<name>`` or ``outputs/<name>`` as of a commit."""
+    kind, _, name = place.partition("/")
+    if kind == "tables":
+        return frame(session, contents_of(paths, row, name))
+    return read_table(session, f"{paths.root}/{place}", row.delta_versions[place])
+
+
+def read_table(session: SparkSession, path: str, delta_version: int) -> DataFrame:
+    """A Delta table as of a version."""
+    return session.read.format("delta").option("versionAsOf", delta_version).load(path)
+
+
+def frame(session: SparkSession, contents: Contents) -> DataFrame:
+    """The rows as Spark has them, in the table's columns."""
+    from pyspark.sql import functions as F
+
+    base = read_table(session, contents.path, contents.version)
+    if contents.is_folded:
+        return base
+    key, names = quoted(contents.key), quoted(base.columns)
+    rows = read_table(session, contents.changes, contents.changes_version).where(_since(contents))
+    newest = (
+        rows.groupBy(*key)
+        .agg(F.max_by(F.struct("_deleted", *names), F.col("_seq")).alias("_newest"))
+        .select("_newest.*")
+    )
+    kept = base.join(newest.select(*key), on=list(contents.key), how="left_anti").select(*names)
+    return kept.unionByName(newest.where("NOT _deleted").select(*names))
+
+
+def query(
+    contents: Contents,
+    *,
+    select: str = "*",
+    where: str | None = None,
+    order_by: str | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Rows by an SQL condition, which sees a key's newest row and no older one; see :func:`kappa.lake.tables.query`."""
+    return tables.query(
+        contents.path,
+        contents.version,
+        select=select,
+        where=where,
+        order_by=order_by,
+        limit=limit,
+        over=_over(contents),
+    )
+
+
+def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """Rows about so many at a time, in no order; see :func:`kappa.lake.tables.chunks`."""
+    return tables.chunks(contents.path, contents.version, columns, rows, over=_over(contents))
+
+
+def changed(contents: Contents) -> pa.Table | None:
+    """The newest change of each key since the fold, with ``_deleted``; None where the table is folded."""
+    over = _over(contents)
+    return None if over is None else over.newest()
+
+
+def changed_rows(contents: Contents) -> int:
+    """How many changes there are since the fold, of a key all."""
+    if contents.is_folded:
+        return 0
+    found = tables.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
+    return int(found["n"][0].as_py())
+
+
+def _over(contents: Contents) -> tables.Changes | None:
+    if contents.is_folded:
+        return None
+    return tables.Changes(
+        path=contents.changes, delta_version=contents.changes_version, after=contents.folded, upto=contents.seq, key=contents.key
+    )  # fmt: skip
+
+
+def _since(contents: Contents) -> str:
+    return f"_seq > {contents.folded} AND _seq <= {contents.seq}"

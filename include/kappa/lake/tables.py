@@ -1,0 +1,570 @@
+"""Delta tables of an epoch: each slice's rows are written once, by Spark or from the driver's memory.
+
+Every write carries the slice's number as an application transaction. A second write of the same slice, by this driver
+after a crash or by one that woke up late, changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from kappa.errors import ConflictError, DisagreementError, LedgerError
+from kappa.topology.ddl import Column, delta_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Log entries go when they are so old and nobody needs them (:mod:`kappa.lake.vacuum`); Delta itself would not ask for the latter.
+LOG_HOURS = 48
+#: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
+#: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
+#: milliseconds more.
+CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.deletedFileRetentionDuration": "interval 2 hours",
+    "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
+    "delta.enableExpiredLogCleanup": "false",
+}
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
+#: Application id of the writes of slices; its version is the slice's number.
+APP = "kappa.slice"
+#: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
+SEALED = "kappa.seal"
+
+#: How many of the last commits are looked through for the one of a slice; then all that the log has.
+_LOOK_BACK = (16, None)
+
+SEQ = Column(name="_seq", type="BIGINT", nullable=False, delta="long")
+DELETED = Column(name="_deleted", type="BOOLEAN", nullable=False, delta="boolean")
+#: Where a row came from; null for rows that come from several records.
+LINEAGE = (
+    Column(name="_topic", type="STRING", nullable=True, delta="string"),
+    Column(name="_partition", type="INT", nullable=True, delta="integer"),
+    Column(name="_offset", type="BIGINT", nullable=True, delta="long"),
+    Column(name="_order_timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+)
+DEAD_LETTER = (
+    SEQ,
+    Column(name="topic", type="STRING", nullable=False, delta="string"),
+    Column(name="partition", type="INT", nullable=False, delta="integer"),
+    Column(name="offset", type="BIGINT", nullable=False, delta="long"),
+    Column(name="timestamp", type="TIMESTAMP", nullable=True, delta="timestamp"),
+    Column(name="key", type="STRING", nullable=True, delta="string"),
+    Column(name="value", type="BINARY", nullable=True, delta="binary"),
+    Column(name="reason", type="STRING", nullable=False, delta="string"),
+)
+
+
+def create(
+    path: str,
+    columns: Sequence[Column],
+    *,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+) -> None:
+    """Create a Delta table; does nothing when it is there."""
+    from deltalake import DeltaTable, Schema
+
+    DeltaTable.create(
+        path, Schema.from_json(delta_schema(columns)), mode="ignore", partition_by=list(partition_by) or None,
+        configuration={**CONFIGURATION, **(configuration or {})},
+    )  # fmt: skip
+
+
+def exists(path: str) -> bool:
+    """Whether a Delta table is there."""
+    from deltalake import DeltaTable
+
+    return bool(DeltaTable.is_deltatable(path))
+
+
+def version(path: str) -> int:
+    """Newest Delta version of a table."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(path).version()
+
+
+def folded(path: str) -> tuple[int, int | None]:
+    """Newest Delta version of a table, and the last slice whose changes that version holds; None where it never got any."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    return table.version(), table.transaction_version(APP)
+
+
+def count(path: str, delta_version: int) -> int:
+    """Rows of a table as of a version, from the statistics in its log."""
+    from deltalake import DeltaTable
+
+    files = files_of(DeltaTable(path, version=delta_version))
+    return sum(files["num_records"].to_pylist()) if files.num_rows else 0
+
+
+def size_bytes(path: str, delta_version: int) -> int:
+    """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        files = files_of(DeltaTable(path, version=delta_version))
+    except TableNotFoundError:
+        return 0
+    return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
+
+
+def is_written(path: str, seq: int) -> bool:
+    """Whether the rows of a slice, or of a later one, are in a table."""
+    from deltalake import DeltaTable
+
+    return _is_written(DeltaTable(path), seq)
+
+
+def has_commit_of(path: str, user_metadata: str) -> bool:
+    """Whether one of the last commits of a table was written with this user metadata."""
+    from deltalake import DeltaTable
+
+    return any(entry.get("userMetadata") == user_metadata for entry in DeltaTable(path).history(16))
+
+
+def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool:
+    """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        path: the table.
+        rows: the rows.
+        seq: the slice.
+        plan: hash of its plan, which the commit then names; None where numbers are never given twice.
+
+    Returns:
+        Whether the table holds these rows; False when the slice had written its rows before, maybe others.
+
+    Raises:
+        ConflictError: somebody else wrote to the table at the same time.
+        DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
+    """
+    from deltalake import DeltaTable, write_deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        return False
+    try:
+        if rows.num_rows:
+            write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq, plan))
+        else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
+            _write_nothing(table, seq, plan)
+    except CommitFailedError as error:
+        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+    return True
+
+
+def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, **options: str) -> None:
+    """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
+
+    Args:
+        path: the table.
+        rows: the rows.
+        seq: the slice.
+        plan: as for :func:`append`.
+        options: further options of Spark's Delta writer.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    if plan is not None:
+        if _is_written(DeltaTable(path), seq, plan):
+            return
+        options["userMetadata"] = _said(seq, plan)
+    _writer(rows, seq, "append").options(**options).save(path)
+
+
+def replace_where(path: str, rows: DataFrame, where: str, seq: int, plan: str) -> None:
+    """Replace the rows that meet a condition, in one commit. Idempotent; a crash leaves the old rows or the new ones.
+
+    Args:
+        path: the table.
+        rows: the new rows; they meet the condition too.
+        where: SQL condition.
+        seq: the slice that replaces them.
+        plan: hash of its plan.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    if not _is_written(DeltaTable(path), seq, plan):
+        _writer(rows, seq, "overwrite").options(replaceWhere=where, userMetadata=_said(seq, plan)).save(path)
+
+
+def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
+    """Undo :func:`replace_where`, and see to it that a writer that wakes up late cannot do it. Idempotent.
+
+    Args:
+        path: the table.
+        delta_version: its version before.
+        seq: the slice that replaced rows.
+        plan: hash of its plan.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        table.restore(delta_version, commit_properties=upkeep_commit(SEALED))
+    else:
+        _write_nothing(table, seq, plan)
+
+
+def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Column], seq: int) -> None:
+    """Apply a slice's changes to a table from memory: upsert, and remove where ``_deleted``. Idempotent.
+
+    Raises:
+        ConflictError: somebody else wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import CommitFailedError
+
+    table = DeltaTable(path)
+    if _is_written(table, seq) or not changes.num_rows:
+        return
+    names = [column.name for column in columns]
+    assignments = {f"`{name}`": f"s.`{name}`" for name in names}
+    on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
+    merger = table.merge(
+        changes.select([*names, "_deleted"]),
+        predicate=on,
+        source_alias="s",
+        target_alias="t",
+        commit_properties=_transaction(seq),
+    )
+    try:
+        (
+            merger.when_matched_delete(predicate="s.`_deleted`")
+            .when_matched_update(assignments)
+            .when_not_matched_insert(assignments, predicate="NOT s.`_deleted`")
+            .execute()
+        )
+        if not _is_written(
+            table, seq
+        ):  # nothing to update and nobody to remove, which is no commit: it is done all the same
+            _write_nothing(table, seq)
+    except CommitFailedError as error:
+        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+
+
+def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:
+    """Replace a table's rows with Spark. Idempotent; readers of older Delta versions keep theirs."""
+    _writer(rows, seq, "overwrite").save(path)
+
+
+def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
+    """Rows that one slice wrote, as of a Delta version."""
+    return query(path, delta_version, where=f"_seq = {seq}")
+
+
+def rows_in_order(
+    path: str, delta_version: int, seq: int, order: Sequence[str] = (), rows: int = 50_000
+) -> Iterator[pa.Table]:
+    """Rows that one slice wrote, about so many at a time, in the order of some columns where the table has them.
+
+    What is in memory does not grow with the slice, but for the sort, of which the engine keeps one copy.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=delta_version)
+    schema = _declared(table)
+    sql = f"SELECT {_listed(schema.names)} FROM t WHERE _seq = {seq}"
+    if order and set(order) <= set(schema.names):
+        sql += f" ORDER BY {_listed(order)}"
+    for batch in _builder({"t": table}).execute(sql):
+        found = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
+        for start in range(0, found.num_rows, rows):
+            yield found.slice(start, rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Changes that are not in a table yet: of each key the newest one counts, of which ``_deleted`` removes it.
+
+    Attributes:
+        path: the Delta table of the changes.
+        delta_version: its version.
+        after: changes of this slice and of earlier ones are in the table.
+        upto: changes of later slices do not count.
+        key: the table's key.
+    """
+
+    path: str
+    delta_version: int
+    after: int
+    upto: int
+    key: tuple[str, ...]
+
+    def newest(self) -> pa.Table:
+        """The newest change of each key, as the changes' table has it, without its slice."""
+        from deltalake import DeltaTable
+
+        found = DeltaTable(self.path, version=self.delta_version)
+        names = [name for name in _declared(found).names if name != SEQ.name]
+        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _newest", _changes=found), found)
+
+    def over(self, names: Sequence[str]) -> str:
+        """SQL of the rows of table ``_table`` with these changes (``_changes``) brought in: a relation in brackets."""
+        on = " AND ".join(f"_table.{_quoted(name)} = _newest.{_quoted(name)}" for name in self.key)
+        kept = f"SELECT {_listed(names, '_table.')} FROM _table LEFT ANTI JOIN _newest ON {on}"
+        made = f"SELECT {_listed(names)} FROM _newest WHERE NOT _deleted"
+        return f"(WITH {self._newest()} {kept} UNION ALL {made})"
+
+    def _newest(self) -> str:
+        rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
+        since = f"_seq > {self.after} AND _seq <= {self.upto}"
+        ranked = f"SELECT *, {rank} FROM _changes WHERE {since}"
+        return f"_newest AS (SELECT * FROM ({ranked}) WHERE _rank = 1)"
+
+
+def query(
+    path: str,
+    delta_version: int | None,
+    *,
+    select: str = "*",
+    where: str | None = None,
+    order_by: str | None = None,
+    limit: int | None = None,
+    over: Changes | None = None,
+) -> pa.Table:
+    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
+
+    The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
+
+    Args:
+        path: the table.
+        delta_version: its version.
+        select: SQL of the columns.
+        where: SQL condition, on the rows with the changes brought in.
+        order_by: SQL order.
+        limit: most rows.
+        over: changes that are not in the table yet.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=delta_version)
+    relations, source = _source(table, over)
+    sql = f"SELECT {select} FROM {source}"
+    sql += f" WHERE {where}" if where else ""
+    sql += f" ORDER BY {order_by}" if order_by else ""
+    sql += f" LIMIT {limit}" if limit is not None else ""
+    return _cast(_run(sql, **relations), table)
+
+
+def chunks(
+    path: str,
+    delta_version: int | None,
+    columns: Sequence[str],
+    rows: int,
+    *,
+    where: str | None = None,
+    over: Changes | None = None,
+) -> Iterator[pa.Table]:
+    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    relations, source = _source(DeltaTable(path, version=delta_version), over)
+    batches: list[pa.RecordBatch] = []
+    sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
+    for batch in _builder(relations).execute(sql):
+        batches.append(pa.record_batch(batch))
+        if sum(b.num_rows for b in batches) >= rows:
+            yield pa.Table.from_batches(batches)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches)
+
+
+def _source(table: DeltaTable, over: Changes | None) -> tuple[dict[str, DeltaTable], str]:
+    """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
+    from deltalake import DeltaTable
+
+    if over is None:
+        return {"t": table}, "t"
+    relations = {"_table": table, "_changes": DeltaTable(over.path, version=over.delta_version)}
+    return relations, f"{over.over(_declared(table).names)} AS t"
+
+
+def _builder(relations: Mapping[str, DeltaTable]) -> QueryBuilder:
+    from deltalake import QueryBuilder
+
+    builder = QueryBuilder()
+    for name, table in relations.items():
+        builder.register(name, table)
+    return builder
+
+
+def _run(sql: str, **relations: DeltaTable) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(_builder(relations).execute(sql).read_all())
+
+
+def _declared(table: DeltaTable) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
+
+def _cast(found: pa.Table, table: DeltaTable) -> pa.Table:
+    """Columns as the table declares them, where it does."""
+    import pyarrow as pa
+
+    declared = _declared(table)
+    return found.cast(
+        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _listed(names: Sequence[str], of: str = "") -> str:
+    return ", ".join(f"{of}{_quoted(name)}" for name in names)
+
+
+def files(path: str) -> pa.Table | None:
+    """The data files of a table's newest version: their ``path``, and what the log says of each.
+
+    Returns:
+        None where the files alone are not the table: deletion vectors, columns under other names, files of another table;
+        or where Spark would take the path for a pattern.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if table.protocol().min_reader_version > 1 or _PATTERN.search(path):
+        return None
+    found = pa.table(table.get_add_actions(flatten=True))
+    names = [unquote(name) for name in found["path"].to_pylist()]
+    if any(name.startswith("/") or "://" in name for name in names):
+        return None
+    return found.set_column(found.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
+
+
+def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
+    """Rows of some data files of a table, as :func:`files` names them, in the table's columns.
+
+    Delta's own reader would look for the files with jobs of Spark, at each reading anew.
+    """
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(DeltaTable(path).schema().to_json()))
+    if not names:
+        return session.createDataFrame([], schema)
+    reader = session.read.schema(schema).option("basePath", path)
+    return reader.parquet(*(f"{path}/{name}" for name in names))
+
+
+def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") -> None:
+    """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent.
+
+    Raises:
+        DisagreementError: as :func:`append`.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        table.delete(f"{column} = {seq}", commit_properties=upkeep_commit(SEALED))
+        return
+    _write_nothing(table, seq, plan)
+
+
+def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan))
+
+
+def files_of(table: DeltaTable) -> pa.Table:
+    """What a table's log says of its files."""
+    import pyarrow as pa
+
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
+    done = table.transaction_version(APP)
+    if done is None or done < seq:
+        return False
+    if plan is not None and (done > seq or not _has_plan(table, seq, plan)):
+        path = table.table_uri.removeprefix("file://").rstrip("/")
+        raise DisagreementError(
+            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. Nothing is written or sent. "
+            "Put the newest copy of the lake back, whole, or rebuild the topology into an empty lake: "
+            "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
+            path=path, seq=seq, done=done, plan=plan,
+        )  # fmt: skip
+    return True
+
+
+def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    """Properties of a commit that belongs to no slice; it says of itself what it is."""
+    from deltalake import CommitProperties
+
+    return CommitProperties(custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0)
+
+
+def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
+    """Whether the commit of a slice names this plan. Asked only after a crash, when the commit is among the last ones."""
+    for limit in _LOOK_BACK:
+        said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
+        found = next((text for text in said if text.startswith(_said(seq, ""))), None)
+        if found is not None:
+            return found == _said(seq, plan)
+    return False
+
+
+def _said(seq: int, plan: str) -> str:
+    return f"slice={seq} plan={plan}"
+
+
+def _transaction(seq: int, plan: str | None = None):  # type: ignore[no-untyped-def]  # deltalake is imported by its users only
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(
+        app_transactions=[Transaction(APP, seq)],
+        custom_metadata=None if plan is None else {"userMetadata": _said(seq, plan)},
+        max_commit_retries=0,
+    )
+
+
+def _writer(rows: DataFrame, seq: int, mode: str):  # type: ignore[no-untyped-def]
+    return rows.write.format("delta").mode(mode).option("txnAppId", APP).option("txnVersion", str(seq))
+
+
+def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    for field in schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise LedgerError(
+                f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack it.",
+                column=field.name,
+            )
+    return rows.select(schema.names).cast(schema)

@@ -1,0 +1,189 @@
+"""What an archive holds of a topic, as numbers: chunks of offset ranges that join, and what can be concluded from them.
+
+An archive covers a range when chunks of it join end to end. A chunk without holes held one record for each offset when it
+was taken: nothing was compacted away before. A chunk with holes may owe them to transactions or to compaction; a reader
+cannot tell the two apart, so nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """What one slice of an archiver took of one partition.
+
+    Attributes:
+        seq: the slice, unique in its archive.
+        range: the offsets that were read, holes included.
+        rows: the records that were there.
+        max_ms: their largest timestamp in epoch milliseconds; None without records.
+        schemas: names of the schemas by which they are parsed.
+    """
+
+    seq: int
+    range: OffsetRange
+    rows: int
+    max_ms: int | None
+    schemas: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of its offsets held a record."""
+        return self.rows == self.range.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveFacts:
+    """An archive, as far as a plan asks.
+
+    Attributes:
+        topic: the topic.
+        topic_id: Kafka's id of the topic that was archived.
+        covered: ranges that are archived without a gap, longest joins, sorted.
+        whole: parts of them in which every offset holds a record.
+    """
+
+    topic: str
+    topic_id: str
+    covered: tuple[OffsetRange, ...]
+    whole: tuple[OffsetRange, ...] = ()
+
+
+def joined(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Ranges in order, those that touch made one; empty ones are left out."""
+    found: list[OffsetRange] = []
+    for item in sorted(item for item in ranges if not item.is_empty):
+        last = found[-1] if found else None
+        if last is not None and last.at == item.at and item.start <= last.end:
+            found[-1] = OffsetRange(
+                topic=item.topic, partition=item.partition, start=last.start, end=max(last.end, item.end)
+            )
+        else:
+            found.append(item)
+    return tuple(found)
+
+
+def archive_facts(topic: str, topic_id: str, chunks: Iterable[Chunk]) -> ArchiveFacts:
+    """Facts of an archive that consists of these chunks."""
+    held = list(chunks)
+    return ArchiveFacts(
+        topic=topic,
+        topic_id=topic_id,
+        covered=joined(chunk.range for chunk in held),
+        whole=joined(chunk.range for chunk in held if chunk.is_whole),
+    )
+
+
+def usable(
+    archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, list[OffsetRange]]:
+    """Covered ranges of those archives that are of the topics that the broker has now, by partition."""
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    for topic, archive in archives.items():
+        if topic_ids.get(topic) == archive.topic_id:
+            for item in archive.covered:
+                found.setdefault(item.at, []).append(item)
+    return found
+
+
+def first_readable(low: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> Offsets:
+    """Low watermarks, moved back to the archive's beginning where it reaches the log without a gap."""
+    covered = usable(archives, topic_ids)
+
+    def one(at: TopicPartition, first: int) -> int:
+        reaching = [item.start for item in covered.get(at, ()) if item.start <= first <= item.end]
+        return min([first, *reaching])
+
+    return Offsets.of((at, one(at, first)) for at, first in low.items())
+
+
+def from_archive(
+    start: Offsets, end: Offsets, archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]
+) -> tuple[OffsetRange, ...]:
+    """The parts of a span that are read from archives: of each partition from the start on, as far as it is covered."""
+    covered = usable(archives, topic_ids)
+    found = [
+        OffsetRange(topic=at[0], partition=at[1], start=start[at], end=min(last, item.end))
+        for at, last in end.items()
+        for item in covered.get(at, ())
+        if at in start and item.start <= start[at] < min(last, item.end)
+    ]
+    return tuple(sorted(found))
+
+
+def common(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """What two sets of ranges have in common, sorted; neither names an offset twice."""
+    held = list(others)
+    found = [
+        OffsetRange(topic=a.topic, partition=a.partition, start=max(a.start, b.start), end=min(a.end, b.end))
+        for a in ranges
+        for b in held
+        if a.at == b.at and max(a.start, b.start) < min(a.end, b.end)
+    ]
+    return tuple(sorted(found))
+
+
+def without(ranges: Iterable[OffsetRange], prefixes: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """What is left of ranges behind prefixes of them; ranges of which nothing is left are left out."""
+    ends = {item.at: item.end for item in prefixes}
+    rest = [
+        OffsetRange(
+            topic=item.topic, partition=item.partition, start=max(item.start, ends.get(item.at, 0)), end=item.end
+        )
+        for item in ranges
+        if ends.get(item.at, 0) < item.end
+    ]
+    return tuple(item for item in rest if not item.is_empty)
+
+
+def is_within(ranges: Iterable[OffsetRange], others: Iterable[OffsetRange]) -> bool:
+    """Whether each range lies within one of the others; empty ones always do."""
+    held = list(others)
+    return all(
+        item.is_empty or any(o.at == item.at and o.start <= item.start and item.end <= o.end for o in held)
+        for item in ranges
+    )
+
+
+def bounded(position: Offsets, end: Offsets, max_records: int) -> tuple[OffsetRange, ...]:
+    """Ranges from a position towards an end of at most so many offsets, shared evenly among the partitions.
+
+    Every partition is named, those from which nothing is taken with an empty range.
+    """
+    span = position.span_to(end)
+    taken: dict[TopicPartition, int] = {}
+    left = max_records
+    waiting = sorted(span, key=lambda item: item.count)
+    for index, item in enumerate(waiting):  # the shortest first: what they leave is the others'
+        taken[item.at] = min(item.count, -(-left // (len(waiting) - index)), left)
+        left -= taken[item.at]
+    return tuple(
+        OffsetRange(topic=item.topic, partition=item.partition, start=item.start, end=item.start + taken[item.at])
+        for item in span
+    )
+
+
+def carried(
+    chunks: Iterable[Chunk], ranges: Iterable[OffsetRange], before: Mapping[int, int]
+) -> dict[tuple[int, int], int]:
+    """Running maximum of the timestamp before each chunk: (partition, seq) -> epoch milliseconds, where there is one.
+
+    Right for readers that read the first chunk of each range from its beginning, now or in earlier slices.
+    """
+    largest = dict(before)
+    spans = {item.partition: item for item in ranges}
+    found: dict[tuple[int, int], int] = {}
+    for chunk in sorted(chunks, key=lambda chunk: chunk.range):
+        partition = chunk.range.partition
+        if partition not in spans or not common([chunk.range], [spans[partition]]):
+            continue
+        if partition in largest:
+            found[partition, chunk.seq] = largest[partition]
+        if chunk.max_ms is not None:
+            largest[partition] = max(largest.get(partition, chunk.max_ms), chunk.max_ms)
+    return found

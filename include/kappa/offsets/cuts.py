@@ -1,0 +1,172 @@
+"""Cutting bounded work by time: where the next slice ends.
+
+Records are totally ordered by (running maximum of the timestamp in their partition, topic, partition, offset). The
+first offset whose timestamp reaches T has every record before it below T and none after it: cutting all partitions
+at one T therefore gives a prefix of that order, for any timestamps. So slices of any size see the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from kappa.offsets.vector import Offsets, TopicPartition
+
+#: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a reader
+#: under ``read_committed`` sees, whose timestamp is not before it; the partition's end where there is none.
+TimeIndex = Callable[[int, Offsets], Offsets]
+
+_FIRST_STEP_MS = 60_000
+_END_OF_TIME_MS = 2**63
+#: What a guess aims at, as a share of a whole slice: callers with a slack of a tenth are content with it at once.
+_NEARLY = 0.95
+_SOME_TIME_MS = 2**40  # November 2004: a first guess costs a few look-ups when it is wrong
+
+
+def next_cut(
+    index: TimeIndex,
+    position: Offsets,
+    end: Offsets,
+    *,
+    max_records: int,
+    reached_ms: Mapping[TopicPartition, int] | None = None,
+    near_ms: int | None = None,
+    slack: int = 0,
+) -> Offsets:
+    """Where the slice that starts at ``position`` ends.
+
+    It is the furthest cut at a whole millisecond that spans at most ``max_records`` offsets. Where the records of one
+    millisecond alone exceed that, it lies inside of them, by (topic, partition, offset).
+
+    Args:
+        index: looks times up; asked about twenty times, far fewer with ``slack`` and ``near_ms``.
+        position: where the slice starts.
+        end: where bounded work ends; it names every partition.
+        max_records: most offsets that the slice may span.
+        reached_ms: running maximum of the timestamp before ``position``, as the ledger has it. A partition that is
+            not named has none. It is needed where retention or the start of the replay hides an earlier maximum.
+        near_ms: a guess at the time of the cut; a bad one costs look-ups and changes nothing.
+        slack: stop looking as soon as a cut falls short of ``max_records`` by at most this many offsets.
+
+    Returns:
+        A prefix of the order of the records from ``position`` to ``end``; past ``position`` unless that is the end.
+
+    Raises:
+        DataLossError: ``end`` is behind ``position``.
+        ValueError: ``max_records`` is not positive.
+    """
+    if max_records < 1:
+        raise ValueError(f"A slice of {max_records} offsets would never end.")
+    reached = reached_ms or {}
+
+    @cache
+    def cut(time_ms: int) -> Offsets:
+        return _cut_at(time_ms, index, position, end, reached)
+
+    def fits(time_ms: int) -> bool:
+        return position.count_to(cut(time_ms)) <= max_records
+
+    if position.count_to(end) <= max_records:
+        return end
+    if not fits(0):  # records older than 1970 or without a timestamp
+        return _inside(position, cut(0), max_records)
+    shortfall = min(slack, max_records - 1)  # never content with an empty slice
+
+    def is_enough(time_ms: int) -> bool:
+        return 0 <= max_records - position.count_to(cut(time_ms)) <= shortfall
+
+    guess = _first_guess(near_ms, reached)
+    if is_enough(guess):
+        return cut(guess)
+    low, high = _bracket(fits, guess)
+    halve = False
+    while high - low > 1 and not is_enough(low):
+        time_ms = (low + high) // 2 if halve else _interpolated(low, high, position, cut, max_records)
+        width = high - low
+        low, high = (time_ms, high) if fits(time_ms) else (low, time_ms)
+        # Interpolation is quick where records are spread evenly, and creeps where they are not.
+        halve = not halve and (high - low) * 2 > width
+    if position.count_to(cut(low)) == 0:
+        return _inside(position, cut(high), max_records)
+    return cut(low)
+
+
+def likely_ms(reached: Sequence[Mapping[TopicPartition, int]], span: int, max_records: int) -> int | None:
+    """A little before the time at which the next slice will end, if records go on as densely as in the last one.
+
+    Args:
+        reached: running maxima of the timestamp before and after the last slice; fewer while there is none.
+        span: offsets that it spanned.
+        max_records: most offsets that the next one may span.
+
+    Returns:
+        Epoch milliseconds; None where there is nothing to judge by.
+    """
+    if len(reached) < 2 or span <= 0:
+        return None
+    before, now = map(_median_ms, reached)
+    return None if before is None or now is None else now + round((now - before) * _NEARLY * max_records / span)
+
+
+def _cut_at(
+    time_ms: int, index: TimeIndex, position: Offsets, end: Offsets, reached: Mapping[TopicPartition, int]
+) -> Offsets:
+    """All records whose running maximum is below ``time_ms``."""
+    if time_ms >= _END_OF_TIME_MS:
+        return end
+    if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
+        return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
+    # A record of the future may lie before the start of a replay: then it is no record of this order, and Kafka would answer with it.
+    waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
+    found = index(time_ms, waiting)
+
+    def one(at: TopicPartition, last: int) -> int:
+        start = position.get(*at) or 0
+        if reached.get(at, -1) >= time_ms:
+            return start
+        return min(max(found.get(*at) or 0, start), last)
+
+    return Offsets.of((at, one(at, last)) for at, last in end.items())
+
+
+def _inside(position: Offsets, upper: Offsets, max_records: int) -> Offsets:
+    """The first ``max_records`` offsets up to ``upper``, one partition after the other."""
+    left = max_records
+    offsets = dict(upper.items())
+    for range_ in position.span_to(upper):
+        taken = min(left, range_.count)
+        offsets[range_.at] = range_.start + taken
+        left -= taken
+    return Offsets.of(offsets.items())
+
+
+def _first_guess(near_ms: int | None, reached: Mapping[TopicPartition, int]) -> int:
+    if near_ms is not None:
+        return max(near_ms, 1)
+    median = _median_ms(reached)
+    return _SOME_TIME_MS if median is None else median + 1
+
+
+def _median_ms(reached: Mapping[TopicPartition, int]) -> int | None:
+    """The median: one partition with a timestamp of the year 2099 must not mislead the search."""
+    times = sorted(time_ms for time_ms in reached.values() if time_ms > 0)
+    return times[len(times) // 2] if times else None
+
+
+def _bracket(fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
+    """Two times, found in growing steps from the guess: the earlier one fits, the later one does not."""
+    step = _FIRST_STEP_MS
+    low = high = min(guess, _END_OF_TIME_MS - 1)
+    if fits(low):
+        while fits(high):
+            low, high, step = high, min(high + step, _END_OF_TIME_MS), step * 4
+    else:
+        while not fits(low):
+            low, high, step = max(low - step, 0), low, step * 4
+    return low, high
+
+
+def _interpolated(low: int, high: int, position: Offsets, cut: Callable[[int], Offsets], max_records: int) -> int:
+    below, above = position.count_to(cut(low)), position.count_to(cut(high))
+    guess = low + (high - low) * (max_records - below) // (above - below)
+    return min(max(guess, low + 1), high - 1)

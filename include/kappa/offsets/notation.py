@@ -1,0 +1,193 @@
+"""How people write times, durations and offsets, as Kafka's tools take them; read strictly, never guessed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kappa.errors import UsageError
+from kappa.offsets.vector import Offsets, TopicPartition
+
+_DURATION = re.compile(
+    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+_OFFSET = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(?::(?P<partition>\d+))?=(?P<offset>-?\d+)", re.ASCII)
+_SAVEPOINT = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+def parsed_time(text: str) -> datetime:
+    """An ISO 8601 time with a zone, in UTC.
+
+    Raises:
+        UsageError: it is none, or has no zone.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a time. Write it like 2026-03-01T00:00:00Z.") from error
+    if found.tzinfo is None:
+        raise UsageError(f"The time {text!r} has no zone. Write it as {text}Z or with an offset like +02:00.")
+    return found.astimezone(UTC)
+
+
+def utc(at: datetime) -> str:
+    """A time for people: ``2026-03-01 00:00 UTC``, with seconds where it has some."""
+    at = at.astimezone(UTC)
+    return f"{at:%Y-%m-%d %H:%M}{f':{at:%S}' if at.second else ''} UTC"
+
+
+def parsed_duration(text: str) -> timedelta:
+    """An ISO 8601 duration of weeks, days, hours, minutes and seconds: ``P7D``, ``PT6H``, ``P1DT12H``.
+
+    Raises:
+        UsageError: it is none. Months and years are none: how long they are depends on the date.
+    """
+    found = _DURATION.fullmatch(text)
+    parts = {name: float(value) for name, value in (found.groupdict() if found else {}).items() if value}
+    if not parts or text.endswith("T"):
+        raise UsageError(f"{text!r} is not a duration. Write days and times like P7D, PT6H or P1DT12H30M.")
+    try:
+        return timedelta(**parts)
+    except OverflowError as error:
+        raise UsageError(f"The duration {text!r} is longer than any log.") from error
+
+
+def duration_text(duration: timedelta) -> str:
+    """A duration as :func:`parsed_duration` reads it; a negative one with a sign in front."""
+    if duration < timedelta(0):
+        return f"-{duration_text(-duration)}"
+    minutes, seconds = divmod(duration.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    exact = f"{seconds}.{duration.microseconds:06d}" if duration.microseconds else str(seconds)
+    days = f"{duration.days}D" if duration.days else ""
+    parts = [f"{hours}H" if hours else "", f"{minutes}M" if minutes else "", "" if exact == "0" else f"{exact}S"]
+    rest = "".join(parts)
+    return f"P{days}{f'T{rest}' if rest else ''}" if days or rest else "PT0S"
+
+
+def parsed_shift(text: str) -> int:
+    """A number of offsets with or without a sign.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+        raise UsageError(f"{text!r} is not a number of offsets. Write it like -1000 or 1000.")
+    return int(text)
+
+
+def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
+    """What ``topic:partition=offset`` and ``topic=offset`` say: offsets of partitions, and of all others of a topic.
+
+    Raises:
+        UsageError: one is malformed, negative, or names what another one named.
+    """
+    partitions: dict[TopicPartition, int] = {}
+    topics: dict[str, int] = {}
+    for text in texts:
+        found = _OFFSET.fullmatch(text)
+        if found is None:
+            raise UsageError(
+                f"{text!r} names no offset. Write topic:partition=offset, like pos:0=1200, or pos=1200 for all partitions."
+            )
+        topic, offset = found["topic"], int(found["offset"])
+        if offset < 0:
+            raise UsageError(f"{text!r}: offset {offset} is negative, offsets begin at 0.")
+        if found["partition"] is None:
+            if topic in topics:
+                raise UsageError(f"{text!r}: all partitions of {topic!r} were given {topics[topic]} before.")
+            topics[topic] = offset
+            continue
+        at = topic, int(found["partition"])
+        if at in partitions:
+            raise UsageError(f"{text!r}: {topic}[{at[1]}] was given {partitions[at]} before.")
+        partitions[at] = offset
+    return Offsets.of(partitions.items()), topics
+
+
+def offsets_from_csv(text: str, file: str) -> Offsets:
+    """What Kafka's tools export: lines of ``TOPIC,PARTITION,OFFSET``, without a header. ``file`` is for messages.
+
+    Raises:
+        UsageError: a line is malformed, negative, or names what another one named; or there is none.
+    """
+    found: dict[TopicPartition, int] = {}
+    for number, line in enumerate(
+        text.removeprefix("\ufeff").splitlines(), start=1
+    ):  # Excel begins a file with its byte order
+        if not line.strip():
+            continue
+        where = f"Line {number} of {file} is {line!r}"
+        try:
+            rows = list(csv.reader(io.StringIO(line), strict=True, skipinitialspace=True))
+            topic, partition, offset = [cell.strip() for cell in rows[0]]
+        except (csv.Error, ValueError) as error:
+            raise UsageError(f"{where}: write TOPIC,PARTITION,OFFSET, three values.", line=number) from error
+        if not topic or not re.fullmatch(r"\d+", partition, re.ASCII) or not re.fullmatch(r"-?\d+", offset, re.ASCII):
+            raise UsageError(f"{where}: write TOPIC,PARTITION,OFFSET, the last two as numbers.", line=number)
+        if int(offset) < 0:
+            raise UsageError(f"{where}: offset {offset} is negative, offsets begin at 0.", line=number)
+        at = topic, int(partition)
+        if at in found:
+            raise UsageError(f"{where}: {topic}[{partition}] was given {found[at]} before.", line=number)
+        found[at] = int(offset)
+    if not found:
+        raise UsageError(f"{file} names no offset: it has no line TOPIC,PARTITION,OFFSET.")
+    return Offsets.of(found.items())
+
+
+def offsets_to_csv(offsets: Offsets) -> str:
+    """What :func:`offsets_from_csv` and Kafka's tools read."""
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(
+        [topic, partition, offset] for (topic, partition), offset in offsets.items()
+    )
+    return lines.getvalue()
+
+
+def parsed_partitions(texts: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
+    """Topics as Kafka's tools select them, ``pos`` or ``pos:0,2``; ``None`` means all partitions.
+
+    Raises:
+        UsageError: one is malformed, or a topic is named twice.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        if not topic or (colon and not re.fullmatch(r"\d+(,\d+)*", numbers, re.ASCII)):
+            raise UsageError(f"{text!r} selects no partitions. Write a topic, or a topic with partitions like pos:0,2.")
+        if topic in found:
+            raise UsageError(f"Topic {topic!r} is selected twice. Name its partitions in one place, like {topic}:0,2.")
+        found[topic] = tuple(sorted({int(number) for number in numbers.split(",")})) if colon else None
+    return found
+
+
+def parsed_savepoint(text: str) -> dict[str, Any]:
+    """Which of the ways to give a savepoint a text is, ``seq``, ``at`` or ``name``, with its value.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        return {"seq": int(text)}
+    return {"name": text} if _SAVEPOINT.fullmatch(text) else {"at": parsed_time(text)}
+
+
+def savepoint_name(text: str) -> str:
+    """The text, if a savepoint can be called that.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _SAVEPOINT.fullmatch(text):
+        raise UsageError(
+            f"A savepoint cannot be called {text!r}: a name begins with a letter and goes on with letters, digits, "
+            "dots, dashes and underscores, 100 at most; other words would be taken for a slice number or a time."
+        )
+    return text

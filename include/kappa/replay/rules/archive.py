@@ -1,0 +1,109 @@
+"""Rules about archives, and about topics whose history only an archive has; one function each, as in log_rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.offsets.coverage import ArchiveFacts, is_within
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.findings import Finding, refuse, warn
+
+
+def archive_of_another_topic(archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> list[Finding]:
+    """The topic was recreated since it was archived: nothing of the archive belongs to it."""
+    return [
+        warn(
+            "archive-of-another-topic",
+            f"The archive of {topic!r} is of the topic with id {found.topic_id}, the broker has {topic_ids[topic]}: the topic "
+            "was recreated, and nothing is read from the archive.",
+            "Nothing, if Kafka has the records. To archive the new topic, move the old archive away and start another.",
+            topic=topic,
+            archived=found.topic_id,
+            found=topic_ids[topic],
+        )
+        for topic, found in sorted(archives.items())
+        if topic in topic_ids and topic_ids[topic] != found.topic_id
+    ]
+
+
+def archive_behind_log(
+    archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str], low: Offsets
+) -> list[Finding]:
+    """Retention removed records behind the archive's end: they are in neither place."""
+    found = []
+    for (topic, partition), first in low.items():
+        archive = archives.get(topic)
+        if archive is None or archive.topic_id != topic_ids.get(topic):
+            continue
+        last = max((item.end for item in archive.covered if item.partition == partition), default=0)
+        if last < first:
+            found.append(
+                warn(
+                    "archive-behind-log",
+                    f"The archive of {topic}[{partition}] ends at offset {last} and the log begins at {first}: {first - last} "
+                    "offsets are in neither, and what lies before them cannot be joined to the log.",
+                    f"Nothing brings them back. `kappa archive start {topic} --skip-lost` archives from {first} on.",
+                    topic=topic,
+                    partition=partition,
+                    archived=last,
+                    low=first,
+                )
+            )
+    return found
+
+
+def compacted_sources(
+    cleanup: Mapping[str, str],
+    start: Offsets | None,
+    end: Offsets,
+    archives: Mapping[str, ArchiveFacts],
+    topic_ids: Mapping[str, str],
+) -> list[Finding]:
+    """A source's topic drops older records of a key, so that its history is incomplete unless an archive has all of it.
+
+    The archive has it where each offset of the span held a record when it was taken. A span with holes may owe them to
+    transactions or to compaction; nobody can tell, so it counts as incomplete.
+    """
+    found = []
+    for topic, policy in sorted(cleanup.items()):
+        if "compact" not in policy:
+            continue
+        archive = archives.get(topic)
+        span = [] if start is None else [r for r in _span(start, end) if r.topic == topic]
+        is_whole = (
+            start is not None
+            and archive is not None
+            and archive.topic_id == topic_ids.get(topic)
+            and is_within(span, archive.whole)
+        )
+        if is_whole:
+            found.append(
+                warn(
+                    "compacted-source-archived",
+                    f"Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any "
+                    "was compacted away.",
+                    "Nothing. Records behind the plan's end are read from the topic soon after they were written.",
+                    topic=topic,
+                    policy=policy,
+                )
+            )
+            continue
+        found.append(
+            refuse(
+                "compacted-source",
+                f"Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order"
+                f"{'' if archive is None else ', and its archive does not show that each offset held a record when it was taken'}.",
+                "If the newest record of each key is all that the step needs, --allow compacted-source.",
+                topic=topic,
+                policy=policy,
+            )
+        )
+    return found
+
+
+def _span(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    return [
+        OffsetRange(topic=at[0], partition=at[1], start=start.get(*at) or 0, end=last)
+        for at, last in end.items()
+        if (start.get(*at) or 0) < last
+    ]

@@ -1,0 +1,151 @@
+"""Epochs of several topologies that go live together or not at all: who may, and where the old ones stop. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kappa.offsets.vector import Offsets, TopicPartition
+from kappa.replay.stages import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A handover that somebody asked for and that is neither finished nor withdrawn.
+
+    Attributes:
+        epoch: the epoch that shall be live.
+        actor: who asked.
+        at: when, UTC.
+        together: topology -> epoch of all that shall go live with it, itself included; empty for a cutover of its own.
+    """
+
+    epoch: int
+    actor: str
+    at: datetime
+    together: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One epoch of those that shall go live together, as the record has it.
+
+    Attributes:
+        topology: its topology.
+        epoch: its number.
+        stage: the stage it reached.
+        is_recalled: whether it was live before and is coming back.
+        live: the live epoch of its topology.
+        replaces: the live epoch that whoever asks expects to be replaced; None for whichever it is.
+        last_move: who made ``live`` the live epoch, and when.
+        pending: a handover of its topology.
+        verdict: of its verification.
+        failures: what that verification found, if it failed.
+        is_accepted: whether whoever asks accepts a failed verdict.
+        unable: why code that runs its topology cannot move with others.
+    """
+
+    topology: str
+    epoch: int
+    stage: Stage
+    is_recalled: bool = False
+    live: int | None = None
+    replaces: int | None = None
+    last_move: str = ""
+    pending: Asked | None = None
+    verdict: str | None = None
+    failures: str = ""
+    is_accepted: bool = False
+    unable: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"epoch {self.epoch} of {self.topology!r}"
+
+
+def can_take_over(stage: Stage, *, is_recalled: bool) -> bool:
+    """Whether an epoch is far enough to go live: verified, or live before and caught up again."""
+    return stage in (Stage.VERIFIED, Stage.APPROVED) or (is_recalled and stage is Stage.CAUGHT_UP)
+
+
+def is_done(members: Sequence[Member]) -> bool:
+    """Whether all are live already."""
+    return all(member.live == member.epoch for member in members)
+
+
+def is_asked(members: Sequence[Member]) -> bool:
+    """Whether the very same cutover is pending already."""
+    together = {member.topology: member.epoch for member in members}
+    return all(member.pending is not None and dict(member.pending.together) == together for member in members)
+
+
+def refusals(members: Sequence[Member], *, reason: str) -> tuple[str, ...]:
+    """Everything that speaks against moving these epochs together, one sentence each; none when they may.
+
+    Args:
+        members: the epochs.
+        reason: why whoever asks wants it; a failed verdict is accepted for a reason only.
+    """
+    return tuple(found for member in members for found in _refusals(member, reason))
+
+
+def _refusals(member: Member, reason: str) -> Iterable[str]:
+    if member.live == member.epoch:
+        yield f"{member.name} is live already: leave it out, or name another epoch of it."
+        return
+    if member.live is None:
+        yield f"{member.topology!r} has no live epoch that could hand over: kappa start {member.topology} --execute"
+    if member.replaces is not None and member.live != member.replaces:
+        yield (
+            f"The live epoch of {member.topology!r} is {member.live}, {member.replaces} was expected"
+            f"{f': {member.last_move}' if member.last_move else ''}. Look again, then ask again."
+        )
+    if member.pending is not None:
+        yield pending_refusal(member.topology, member.pending)
+    if not can_take_over(member.stage, is_recalled=member.is_recalled):
+        way = "CAUGHT_UP again" if member.is_recalled else "VERIFIED"
+        yield f"{member.name} is {member.stage}: it can take over once it is {way}."
+    if member.verdict == "failed" and not member.is_recalled:
+        found = f": {member.failures}" if member.failures else ""
+        if not member.is_accepted:
+            yield (
+                f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. "
+                f"To move readers all the same: --accept-verdict {member.topology} --reason '...'"
+            )
+        elif not reason.strip():
+            yield f"The failed verdict of {member.name} is accepted for a reason, which stays on record: give --reason."
+    yield from member.unable
+
+
+def pending_refusal(topology: str, pending: Asked) -> str:
+    """Why nothing else may move a topology while a handover of it is pending: who asked, when, and for what."""
+    others = companions(pending.together, topology)
+    with_ = f", together with {others}" if others else ""
+    return (
+        f"{pending.actor} asked at {pending.at:%H:%M:%S} to hand {topology!r} over to epoch {pending.epoch}{with_}. "
+        f"Wait until `kappa history {topology}` shows `moved` or `withdrawn`."
+    )
+
+
+def companions(together: Mapping[str, int], topology: str) -> str:
+    """The others of a topology's group, for people: ``retail.loyalty epoch 2 and retail.stock epoch 3``."""
+    return " and ".join(f"{name} epoch {epoch}" for name, epoch in sorted(together.items()) if name != topology)
+
+
+def meeting_point(standings: Iterable[Offsets]) -> Offsets:
+    """The vector up to which all go on before they yield: of each partition the furthest offset at which one stands.
+
+    Nobody can go back behind what it has sent, and each offset below it was read by somebody: it is in the log.
+    """
+    furthest: dict[TopicPartition, int] = {}
+    for standing in standings:
+        for at, offset in standing.items():
+            furthest[at] = max(offset, furthest.get(at, 0))
+    return Offsets.of(furthest.items())
+
+
+def yield_at(position: Offsets, standings: Iterable[Offsets]) -> Offsets:
+    """Where an epoch at ``position`` yields: the meeting point, of the topics that it reads."""
+    return position.merge(meeting_point(standings).only(position.topics))

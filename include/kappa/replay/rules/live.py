@@ -1,0 +1,100 @@
+"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in log_rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kappa.offsets.vector import Offsets
+from kappa.replay.findings import Finding, refuse, warn
+from kappa.topology.shapes import Shape
+
+
+def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
+    """A cutover would take tables, outputs or columns away from readers, or give them another type or key. More is fine."""
+    found = []
+    for place, was in sorted(live.items()):
+        now = wanted.get(place)
+        kind, _, name = place.partition("/")
+        what = f"{'Table' if kind == 'tables' else 'Output'} {name!r}"
+        dropped = [] if now is None else [column for column in was.columns if column not in now.columns]
+        retyped = [] if now is None else [c for c, t in was.columns.items() if now.columns.get(c, t) != t]
+        is_rekeyed = now is not None and now.key != was.key
+        if now is not None and not (dropped or retyped or is_rekeyed):
+            continue
+        parts = ["is gone"] if now is None else []
+        parts += [f"lacks the columns {dropped}"] if dropped else []
+        if now is not None and retyped:
+            parts.append(
+                f"has other types in {', '.join(f'{c} ({was.columns[c]} -> {now.columns[c]})' for c in retyped)}"
+            )
+        if now is not None and is_rekeyed:
+            parts.append(f"is keyed by {list(now.key)}, not by {list(was.key)}")
+        found.append(
+            refuse(
+                "reader-schema-changed",
+                f"{what} of the deployed code {' and '.join(parts)}: readers of live epoch {epoch} would meet that at the cutover.",
+                "Tell them first, then --allow reader-schema-changed; or keep what they read and add beside it.",
+                name=name,
+                gone=now is None,
+                dropped=dropped,
+                retyped=retyped,
+                key=None if now is None else list(now.key),
+                live_key=list(was.key),
+            )
+        )
+    return found
+
+
+def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Finding]:
+    """The consumer group of the live epoch stands where no slice of its ledger ended; ``found`` is ``None`` where it does not."""
+    if found is None:
+        return []
+    moved = [at for at, offset in found.items() if position.get(*at) != offset]
+    names = ", ".join(f"{topic}[{p}] at {found[topic, p]} instead of {position.get(topic, p)}" for topic, p in moved)
+    return [
+        warn(
+            "group-moved",
+            f"Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
+            "Nothing is lost, and the next slice sets it again; find out who did it, since Kafka's tools show a wrong lag until then.",
+            group=group,
+            found=found.as_dict(),
+            ledger=position.as_dict(),
+        )
+    ]
+
+
+def order_across_cuts(
+    keyed: Iterable[str],
+    origin: Offsets,
+    high: Offsets,
+    epoch: int,
+    *,
+    is_cut_by_arrival: bool,
+    spread: Iterable[str] = (),
+) -> list[Finding]:
+    """Records of one key may lie in several partitions, and the two epochs cut those into slices in different ways.
+
+    Of ``spread`` tables one key was seen in several partitions.
+
+    Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream and by
+    time in a replay. Sources that are declared ``keyed=False`` do not depend on it.
+    """
+    topics, tables = sorted(keyed), sorted(spread)
+    more = [topic for topic in topics if 0 < len(origin.partitions(topic)) < len(high.partitions(topic))]
+    whys = [f"keys of {tables} were seen in several partitions"] if tables else []
+    whys += [f"sources {topics} may all have records of one key"] if len(topics) > 1 else []
+    whys += [f"{more} got more partitions, so that records of one key lie in several"] if more else []
+    if not is_cut_by_arrival or not whys:
+        return []
+    return [
+        warn(
+            "order-across-cuts",
+            f"Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {'; '.join(whys)}: what depends on "
+            "the order of such records, as a running total at each of them does, may differ for that reason alone.",
+            "Nothing, if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
+            epoch=epoch,
+            topics=topics,
+            more_partitions=more,
+            tables=tables,
+        )
+    ]

@@ -1,0 +1,1 @@
+"""The protocol: one slice from planned to committed."""

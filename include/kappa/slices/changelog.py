@@ -1,0 +1,279 @@
+"""Changelogs: the whole state written once, and folded back into tables.
+
+A changelog is a compacted topic with every update of a table; a null value deletes its key. Each record names the slice
+that changed the key in header ``seq``; the marker of a slice, sent in the same transaction, vouches for all up to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import DataLossError, LedgerError
+from kappa.faults import crash_point
+from kappa.kafka.encoding import MARKER_KEY, changelog_records
+from kappa.kafka.producer import Record
+from kappa.lake.ledger import LedgerRow, Sends
+from kappa.lake.merge_on_read import chunks, contents_of
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.replay import stored
+from kappa.slices import versioned_topics as versioned
+from kappa.slices.protocol import EpochRun, marker, sent_ends
+from kappa.spark.decoding import decoded
+from kappa.topology import Table, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.kafka.broker import Broker
+
+#: Rows of the baseline that go into one Kafka transaction.
+BASELINE_ROWS = 100_000
+
+_TOPIC = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    # A fold that takes a day must still see every tombstone.
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "segment.ms": str(3600 * 1000),
+    "max.message.bytes": str(8 << 20),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """The last marker of an epoch.
+
+    Attributes:
+        seq: the slice up to which the changelog is complete.
+        end: offsets from which the next slice is read.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        topic_ids: ids of the source topics.
+        shapes: keys and columns of the tables, by place, as JSON values.
+        code: content hash of the code that ran the slice.
+        topology_version: its author's word for it.
+        sends: which topic outputs the slice sent.
+        reconciled: the handover whose differences were sent with it; None for the marker of a slice.
+        roots: the end in offsets of root topics, of an epoch that reads own topics of others.
+        lake: id of the lake whose driver sent it; empty in markers of before lakes had one.
+        plan: hash of the plan of the slice that it closes; None where it closes none.
+        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).
+        turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
+        superseded_by: the epoch that was built from it in another lake.
+        superseded_lake: id of that lake.
+    """
+
+    seq: int
+    end: Offsets
+    max_timestamps: dict[str, dict[int, int]]
+    topic_ids: dict[str, str]
+    shapes: dict[str, Any]
+    code: str
+    topology_version: str
+    sends: Sends
+    reconciled: int | None = None
+    roots: dict[str, dict[str, int]] | None = None
+    lake: str = ""
+    plan: str | None = None
+    kind: str = "slice"
+    turn: int = 0
+    superseded_by: int | None = None
+    superseded_lake: str = ""
+
+    @property
+    def standing(self) -> Offsets:
+        """The end in offsets of root topics, in which markers of different epochs can be compared."""
+        return self.end if self.roots is None else Offsets.from_json(self.roots)
+
+
+def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
+    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow.
+
+    Fields are read as :mod:`kappa.replay.stored` says.
+    """
+    if paths.markers not in broker.topics(paths.markers):
+        return None
+    found = broker.last_record(paths.markers, 0, key=MARKER_KEY)
+    if found is None or found[1] is None:
+        return None
+    content: dict[str, Any] = json.loads(found[1])
+    times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content.pop("max_timestamps").items()}
+    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
+
+
+def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
+    """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
+    wanted = {**{paths.changelog(table.name): partitions for table in topology.tables}, paths.markers: 1}
+    present = broker.topics(f"{paths.name}.")
+    for name, count in wanted.items():
+        if name not in present:
+            broker.create_topic(name, partitions=count, config=_TOPIC)
+
+
+def create_markers(broker: Broker, paths: EpochPaths) -> None:
+    """Create an epoch's markers topic; does nothing when it is there."""
+    if paths.markers not in broker.topics(paths.markers):
+        broker.create_topic(paths.markers, partitions=1, config=_TOPIC)
+
+
+def write_baseline(run: EpochRun) -> LedgerRow:
+    """Write the whole state to the changelogs, close it with a marker, and put it on record.
+
+    The epoch's own topics get what it was seeded with, in the same way: they hold all that the epoch ever computed.
+
+    Idempotent, and nothing is ever deleted for it: a driver that was frozen here would delete what its successor wrote. A crash
+    in the middle leaves records without a marker. The next attempt reads them: a key that is no longer in the table gets a
+    tombstone, and a record of an own topic that is there is not sent again.
+
+    Raises:
+        LedgerError: the epoch has no sender, or has own topics and computed slices that are not in them.
+        StaleWriterError: another driver claimed the epoch.
+    """
+    state = run.ledger.state()
+    committed = state.committed
+    if committed is None or run.sender is None:
+        raise LedgerError("A baseline needs a seeded epoch and a sender.")
+    if run.topology.versioned_topics and committed.seq > 0:
+        raise LedgerError(
+            f"The epoch has computed {committed.seq} slices that are not in its own topics: they cannot be filled any more. Replay into a new epoch.",
+            seq=committed.seq,
+        )
+    if run.marker_seq < committed.seq:
+        partitions = max(run.broker.partitions(topic) for topic in run.topic_ids)
+        create_topics(run.broker, run.topology, run.paths, partitions)
+        versioned.create_topics(run.broker, run.topology, run.paths, partitions)
+        # The sender is initialised: from here on no earlier driver can add to what is read now.
+        begun = Begun(run.broker)
+        crash_point("baseline.begun", committed.seq)
+        for table in run.topology.tables:
+            name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
+            gone = begun.keys(name)
+            for rows in chunks(contents_of(run.paths, committed, table.name), names, BASELINE_ROWS):
+                run.ledger.check_claim(run.writer)
+                part = list(changelog_records(name, table, rows, committed.seq))
+                gone -= {record.key for record in part if record.key is not None}
+                run.sender.send(part, state.position)
+                crash_point("baseline.chunk", committed.seq)
+            headers = [("seq", str(committed.seq).encode())]
+            if gone:
+                run.ledger.check_claim(run.writer)
+                tombstones = [Record(topic=name, key=key, value=None, headers=headers) for key in sorted(gone)]
+                run.sender.send(tombstones, state.position)
+        for records in versioned.seeded(run, committed, BASELINE_ROWS):
+            run.ledger.check_claim(run.writer)
+            run.sender.send(begun.lacking(records), state.position)
+            crash_point("baseline.topics", committed.seq)
+        closing = marker(
+            run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
+        )
+        run.sender.send([closing], state.position)
+        run.marker_seq, run.marker_plan = committed.seq, None
+        crash_point("baseline.marker", committed.seq)
+    return run.ledger.append(
+        LedgerRow(
+            kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code,
+            detail=sent_ends(run, "versioned", None),
+        )
+    )  # fmt: skip
+
+
+class Begun:
+    """What attempts at a baseline left in topics, before the one at hand.
+
+    Args:
+        broker: Kafka; nobody else may send to the topics.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sent: dict[str, Counter[bytes]] = {}
+
+    def keys(self, topic: str) -> set[bytes]:
+        """Keys that a changelog holds and that are not deleted in it."""
+        found: set[bytes] = set()
+        for batch in self._broker.fold(topic, self._broker.settled_ends([topic])):
+            for key, value in batch:
+                (found.discard if value is None else found.add)(key)
+        return found
+
+    def lacking(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records that are not in their topic yet; of equal ones as many as it lacks."""
+        for record in records:
+            if record.topic not in self._sent:
+                self._sent[record.topic] = self._counted(record.topic)
+            sent, digest = self._sent[record.topic], _digest(record.key, record.value)
+            if sent[digest]:
+                sent[digest] -= 1
+            else:
+                yield record
+
+    def _counted(self, topic: str) -> Counter[bytes]:
+        start, end = self._broker.low_watermarks([topic]), self._broker.settled_ends([topic])
+        return Counter(_digest(m.key(), m.value()) for batch in self._broker.read(start, end) for m in batch)
+
+
+def _digest(key: bytes | None, value: bytes | None) -> bytes:
+    parts = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in (key, value))
+    return blake2b(parts, digest_size=16).digest()
+
+
+def fold(
+    session: SparkSession, bootstrap_servers: str, broker: Broker, paths: EpochPaths, table: Table, upto_seq: int
+) -> DataFrame:
+    """The rows that a changelog holds, in the table's schema: the newest of each key, deleted keys left out.
+
+    Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
+
+    Args:
+        session: Spark.
+        bootstrap_servers: Kafka brokers.
+        broker: Kafka's administration.
+        paths: the epoch whose changelog it is.
+        table: the table.
+        upto_seq: slice of the marker; records of later slices are not vouched for.
+
+    Raises:
+        DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+        BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
+    """
+    from pyspark.sql import functions as F
+
+    topic = paths.changelog(table.name)
+    if topic not in broker.topics(topic):
+        raise DataLossError(
+            f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
+        )
+    # Not the stable end: the transaction of the last marker may show here later than there.
+    start, end = broker.low_watermarks([topic]), broker.settled_ends([topic])
+    raw = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: list(end.partitions(topic))}))
+        .option("startingOffsets", start.to_json())
+        .option("endingOffsets", end.to_json())
+        .option("includeHeaders", "true")
+        .load()
+        .select(
+            "key",
+            "value",
+            "offset",
+            F.expr("CAST(CAST(element_at(filter(headers, h -> h.key = 'seq'), 1).value AS STRING) AS BIGINT)").alias(
+                "seq"
+            ),
+        )
+    )
+    late = raw.where(F.col("seq") > upto_seq).count()
+    if late:
+        raise DataLossError(
+            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.",
+            topic=topic,
+        )
+    newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")
+    return newest.select(decoded(F.col("value").cast("string"), table.columns).alias("row")).select("row.*")

@@ -1,0 +1,124 @@
+"""What a step returns, held against what its topology declares, and taken into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import TopologyError
+from kappa.lake import tables
+from kappa.spark.session import is_part
+from kappa.topology import Append, Table, Topology
+from kappa.topology.ddl import quote, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Effects in the columns that the topology declares.
+
+    Returns:
+        Name of table or append output -> rows in the declared columns; outputs with lineage columns, table changes with
+        ``_deleted``.
+
+    Raises:
+        TopologyError: the columns of an effect differ from the schema.
+    """
+    members: list[Table | Append] = [*topology.appends, *topology.tables]
+    return {member.name: conform(effects[member.name], member, topology.name) for member in members}
+
+
+def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:
+    """The declared columns of an effect, types compared, and the platform's own."""
+    if not hasattr(frame, "schema"):
+        raise TopologyError(
+            f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame for it."
+        )
+    found = {f.name: f.dataType for f in frame.schema.fields}
+    chosen = []
+    for column in member.columns:
+        if column.name not in found:
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r} lacks column {column.name!r}; it has {sorted(found)}."
+            )
+        if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
+            raise TopologyError(
+                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
+                f"declared is {column.type}. Cast it in the step."
+            )
+        chosen.append(quote(column.name))
+    if isinstance(member, Table):
+        chosen.append("COALESCE(_deleted, FALSE) AS _deleted" if "_deleted" in found else "FALSE AS _deleted")
+    else:
+        chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
+    return frame.selectExpr(*chosen)
+
+
+def plain_type(kind: Any) -> Any:
+    """A Spark or Delta type without nullability and metadata, for comparison."""
+    if isinstance(kind, dict):
+        return {
+            k: plain_type(v)
+            for k, v in kind.items()
+            if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")
+        }
+    return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
+
+
+def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Those that another one is made of."""
+    return [part for part in frames if any(is_part(part, whole) for whole in frames if whole is not part)]
+
+
+def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict[str, pa.Table]:
+    """Rows of several DataFrames.
+
+    Args:
+        frames: by name.
+        in_one_job: compute them in one Spark job: they share what they are made of, and a job has a price. Rows then travel as
+            structs, which costs more than a job where there are many; those that others are made of had better be kept then.
+    """
+    if not in_one_job or len(frames) == 1:
+        return {name: frame.toArrow() for name, frame in frames.items()}
+    return _collect_tagged(frames)
+
+
+def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Rows of all frames as rows of one: a column for each frame, and one that tells whose row it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField, StructType
+
+    # Null where the row is another effect's: no field may be NOT NULL there.
+    empty = {
+        name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema]))
+        for name, frame in frames.items()
+    }
+    tagged = [
+        frame.select(
+            F.lit(index).alias("_effect"),
+            *(
+                (F.expr(f"STRUCT({', '.join(quoted(frame.columns))})") if other is frame else empty[name]).alias(name)
+                for name, other in frames.items()
+            ),
+        )
+        for index, frame in enumerate(frames.values())
+    ]
+    rows = reduce(lambda left, right: left.union(right), tagged).toArrow()
+    found = {}
+    for index, name in enumerate(frames):
+        mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
+        found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
+    return found
+
+
+def with_seq(rows: pa.Table, seq: int) -> pa.Table:
+    """Rows with the slice's number in column ``_seq``."""
+    import numpy as np
+    import pyarrow as pa
+
+    return rows.append_column(pa.field("_seq", pa.int64(), nullable=False), pa.array(np.full(rows.num_rows, seq)))

@@ -1,0 +1,160 @@
+"""Folding: the changes of several slices brought into a table at once.
+
+Between two folds a table is its last fold and the changes since (:mod:`kappa.lake.merge_on_read`); nobody who reads a commit sees a
+difference. A fold carries the number of the slice up to which it goes in its own Delta commit, and that number, not anybody's
+memory, says later what is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import LedgerError
+from kappa.faults import crash_point
+from kappa.lake import merge_on_read as contents
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow
+from kappa.lake.merge_on_read import FOLDED, Contents
+from kappa.lake.retention import is_first_after
+from kappa.slices.state import most_changes
+from kappa.topology import Table
+from kappa.topology.ddl import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kappa.slices.protocol import EpochRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfolded:
+    """What is not folded into a table after a slice.
+
+    Attributes:
+        contents: the table's rows after the slice, by the fold that is there now.
+        rows: changes since that fold, of a key all.
+        since: when the first of them was committed, as far as that is known.
+    """
+
+    contents: Contents
+    rows: int
+    since: datetime
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the slice's commit says of it."""
+        return {
+            "seq": self.contents.folded,
+            "key": list(self.contents.key),
+            "rows": self.rows,
+            "since": self.since.isoformat(),
+        }
+
+
+def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerRow | None = None) -> Unfolded:
+    """What is not folded into a table, by the table itself: an attempt that died may have folded it.
+
+    Args:
+        run: the epoch.
+        table: the table.
+        committed: the last commit.
+        effects: effects of the slice that comes after it; None for what is unfolded after the commit.
+    """
+    known: Mapping[str, Any] | None = committed.detail.get(FOLDED, {}).get(table.name)
+    last = effects or committed
+    version, folded = tables.folded(run.paths.table(table.name))
+    least = committed.seq if known is None else known["seq"]
+    found = Contents(
+        path=run.paths.table(table.name), version=version, folded=max(least, folded or 0), seq=last.seq, key=tuple(table.key),
+        changes=run.paths.changes(table.name), changes_version=last.delta_versions.get(f"changes/{table.name}", 0),
+    )  # fmt: skip
+    if found.is_folded:
+        return Unfolded(contents=found, rows=0, since=clock.now())
+    is_known = known is not None and found.folded == least
+    before: int | None = 0 if found.folded >= committed.seq else None
+    if known is not None and is_known:
+        before = known["rows"]
+    mine = run.written.get(f"changes/{table.name}")
+    added = 0 if effects is None else None if mine is None else mine.num_rows
+    return Unfolded(
+        contents=found,
+        rows=contents.changed_rows(found) if before is None or added is None else before + added,
+        since=datetime.fromisoformat(known["since"]) if known is not None and is_known else clock.now(),
+    )
+
+
+def unfolded_since(committed: LedgerRow) -> list[datetime]:
+    """Since when tables have changes that are not folded, as their last commit says; none for those that have none."""
+    return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(FOLDED, {}).values()]
+
+
+def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | None = None) -> bool:
+    """Whether a table is to be folded: for long it was not, or so much changed that the next steps had better read it anew.
+
+    Also with the commit that becomes a savepoint: to be read it would hold on to all changes that are there, for a day.
+
+    Args:
+        run: the epoch.
+        pending: what is not folded.
+        now: the time.
+        last: when the last commit was made, where this is for the next one.
+    """
+    if not pending.rows:
+        return False
+    if last is not None and is_first_after(last, now, run.savepoint_grain):
+        return True
+    if abs(now - pending.since) >= timedelta(seconds=run.fold_seconds) or pending.rows > run.arrow_rows:
+        return True
+    at = pending.contents
+    return pending.rows > most_changes(0) and pending.rows > most_changes(tables.count(at.path, at.version))
+
+
+def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
+    """Bring what is not folded into a table. Idempotent; a crash leaves all of it in the table or nothing.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+        ConflictError: somebody else wrote to the table at the same time.
+    """
+    run.ledger.check_claim(run.writer)
+    run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
+    at = pending.contents
+    if pending.rows <= run.arrow_rows:
+        changed = _own_changes(run, table, at) or contents.changed(at)
+        assert changed is not None
+        tables.merge(at.path, changed, table.key, table.columns, at.seq)
+        return
+    names = quoted(column.name for column in table.columns)
+    tables.overwrite_frame(at.path, contents.frame(run.session, at).select(*names), at.seq)
+
+
+def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
+    """The changes since a fold where they are the ones that the slice at hand has just written, of each key one."""
+    return run.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
+
+
+def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
+    """Fold what is due, or where it is asked for everything, while no slice is being worked on; whether something was folded.
+
+    No ledger row says so, and none has to: the last commit reads as before, from the fold that it names, and the next one names
+    the fold that it finds. Idempotent; a crash leaves some tables folded.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+        LedgerError: nothing is committed.
+    """
+    committed = run.ledger.state().committed
+    if committed is None:
+        raise LedgerError("Tables are folded after a commit; the epoch has none.")
+    done = False
+    for table in run.topology.tables:
+        pending = unfolded(run, table, committed)
+        if pending.rows and (is_asked or is_due(run, pending, clock.now())):
+            fold(run, table, pending)
+            done = True
+            crash_point("fold.between", committed.seq)
+    return done

@@ -1,0 +1,332 @@
+"""The records of one slice: read once, parsed once, counted before and after."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.archive.reader import Archive
+from kappa.offsets.coverage import without
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
+from kappa.slices.effects import with_seq
+from kappa.spark.kafka_source import read_log
+from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
+from kappa.spark.parsing.batches import LEFT
+from kappa.spark.parsing.small import parse_rows
+from kappa.spark.session import frame_of
+from kappa.topology import Source
+from kappa.topology.ddl import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from kappa.lake.ledger import LedgerRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a slice read.
+
+    Attributes:
+        rows_read: records that Kafka or an archive gave, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
+    """
+
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    max_timestamps: Mapping[str, Mapping[int, int]]
+    bytes_read: int | None
+
+
+def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
+    """Whether the records of a slice are taken into the driver's memory: its span is at most so many offsets."""
+    return sum(r.count for r in ranges) <= small_slice
+
+
+class Reading:
+    """The records of one slice, while it is worked on; what is kept in memory is let go at the end.
+
+    Args:
+        session: Spark.
+        bootstrap_servers: Kafka brokers.
+        sources: what is read.
+        plan: the slice.
+        committed: the commit before it.
+        raw: the records, when Spark has read them already.
+        archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
+        begun: where the epoch's own reading begins.
+        bound: source -> the own topic of another topology's epoch that is read as it; the step sees the source's name.
+        small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
+
+    Attributes:
+        records: topic -> parsed records.
+        is_small: whether they are in the driver's memory. Rows of an archive never are.
+    """
+
+    def __init__(
+        self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
+        raw: DataFrame | None = None, *, archives: Mapping[str, Archive] | None = None, begun: Offsets | None = None,
+        bound: Mapping[str, str] | None = None, small_slice: int = 50_000,
+    ) -> None:  # fmt: skip
+        self._session = session
+        self._bootstrap_servers = bootstrap_servers
+        self._sources = sources
+        self._plan = plan
+        self._carried = committed.max_timestamps
+        self._raw = raw
+        self._archives = archives or {}
+        self._archived = archived_ranges(plan)
+        self._begun = begun or Offsets()
+        self._bound = bound or {}
+        self._read: list[int] = []
+        self._bytes: list[int | None] = []
+        self._held: list[DataFrame] = []
+        self._dead: list[pa.Table] = []
+        self._rows: list[tuple[str, int, int, int, int]] = []
+        self._threads = ThreadPoolExecutor(1, "counting")
+        self._to_count: list[Callable[[], None]] = []
+        self._counting: list[Future[None]] = []
+        self.records: dict[str, DataFrame] = {}
+        self._small_slice = small_slice
+        self.is_small = is_small(plan.ranges, small_slice) and not self._archived
+
+    def __enter__(self) -> Reading:
+        if self._raw is not None and len(self._sources) > 1:
+            self.hold([self._raw])
+        for source in self._sources:
+            self.records[source.topic] = self._source(source)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for frame in self._held:
+            frame.unpersist()
+
+    def hold(self, frames: Sequence[DataFrame]) -> None:
+        """Keep the rows of these, once computed, until the end of the slice."""
+        self._held.extend(frame.persist() for frame in frames)
+
+    def _source(self, source: Source) -> DataFrame:
+        """The records of one source, from its archive and from the log behind that."""
+        topic = self._topic(source)
+        before = dict(self._carried.get(topic, {}))
+        archived = [r for r in self._archived if r.topic == topic]
+        ranges = [r for r in self._plan.ranges if r.topic == topic]
+        if not archived:
+            return self._logged(source, ranges, before)
+        frame = self._from_archive(source, archived, before)
+        rest = without(ranges, archived)
+        if not rest:
+            return frame
+        self.settle()
+        before |= {row[1]: row[4] for row in self._rows if row[0] == topic}
+        return frame.unionByName(self._logged(source, rest, before))
+
+    def _topic(self, source: Source) -> str:
+        """What the source's topic is called in Kafka, and in the ledger."""
+        return self._bound.get(source.topic, source.topic)
+
+    def _logged(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
+
+    def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are fetched."""
+        archive = self._archives[self._topic(source)]
+        frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
+        if archive.is_parsed(source, archive.overlapping(ranges)):
+            self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
+        else:
+            self.hold([frame])
+            self._count_archived(archive, source, ranges, frame)
+        return frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
+
+    def _count_archived(
+        self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
+    ) -> None:
+        by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
+        if sum(by_chunk["dead"].to_pylist()):
+            self._dead.append(frame.where("_dead IS NOT NULL").select(*_LETTER).toArrow())
+        counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
+        archive.check_rows(counts, ranges)
+        tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
+        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
+        self._note_read(archive.count(ranges), None)
+
+    def count_aside(self) -> None:
+        """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
+
+        To be called when their plans are made: two plans at once hinder each other, while a pass over a few columns fills the
+        gaps between the tasks of a job that was there before.
+        """
+        from pyspark import inheritable_thread_target
+
+        while self._to_count:
+            self._counting.append(self._threads.submit(inheritable_thread_target(self._session)(self._to_count.pop(0))))
+
+    def settle(self) -> None:
+        """Wait until everything is counted: what is wrong with the records is raised here.
+
+        Raises:
+            DataLossError: an archive has lost records, or has some twice.
+        """
+        self.count_aside()
+        while self._counting:
+            self._counting.pop(0).result()
+
+    def _records(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The records as Kafka has them."""
+        from pyspark.sql import functions as F
+
+        if self._raw is None:
+            topic = self._topic(source)
+            return read_log(self._session, self._bootstrap_servers, topic, ranges, headers=source.headers)
+        return self._raw.where(F.col("topic") == source.topic)
+
+    def _note_read(self, rows: int, size: int | None) -> None:
+        self._read.append(rows)
+        self._bytes.append(size)
+
+    def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        import pyarrow.compute as pc
+
+        parsed = parse_rows(self._records(source, ranges), source, before)
+        self._note_read(parsed.read, parsed.bytes)
+        rows = parsed.rows
+        tally = rows.group_by("_partition").aggregate(_SUMS)
+        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
+        is_good = pc.is_null(rows["_dead"])
+        self._dead.append(rows.filter(pc.invert(is_good)))
+        good = rows.filter(is_good).select(source.row_columns)
+        return frame_of(self._session, good)
+
+    def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        import pyarrow.compute as pc
+        from pyspark.sql import functions as F
+
+        frame = parse_in_arrow(self._records(source, ranges), source, before)
+        if frame is None:
+            return self._by_spark(source, ranges, before)
+        self.hold([frame])
+        is_left = F.count_if(F.col("_state") == LEFT).alias("left")
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left).toArrow()
+        left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
+        if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
+            self._held.pop().unpersist()
+            return self._by_spark(source, ranges, before)
+        names = source.row_columns
+        good = frame.where(f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}").selectExpr(*quoted(names))
+        if not left:
+            self._count_all(source, tally)
+            if dead:
+                self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
+            return good
+        odd = frame.where(f"_dead IS NOT NULL OR _state = {LEFT}").toArrow()
+        to_do = pc.equal(odd["_state"], LEFT)
+        rows = typed_rows(self._session, odd.filter(to_do), source)
+        is_good = pc.is_null(rows["_dead"])
+        self._dead += [odd.filter(pc.invert(to_do)), rows.filter(pc.invert(is_good))]
+        self._count_all(source, tally, also_dead=rows.filter(pc.invert(is_good)))
+        return good.unionByName(frame_of(self._session, rows.filter(is_good).select(names)))
+
+    def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        """The same where Arrow reads nothing, or too little."""
+        frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
+        self.hold([frame])
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally()).toArrow()
+        self._count_all(source, tally)
+        if sum(tally["dead"].to_pylist()):
+            self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
+        return frame.where("_read IS NULL AND _dead IS NULL").selectExpr(*quoted(source.row_columns))
+
+    def _count_all(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
+        """Note what was parsed and, from the rows that tasks added for it, what was read before."""
+        import pyarrow.compute as pc
+
+        self._note_read(*(pc.sum(tally[name]).as_py() or 0 for name in ("read", "bytes")))
+        self._count(source, tally.filter(pc.is_valid(tally["_partition"])), also_dead=also_dead)
+
+    def _count(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
+        more = Counter(also_dead["_partition"].to_pylist() if also_dead is not None else [])
+        # As numbers: a record's time may lie outside the years that Python has.
+        newest = tally["newest"].cast("int64").to_pylist()
+        for row, micros in zip(tally.drop_columns("newest").to_pylist(), newest, strict=True):
+            millis = micros // 1000
+            dead = row["dead"] + more[row["_partition"]]
+            self._rows.append((self._topic(source), row["_partition"], row["rows"], dead, millis))
+
+    def dead_letters(self) -> pa.Table:
+        """Dead letters of all sources, in the columns of the dead letter table."""
+        import pyarrow as pa
+
+        self.settle()
+        parts = []
+        for rows in self._dead:
+            letters = with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq)
+            parts.append(self._findable(letters))
+        # What may be null differs by where the rows come from; the table of dead letters says what may be.
+        return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
+
+    def _findable(self, letters: pa.Table) -> pa.Table:
+        """Dead letters with the topic in which the record is, not the name that the step knows."""
+        import pyarrow as pa
+
+        if not self._bound or not letters.num_rows:
+            return letters
+        field = letters.schema.field("topic")
+        names = [self._bound.get(name, name) for name in letters["topic"].to_pylist()]
+        return letters.set_column(letters.schema.get_field_index("topic"), field, pa.array(names, field.type))
+
+    def counts(self) -> Counts:
+        """What was read; ``rows_read`` is counted before parsing, the others after it."""
+        self.settle()
+        times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
+        for topic, partition, _, _, millis in self._rows:
+            times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's
+        dead = sum(row[3] for row in self._rows)
+        return Counts(
+            rows_read=sum(self._read),
+            bytes_read=None if None in self._bytes else sum(size for size in self._bytes if size is not None),
+            rows_parsed=sum(row[2] for row in self._rows) - dead,
+            rows_dead=dead,
+            max_timestamps=times,
+        )
+
+
+#: Columns of a dead letter -> what they are called in the table of dead letters.
+_LETTER = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+    "_value": "value",
+    "_dead": "reason",
+}
+#: The same tally of rows in memory.
+_SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+
+
+def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
+    """The part of a slice's ranges that is read from archives, as its plan and its commit say."""
+    return ranges_from_json(row.detail.get("archived", {}))
+
+
+def _read_tally() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.expr("SUM(_read) AS read"), F.expr("SUM(_bytes) AS bytes")]
+
+
+def _tally() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    counted = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
+    return [F.expr(text) for text in counted]

@@ -1,0 +1,166 @@
+"""What an epoch's tables hold before its first slice: nothing, a savepoint's rows, or a changelog's.
+
+A seed ends with commit 0. Everything before that row is repeated after a crash, into tables that it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.errors import DataLossError, LedgerError
+from kappa.faults import crash_point
+from kappa.lake import tables
+from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.merge_on_read import frame_at
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.slices import changelog
+from kappa.slices.protocol import EpochRun, create_tables, make_durable, roots_detail
+from kappa.topology.ddl import Column, quote
+from kappa.topology.shapes import shapes_as_dict, shapes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSource:
+    """Where a seed comes from.
+
+    Attributes:
+        kind: ``empty``, ``from-savepoint`` or ``from-changelog``.
+        epoch: the epoch whose savepoint or changelog it is.
+        seq: its ledger row; for a changelog the marker's slice.
+        lake: the lake that the other epoch is in; None for that of the run.
+        outputs: whether append outputs begin with the savepoint's rows.
+    """
+
+    kind: str
+    epoch: int | None = None
+    seq: int | None = None
+    lake: str | None = None
+    outputs: bool = True
+
+
+def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
+    """Bring the epoch's tables to their state before its first slice.
+
+    Idempotent.
+
+    Returns:
+        Commit 0.
+
+    Raises:
+        LedgerError: the savepoint is not in the other epoch's ledger, or lacks a table.
+        DataLossError: a marker or changelog is missing, or says other offsets than the plan.
+        BrokerUnreachableError: a transaction in a changelog is open; it ends by itself after its timeout.
+    """
+    state = run.ledger.state()
+    if state.committed is not None:
+        return state.commits[0]
+    create_tables(run.topology, run.paths)
+    times: Mapping[str, Mapping[int, int]] = {}
+    if source.kind == "from-savepoint":
+        times = _from_savepoint(run, source, start)
+    elif source.kind == "from-changelog":
+        times = _from_changelog(run, source, start)
+    crash_point("seed.tables", 0)
+    versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
+    versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
+    versions |= {f"outputs/{a.name}": tables.version(run.paths.output(a.name)) for a in run.topology.appends}
+    versions["dead_letters"] = tables.version(run.paths.dead_letters)
+    make_durable(run.paths, {}, versions)
+    row = run.ledger.append(
+        LedgerRow(
+            kind="commit",
+            seq=0,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            ranges=start.span_to(start),
+            max_timestamps=times,
+            delta_versions=versions,
+            detail={
+                "seed": source.kind,
+                "of_epoch": source.epoch,
+                "of_seq": source.seq,
+                "topic_ids": dict(run.topic_ids),
+                "shapes": shapes_as_dict(shapes_of(run.topology)),
+                **roots_detail(run.roots),
+                **({"bound": dict(run.bound)} if run.bound else {}),
+            },
+        )
+    )
+    crash_point("seed", 0)
+    return row
+
+
+def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
+    assert source.epoch is not None
+    paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
+    state = Ledger(paths.ledger).state()
+    commits = {row.seq: row for row in state.commits}
+    if source.seq not in commits:
+        raise LedgerError(
+            f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
+        )
+    row = state.resolved(commits[source.seq])
+    for table in run.topology.tables:
+        place = f"tables/{table.name}"
+        if place not in row.delta_versions:
+            raise LedgerError(
+                f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name
+            )
+        frame = frame_at(run.session, paths, row, place)
+        tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
+    for append in run.topology.appends if source.outputs else ():
+        place = f"outputs/{append.name}"
+        if place in row.delta_versions:
+            frame = frame_at(run.session, paths, row, place)
+            # Slice 0: the rows belong to no slice of this epoch.
+            seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
+            tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
+    return row.max_timestamps
+
+
+def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
+    assert source.epoch is not None
+    paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
+    if paths.markers in run.broker.topics(paths.markers):
+        run.broker.settled_ends([paths.markers])
+    marker = changelog.read_marker(run.broker, paths)
+    if marker is None:
+        raise DataLossError(f"Epoch {source.epoch} left no marker in {paths.markers!r}.", topic=paths.markers)
+    # As a plan reads a marker: a partition that appeared since begins at 0.
+    if marker.end.only(start.topics).naming(start) != start or marker.seq != source.seq:
+        raise DataLossError(
+            f"The marker of epoch {source.epoch} is of slice {marker.seq} at {marker.end.to_json()}; the plan says slice {source.seq} "
+            f"at {start.to_json()}. The epoch went on in between: plan again.",
+            marker=marker.end.to_json(), plan=start.to_json(),
+        )  # fmt: skip
+    for table in run.topology.tables:
+        frame = changelog.fold(run.session, run.bootstrap_servers, run.broker, paths, table, marker.seq)
+        tables.overwrite_frame(run.paths.table(table.name), frame, 0)
+    return marker.max_timestamps
+
+
+def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+    """The columns of a newer schema out of an older table: a nullable column that it lacks becomes null.
+
+    Raises:
+        LedgerError: a column that may not be null is lacking.
+    """
+    from pyspark.sql import functions as F
+
+    lacking = [c.name for c in columns if not c.nullable and c.name not in frame.columns]
+    if lacking:
+        raise LedgerError(
+            f"The savepoint lacks columns {lacking}, which may not be null. Replay from the beginning instead.",
+            columns=lacking,
+        )
+    return frame.select(
+        *(F.col(quote(c.name)) if c.name in frame.columns else F.lit(None).cast(c.type).alias(c.name) for c in columns)
+    )

@@ -1,0 +1,1 @@
+"""Spark as Kappa uses it: session, sources, parsing. No Kafka client."""

@@ -1,0 +1,226 @@
+"""Spark's analysed plans: what in them may give another result when they are computed again.
+
+The analysed plan is looked at, not the step's text: a name that is aliased, hidden in SQL or behind a function of the
+author's own is found all the same, and a column that is computed and then dropped is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kappa.replay.rules.step import Cause, Suspect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Names of Catalyst's expression classes.
+_CAUSES = {
+    **dict.fromkeys(("CurrentTimestamp", "CurrentTimestampLike", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"), Cause.CLOCK),
+    **dict.fromkeys(("Rand", "Randn", "Shuffle", "Uuid", "Uniform", "RandStr"), Cause.RANDOM),
+    **dict.fromkeys(
+        ("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"),
+        Cause.PARTITIONS,
+    ),
+}  # fmt: skip
+_COLLECTING = ("CollectList", "CollectSet")
+_FIRST = ("First", "Last", "AnyValue", "ListAgg", *_COLLECTING)
+#: Plans that hand on the rows of their only child, in its order.
+_IN_ORDER = ("Project", "Filter", "SubqueryAlias", "GlobalLimit", "LocalLimit", "Offset")
+#: Plans that hand on the columns of their children by identity and may use some themselves.
+_HANDING_ON = (
+    "Filter",
+    "Sort",
+    "Join",
+    "SubqueryAlias",
+    "GlobalLimit",
+    "LocalLimit",
+    "Offset",
+    "Deduplicate",
+    "View",
+    "Window",
+)
+
+#: Plans that make each of their rows from one row of their children.
+_BY_RECORD = (
+    "Project",
+    "Filter",
+    "SubqueryAlias",
+    "View",
+    "Union",
+    "Generate",
+    "Expand",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+)
+#: What other plans do, in words; the rest is called by its name.
+_ACROSS_RECORDS = {
+    "Aggregate": "aggregates records",
+    "Window": "looks at other records through a window",
+    "Join": "joins rows",
+    "Deduplicate": "removes duplicates",
+    "Distinct": "removes duplicates",
+    "Sort": "sorts records",
+    "GlobalLimit": "limits the number of records",
+    "LocalLimit": "limits the number of records",
+}
+
+#: Ids of the columns that somebody above needs; None for all.
+Needed = frozenset[int] | None
+
+
+def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
+    """Expressions of a DataFrame's analysed plan whose result is not settled by its rows alone, without repetition.
+
+    Computes nothing. Columns that do not reach the result are left aside.
+
+    Args:
+        effect: what the DataFrame is computed for; the suspects name it.
+        frame: the rows.
+    """
+    found = _plan(_analysed(frame), None)
+    return tuple(
+        dict.fromkeys(Suspect(effect=effect, cause=cause, expression=text, column=name) for cause, text, name in found)
+    )
+
+
+def across_records(
+    frame: DataFrame, records: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]
+) -> tuple[str, ...]:
+    """What the rows of a DataFrame depend on beside one record each, in words; nothing where they are computed record by record.
+
+    Computes nothing.
+
+    Args:
+        frame: the rows.
+        records: the DataFrames of records that it may be made from.
+        tables: those of tables, by name. All of them come from rows of Python, as ``createDataFrame`` makes them.
+    """
+    owners = {_rows(_analysed(table)): f"reads table {name!r}" for name, table in tables.items()}
+    owners |= {_rows(_analysed(source)): "" for source in records.values()}
+    return tuple(dict.fromkeys(found for found in _across(_analysed(frame), owners) if found))
+
+
+def _across(plan: Any, owners: Mapping[int | None, str]) -> Iterator[str]:
+    kind, children = plan.nodeName(), _listed(plan.children())
+    if not children:
+        yield owners.get(_rows(plan), "adds rows that come from no record")
+        return
+    if kind not in _BY_RECORD:
+        yield _ACROSS_RECORDS.get(kind, f"uses {kind}")
+    if not plan.subqueries().isEmpty():
+        yield "uses a subquery"
+    for child in children:
+        yield from _across(child, owners)
+
+
+def _rows(plan: Any) -> int | None:
+    """The id of the rows that a plan without children hands on; a copy of the plan with other column ids has the same."""
+    while not plan.children().isEmpty():
+        plan = plan.children().head()
+    return int(plan.rdd().id()) if plan.getClass().getSimpleName() == "LogicalRDD" else None
+
+
+def _analysed(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+_Found = tuple[Cause, str, str]
+
+
+def _plan(plan: Any, needed: Needed) -> Iterator[_Found]:
+    kind = plan.nodeName()
+    own = _own(plan, kind, needed)
+    for expression in own:
+        yield from _expression(expression, _name(expression))
+    yield from _itself(plan, kind, needed)
+    for query in _listed(plan.subqueries()):
+        yield from _plan(query, None)
+    below = _below(kind, own, needed)
+    for child in _listed(plan.children()):
+        yield from _plan(child, below)
+
+
+def _own(plan: Any, kind: str, needed: Needed) -> list[Any]:
+    """The expressions of a plan that matter to who needs these columns."""
+    match kind:
+        case "Project":
+            return _wanted(plan.projectList(), needed)
+        case "Aggregate":
+            return [*_listed(plan.groupingExpressions()), *_wanted(plan.aggregateExpressions(), needed)]
+        case "Window":
+            wanted = _wanted(plan.windowExpressions(), needed)
+            return [*wanted, *_listed(plan.partitionSpec()), *_listed(plan.orderSpec())] if wanted else []
+    return _listed(plan.expressions())
+
+
+def _below(kind: str, own: list[Any], needed: Needed) -> Needed:
+    """What the children have to give."""
+    used = frozenset(_id(column) for part in own for column in _listed(part.references().toSeq()))
+    if kind in ("Project", "Aggregate"):
+        return used
+    return needed | used if needed is not None and kind in _HANDING_ON else None
+
+
+def _itself(plan: Any, kind: str, needed: Needed) -> Iterator[_Found]:
+    """What the plan's own kind says."""
+    if kind == "Sample":
+        yield Cause.RANDOM, "sample", ""
+    elif kind in ("GlobalLimit", "Tail", "Offset") and not _is_sorted(plan.children().head()):
+        yield Cause.ORDER, {"GlobalLimit": "limit", "Tail": "tail", "Offset": "offset"}[kind], ""
+    elif kind == "Deduplicate":
+        keys = _listed(plan.keys())
+        rest = {_id(column) for column in _listed(plan.output())} - {_id(key) for key in keys}
+        if rest & needed if needed is not None else rest:
+            yield Cause.ORDER, f"dropDuplicates({', '.join(key.name() for key in keys)})", ""
+
+
+def _is_sorted(plan: Any) -> bool:
+    kind = plan.nodeName()
+    if kind == "Sort":
+        return bool(getattr(plan, "global")())  # a word of Python's own
+    return kind in _IN_ORDER and _is_sorted(plan.children().head())
+
+
+def _expression(expression: Any, name: str, settled: tuple[str, ...] = ()) -> Iterator[_Found]:
+    """Suspects in an expression.
+
+    Args:
+        expression: Catalyst's.
+        name: what the column is called that it is part of.
+        settled: classes whose order is settled by what is around them.
+    """
+    kind = expression.getClass().getSimpleName()
+    if kind in _CAUSES:
+        yield _CAUSES[kind], expression.sql(), name
+        return
+    if kind in _FIRST:
+        is_ordered = kind == "ListAgg" and not expression.orderExpressions().isEmpty()
+        if not is_ordered and kind not in settled:
+            yield Cause.ORDER, expression.sql(), name
+    elif kind == "WindowExpression" and not expression.windowSpec().orderSpec().isEmpty():
+        settled = _FIRST
+    elif kind in ("SortArray", "ArraySort"):
+        settled = (*settled, *_COLLECTING)
+    parts = _listed(expression.children())
+    if kind not in _FIRST and not expression.deterministic() and all(part.deterministic() for part in parts):
+        yield Cause.FUNCTION, expression.sql(), name
+    for part in parts:
+        yield from _expression(part, name, settled)
+
+
+def _wanted(columns: Any, needed: Needed) -> list[Any]:
+    return [column for column in _listed(columns) if needed is None or _id(column) in needed]
+
+
+def _name(expression: Any) -> str:
+    return str(expression.name()) if expression.getClass().getSimpleName() == "Alias" else ""
+
+
+def _id(column: Any) -> int:
+    return int(column.exprId().id())
+
+
+def _listed(items: Any) -> list[Any]:
+    return [items.apply(index) for index in range(items.size())]

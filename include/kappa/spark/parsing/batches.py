@@ -1,0 +1,190 @@
+"""What a Python worker does with the Arrow batches of a topic: it puts the running maximum beside each record and, where it
+can, parses the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kappa.errors import Terminal
+from kappa.spark.parsing.json_lines import rows_of
+
+Ints = npt.NDArray[np.int64]
+
+#: What has become of a value: done with, for ``from_json``, not text, or a tombstone.
+DONE, LEFT, NOT_TEXT, TOMBSTONE = 0, 1, 2, 3
+#: Why a record is a dead letter, as far as it is known here.
+NOT_UTF8 = "the value is not UTF-8"
+ABSENT = "{} is NOT NULL and absent"
+#: More than this share of a batch refused: the rest of the task is left to ``from_json`` unread.
+_TOO_MANY = 0.5
+
+
+class RunningMaximum:
+    """Largest timestamp so far of each partition, in microseconds; carries over from batch to batch.
+
+    Spark's Kafka reader gives a task the records of one partition in the order of their offsets, and a partition to one
+    task, as long as neither ``minPartitions`` nor ``maxRecordsPerPartition`` is set. The order is checked here.
+    """
+
+    def __init__(self, before: Mapping[int, int]) -> None:
+        self._largest = dict(before)
+        self._last: dict[int, int] = {}
+
+    def follow(self, partitions: Ints, offsets: Ints, times: Ints) -> Ints:
+        """The running maximum at each of the next records.
+
+        Raises:
+            Terminal: the offsets of a partition do not grow.
+        """
+        largest = np.empty_like(times)
+        starts = np.flatnonzero(np.diff(partitions)) + 1
+        for start, end in zip([0, *starts], [*starts, len(times)], strict=True):
+            partition = int(partitions[start])
+            run = offsets[start:end]
+            if run[0] <= self._last.get(partition, -1) or (np.diff(run) <= 0).any():
+                raise Terminal(
+                    f"Records of partition {partition} come out of order near offset {int(run[0])}: the running maximum of their "
+                    f"timestamps would be wrong. Read the topic with one task for each partition.",
+                    partition=partition,
+                )
+            first = max(self._largest.get(partition, int(times[start])), int(times[start]))
+            np.maximum.accumulate(times[start:end], out=largest[start:end])
+            np.maximum(largest[start:end], first, out=largest[start:end])
+            self._largest[partition], self._last[partition] = int(largest[end - 1]), int(run[-1])
+        return largest
+
+
+def counted(
+    batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What a work makes of the batches, and behind it one row that tells how many records came in and how large they were.
+
+    The count is data of the task, taken before the work: a task or stage that runs again replaces it, while an accumulator
+    of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all others are.
+
+    Raises:
+        Terminal: records came in and nothing came out.
+    """
+    read = size = 0
+
+    def incoming() -> Iterator[pa.RecordBatch]:
+        nonlocal read, size
+        for batch in batches:
+            read, size = read + batch.num_rows, size + size_of(batch)
+            yield batch
+
+    schema = None
+    for done in work(incoming()):
+        nothing = pa.nulls(done.num_rows, pa.int64())
+        made = done.append_column("_read", nothing).append_column("_bytes", nothing)
+        schema = made.schema
+        yield made
+    if not read:
+        return
+    if schema is None:
+        raise Terminal(f"{read} records were read and none came out of parsing: the parser lost them.", read=read)
+    told = {"_read": read, "_bytes": size}
+    yield pa.RecordBatch.from_arrays([pa.array([told.get(field.name)], field.type) for field in schema], schema=schema)
+
+
+def size_of(records: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of keys and values; a key that is no text is not there any more and does not count."""
+    lengths = [pc.sum(pc.binary_length(records[name])).as_py() for name in ("_key", "_value")]
+    return sum(length or 0 for length in lengths)
+
+
+def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+    """The batches with the column ``_order_timestamp`` added at the end.
+
+    Args:
+        batches: with columns ``_partition``, ``_offset`` and ``_timestamp``.
+        before: partition -> largest timestamp before the first record, in microseconds.
+
+    Raises:
+        Terminal: the offsets of a partition do not grow.
+    """
+    maximum = RunningMaximum(before)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        times = batch["_timestamp"]
+        largest = maximum.follow(
+            batch["_partition"].to_numpy().astype(np.int64),
+            batch["_offset"].to_numpy(),
+            times.cast(pa.int64()).to_numpy(),
+        )
+        yield batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
+
+
+def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still needed.
+
+    Args:
+        batches: with the column ``_value``.
+        kind: the columns to parse.
+        required: columns without which a record is a dead letter: its value is kept.
+    """
+    is_worth_it = True
+    for batch in batches:
+        rows, state = _rows(batch["_value"], kind, is_worth_it)
+        is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
+        dead = _dead(rows, state, required)
+        is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
+        kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
+        others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
+        yield pa.RecordBatch.from_arrays(
+            [*rows.flatten(), *others.values(), pa.array(state), dead],
+            names=[*(field.name for field in kind), *others, "_state", "_dead"],
+        )
+
+
+def _dead(rows: pa.StructArray, state: npt.NDArray[np.int8], required: Sequence[str]) -> pa.StringArray:
+    """Why a record is a dead letter; null for a good one, and for one that is left."""
+    found = pa.nulls(len(rows), pa.string())
+    for reason, is_dead in [
+        (NOT_UTF8, state == NOT_TEXT),
+        *(
+            (ABSENT.format(n), (state == DONE) & ~rows.field(n).is_valid().to_numpy(zero_copy_only=False))
+            for n in required
+        ),
+    ]:
+        if is_dead.any():
+            found = pc.coalesce(found, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
+    return found
+
+
+def _rows(
+    values: pa.BinaryArray, kind: pa.StructType, is_worth_it: bool
+) -> tuple[pa.StructArray, npt.NDArray[np.int8]]:
+    """A row for each value, null unless the state says that it was parsed; and the states."""
+    texts = _texts(values)
+    is_text = texts.is_valid().to_numpy(zero_copy_only=False)
+    state = np.where(values.is_null().to_numpy(zero_copy_only=False), TOMBSTONE, NOT_TEXT).astype(np.int8)
+    state[is_text] = LEFT
+    if not is_worth_it:
+        return pa.nulls(len(values), kind), state
+    rows, is_refused = rows_of(texts.drop_null() if texts.null_count else texts, kind)
+    state[np.flatnonzero(is_text)[~is_refused]] = DONE
+    if texts.null_count:
+        rows = rows.take(pa.array(np.cumsum(is_text) - 1, mask=~is_text))
+    return rows, state
+
+
+def _texts(values: pa.BinaryArray) -> pa.StringArray:
+    """Bytes as UTF-8 text, null where they are none."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None

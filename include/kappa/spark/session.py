@@ -1,0 +1,229 @@
+"""The Spark session of a driver, built from the settings alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.spark.gateway import start_jvm
+from kappa.spark.jars import ensure_spark, java_home
+from kappa.spark.shipping import shipped
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The folder that ``kappa`` was imported from: Python workers must run the code of this driver and no other (law 11).
+_SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # A bad cast or an overflow in a step stops the slice. Without ANSI it would be a null that nobody sees.
+    "spark.sql.ansi.enabled": "true",
+    # Delta refuses columns that differ only in case, so a step may not tell them apart either. JSON fields stay case-sensitive.
+    "spark.sql.caseSensitive": "false",
+    # Slices are planned small; re-planning between stages costs more than it saves (docs: "Small slices").
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # deltalake's Arrow readers do not read deletion vectors.
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    # Rows of one Arrow batch between the JVM and Python: parsing pays a fixed price for each batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Slices are kept for a moment only: compressing them costs more than the memory is worth.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    "spark.driver.memory": "3g",
+    # Each sort and each join of each task takes a page first, 64 MB by itself with this memory, however few its rows are.
+    "spark.buffer.pageSize": "4m",
+    # Spark reads every slice by a consumer group of its own: no consumer, and nothing that one fetched ahead, is of use to
+    # the next slice. It would keep 64 of them for five minutes, with a megabyte or two each.
+    "spark.kafka.consumer.cache.timeout": "5s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
+    # Effects of a slice that are larger are written by Spark instead of from the driver's memory.
+    "spark.driver.maxResultSize": "512m",
+    "spark.ui.enabled": "false",
+    # Also without its UI Spark keeps jobs, stages and the graphs of a thousand plans for it: memory that grows with the
+    # number of slices. Whoever turns the UI on wants more.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+#: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1, which
+#: it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
+FEW_CORES = 4
+
+
+def build_session(config: Config, app_name: str) -> SparkSession:
+    """The Spark session of this process, started when there is none.
+
+    ``config.spark_conf`` overrides every setting made here. Times are UTC, ANSI mode is on, column names do not count
+    case, adaptive execution and the UI are off.
+
+    Args:
+        config: where Spark runs, and further settings.
+        app_name: what Spark shows as the application's name.
+
+    Raises:
+        ConfigError: the jars cannot be resolved, or there is no Java.
+    """
+    # Read by pyspark when it starts the JVM and its workers; without them they run whatever is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(java_home())
+    from pyspark.sql import SparkSession
+
+    chosen = settings(config, ensure_spark(config.cache))
+    start_jvm({**chosen, "spark.master": config.spark_master, "spark.app.name": app_name})
+    session = SparkSession.builder.appName(app_name).master(config.spark_master)
+    for key, value in chosen.items():
+        session = session.config(key, value)
+    made = session.getOrCreate()
+    if local_cores(config.spark_master) is None:
+        made.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
+    return made
+
+
+@dataclass(kw_only=True)
+class LazySession:
+    """A Spark session that starts when it is first asked for, and stops at the end of a ``with`` block.
+
+    Attributes:
+        config: where Spark runs.
+        name: what Spark shows as the application's name.
+    """
+
+    config: Config
+    name: str
+    _session: SparkSession | None = field(default=None, init=False)
+
+    def __enter__(self) -> LazySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session."""
+        if self._session is None:
+            self._session = build_session(self.config, self.name)
+        return self._session
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether the session's JVM still runs; one that was killed does not come back within this process."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
+def is_part(part: DataFrame, whole: DataFrame) -> bool:
+    """Whether a DataFrame's plan occurs within another's: keeping its rows then spares the other the work."""
+    wanted = part._jdf.queryExecution().analyzed()
+    waiting = [whole._jdf.queryExecution().analyzed()]
+    while waiting:
+        plan = waiting.pop()
+        if plan.sameResult(wanted):
+            return True
+        children = plan.children()
+        waiting.extend(children.apply(index) for index in range(children.size()))
+    return False
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether Spark refused to send a result to the driver because of ``spark.driver.maxResultSize``."""
+    return "spark.driver.maxResultSize" in str(error)
+
+
+def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:
+    """A DataFrame of rows in memory.
+
+    An Arrow table without rows may have no chunks either, and Spark does not take that where a column is nested.
+
+    Args:
+        session: Spark.
+        rows: the rows.
+        schema: Spark DDL; None takes what the Arrow types say.
+    """
+    held = rows if rows.num_rows else rows.schema.empty_table()
+    return session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
+
+
+def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
+    """Spark settings of a driver: Kappa's, then those that ``config.spark_conf`` overrides."""
+    cores = local_cores(config.spark_master)
+    paths = [str(jar) for jar in sorted(jars)]
+    chosen = {**_SETTINGS, "spark.sql.warehouse.dir": str(config.home / "spark-warehouse")}
+    if cores is None:  # their hosts have other folders: they get this code and the jars from the driver
+        chosen["spark.jars"] = ",".join(paths)
+    else:
+        chosen["spark.executorEnv.PYTHONPATH"] = str(_SOURCE_ROOT)
+        # On this host the jars are read where they are; spark.jars would copy them at each start.
+        chosen["spark.driver.extraClassPath"] = os.pathsep.join(paths)
+        chosen["spark.sql.shuffle.partitions"] = str(2 * cores)
+        chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        if cores <= FEW_CORES:
+            memory = config.spark_conf.get("spark.driver.memory", chosen["spark.driver.memory"])
+            chosen["spark.driver.extraJavaOptions"] = serial_collector(memory)
+    return {**chosen, **config.spark_conf}
+
+
+def serial_collector(memory: str) -> str:
+    """Options of a JVM with so much memory, ``3g`` for example, whose heap follows what is alive in it.
+
+    A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice needs
+    for a moment is then collected with what is old, while everything stands still.
+    """
+    found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
+    young = f" -Xmn{int(found[1]) * (1024 if found[2] == 'g' else 1) // 6}m" if found else ""
+    return f"-XX:+UseSerialGC{young}"
+
+
+def local_cores(master: str) -> int | None:
+    """Cores of a ``local`` master; None when Spark runs on a cluster."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(found[1] or 1)
+
+
+#: Setting -> its value for small slices, and for large ones unless the session was built with another. A small slice is
+#: over before generated code is compiled, and one task is started sooner than several.
+_TUNED = {
+    "spark.sql.shuffle.partitions": ("1", "200"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+}
+
+
+#: Where a session keeps for which slices it was tuned last.
+_TUNED_FOR = "kappa.tuned"
+
+
+def tune(session: SparkSession, *, is_small: bool) -> None:
+    """Make the session quick for small slices, or strong for large ones; cheap when it is that already."""
+    wanted = "small" if is_small else "large"
+    if session.conf.get(_TUNED_FOR, None) == wanted:
+        return
+    built = session.sparkContext.getConf()
+    for key, (small, large) in _TUNED.items():
+        session.conf.set(key, small if is_small else built.get(key, large) or large)
+    session.conf.set(_TUNED_FOR, wanted)

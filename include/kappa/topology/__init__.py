@@ -1,0 +1,20 @@
+"""What a user writes: a topology, its sources, tables, outputs, checks and step. Pure."""
+
+from kappa.topology.declaration import (
+    ORDER,
+    RECORD_COLUMNS,
+    Append,
+    Check,
+    Effects,
+    Schedule,
+    Slice,
+    Source,
+    Table,
+    Threshold,
+    Topic,
+    Topology,
+)
+
+__all__ = [
+    "ORDER", "RECORD_COLUMNS", "Append", "Check", "Effects", "Schedule", "Slice", "Source", "Table", "Threshold", "Topic", "Topology",
+]  # fmt: skip

@@ -1,0 +1,166 @@
+"""Finds topologies in a folder of Python files.
+
+:func:`declared` reads the files and runs none of them; :func:`load` and :func:`topologies` import them, and a file that
+never ends then hangs the caller. :mod:`kappa.control.deployed` imports them in a process of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.errors import CodeError, UnknownTopologyError
+from kappa.topology import Topology
+from kappa.topology.undeclared import undeclared_reads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A topology as its file declares it.
+
+    Attributes:
+        name: the topology's name.
+        version: its version.
+        file: the file that declares it.
+        reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
+    """
+
+    name: str
+    version: str
+    file: Path
+    reprocess: Mapping[str, str] | None = None
+
+
+def declared(folder: Path) -> tuple[Declared, ...]:
+    """Topologies that the files of a folder declare, by reading the files.
+
+    A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder count.
+    """
+    found: list[Declared] = []
+    for file in files(folder):
+        try:
+            tree = ast.parse(file.read_text())
+        except (SyntaxError, UnicodeDecodeError, OSError):
+            continue
+        found.extend(_declarations(tree, file))
+    return tuple(sorted(found, key=lambda item: item.name))
+
+
+def load(folder: Path, name: str) -> Topology:
+    """The topology of that name.
+
+    Raises:
+        UnknownTopologyError: no file declares it; the message names the nearest.
+        CodeError: its file does not import; the message says why.
+    """
+    known = {item.name: item for item in declared(folder)}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Deployed are {sorted(known)}."
+        raise UnknownTopologyError(f"No file in {folder} declares topology {name!r}.{hint}", name=name)
+    for topology in import_file(known[name].file):
+        if topology.name == name:
+            return topology
+    raise UnknownTopologyError(
+        f"{known[name].file} declares topology {name!r} but does not define it when imported.", name=name
+    )
+
+
+def load_apart(folder: Path, name: str) -> Topology:
+    """The same, when this process has another version of that code: the modules beside the file are its own too.
+
+    Raises:
+        UnknownTopologyError: no file declares it.
+        CodeError: its file does not import.
+    """
+    beside = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
+    names = {known for known in sys.modules if known.partition(".")[0] in beside}
+    others = {known: sys.modules.pop(known) for known in names}
+    try:
+        return load(folder, name)
+    finally:
+        for known in [known for known in sys.modules if known.partition(".")[0] in beside]:
+            del sys.modules[known]
+        sys.modules.update(others)
+
+
+def topologies(folder: Path) -> tuple[dict[str, Topology], dict[Path, CodeError]]:
+    """All topologies that import, and why the other files do not.
+
+    One broken file is named and does not take the others down. A name that two files define is an error of the second.
+    """
+    good: dict[str, Topology] = {}
+    broken: dict[Path, CodeError] = {}
+    for file in files(folder):
+        try:
+            for topology in import_file(file):
+                if topology.name in good:
+                    raise defined_twice(file, topology.name)
+                good[topology.name] = topology
+        except CodeError as error:
+            broken[file] = error
+    return good, broken
+
+
+def defined_twice(file: Path, name: str) -> CodeError:
+    """What is wrong with the second file that defines a topology."""
+    return CodeError(f"{file} defines topology {name!r}, which another file of the folder defines too.", file=str(file))
+
+
+def files(folder: Path) -> list[Path]:
+    """Files of a folder that may declare topologies, sorted."""
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) == "Topology":
+            words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+            if isinstance(words.get("name"), str):
+                yield Declared(
+                    name=str(words["name"]), version=str(words.get("version", "")), file=file, reprocess=_schedule(node)
+                )
+
+
+def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
+    for keyword in topology.keywords:
+        if keyword.arg == "reprocess" and isinstance(keyword.value, ast.Call):
+            words = {k.arg: k.value.value for k in keyword.value.keywords if isinstance(k.value, ast.Constant)}
+            return {str(name): str(value) for name, value in words.items()}
+    return None
+
+
+def import_file(file: Path) -> list[Topology]:
+    """Import a file in this process; the topologies that it defines.
+
+    Raises:
+        CodeError: it does not import, would end the process, or has a step that reads what its topology does not declare.
+    """
+    name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look the module up by name
+    folder = str(file.parent)
+    sys.path.insert(0, folder)  # a topology may import the modules beside it
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
+        sys.modules.pop(name, None)
+        raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
+    finally:
+        sys.path.remove(folder)
+    found = [value for value in vars(module).values() if isinstance(value, Topology)]
+    for topology in found:
+        for wrong in undeclared_reads(topology):
+            raise CodeError(
+                f"{file}: the step of {topology.name!r} {wrong}. Declare it in the topology, or correct the name.",
+                file=str(file),
+            )
+    return found

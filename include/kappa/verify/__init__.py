@@ -1,0 +1,1 @@
+"""What a candidate is held against before readers get it."""

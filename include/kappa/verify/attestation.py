@@ -1,0 +1,202 @@
+"""What the broker says of an epoch, held against what the lake says of it.
+
+A marker vouches for a slice by number, end and the hash of its plan. A lake that was put back from a copy, or that lost its
+last commits, tells of fewer slices than were sent, and gives their numbers to others: nothing may be sent from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kappa.config import Config
+from kappa.errors import DisagreementError, KappaError
+from kappa.kafka.broker import Broker
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs, TopologyRecord
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets, ranges_end
+from kappa.replay.certificate import Certificate
+from kappa.slices import changelog
+from kappa.slices.changelog import Marker
+from kappa.slices.turns import last_live_marker
+
+
+def way_out(topology: str) -> str:
+    """What to do where broker and lake tell of different slices, for people."""
+    return (
+        "put the newest copy of the lake back, or go on from the broker's last marker with an empty lake: "
+        f"KAPPA_LAKE=<new folder> kappa rebuild {topology} --from-changelog --execute (append outputs begin anew)"
+    )
+
+
+def unknown_to_ledger(marker: Marker | None, state: LedgerState) -> str:
+    """What a marker vouches for and the ledger does not know; empty where the ledger explains the marker.
+
+    Rows that came after the marker was read take nothing away: a state that is newer than the marker explains it too.
+    """
+    if marker is None:
+        return ""
+    plan = state.open_plan
+    if plan is not None and plan.seq == marker.seq and marker.plan is not None:
+        return _other_plan(marker, plan)
+    commit = next((row for row in reversed(state.commits) if row.seq <= marker.seq), None)
+    if commit is None or marker.seq > state.seq:
+        return f"its last marker is of slice {marker.seq}, the ledger's last slice is {state.seq}"
+    if marker.plan is None:  # of a baseline, or of going live: no slice comes with it
+        end = ranges_end(commit.ranges)
+        is_there = marker.end == end
+        said = f"its marker of slice {marker.seq} is at {marker.end.to_json()}, the ledger at {end.to_json()}"
+        return "" if is_there else said
+    if commit.seq != marker.seq:
+        return f"its last marker is of slice {marker.seq}, which the ledger abandoned"
+    return _other_plan(marker, commit)
+
+
+def unknown_to_broker(marker: Marker | None, state: LedgerState) -> str:
+    """What the ledger says was sent and no marker vouches for; empty where the marker is at least as far.
+
+    To be asked with a marker that is newer than the state.
+    """
+    committed = state.committed
+    vouched = committed.seq if committed is not None and committed.logged else state.baseline_seq
+    if vouched is None or (marker is not None and marker.seq >= vouched):
+        return ""
+    found = "there is no marker" if marker is None else f"the last marker is of slice {marker.seq}"
+    return f"the ledger says that slice {vouched} was sent, {found}"
+
+
+def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_settled: bool) -> None:
+    """Raise unless the broker and an epoch's ledger tell of the same slices.
+
+    Args:
+        epoch: the epoch.
+        marker: its last marker.
+        state: its ledger's rows.
+        is_settled: whether the marker of every transaction that ended is readable: its writer is fenced.
+
+    Raises:
+        DisagreementError: one of them is older than the other.
+    """
+    ahead = unknown_to_ledger(marker, state)
+    behind = unknown_to_broker(marker, state) if is_settled else ""
+    if ahead or behind:
+        older = "lake is older than the broker" if ahead else "broker is older than the lake"
+        raise DisagreementError(
+            f"The {older}: of epoch {epoch.epoch} {ahead or behind}. Nothing is sent. Way out: {way_out(epoch.topology)}",
+            seq=state.seq, marker=None if marker is None else marker.seq,
+        )  # fmt: skip
+
+
+def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
+    """Raise unless an epoch's Delta tables are where its ledger says, by their newest versions and slices.
+
+    Raises:
+        DisagreementError: a table lacks versions that the ledger names, or holds slices that it does not know.
+    """
+    rows = [row for row in (state.committed, state.open_effects) if row is not None]
+    for place, version in {place: v for row in rows for place, v in row.delta_versions.items()}.items():
+        path = f"{epoch.root}/{place}"
+        found, seq = tables.folded(path) if tables.exists(path) else (-1, None)
+        if found < version:
+            said = f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version {version}"
+        elif seq is not None and seq > state.seq:
+            said = f"ledger is older than its tables: {path} holds slice {seq}, the ledger's last slice is {state.seq}"
+        else:
+            continue
+        raise DisagreementError(
+            f"The {said}. Nothing is sent. Way out: {way_out(epoch.topology)}", path=path, seq=state.seq
+        )
+
+
+def check_others(config: Config, broker: Broker, record: TopologyRecord, standing: Offsets) -> None:
+    """Raise where another epoch sent further than the live one has read: the record of epochs is older than the broker.
+
+    Args:
+        config: where everything is.
+        broker: Kafka's administration.
+        record: what is on record of the topology.
+        standing: up to where the live epoch has read.
+
+    Raises:
+        DisagreementError: one did; the record would let the live epoch send the same again.
+    """
+    said = _sent_further(config, broker, record, standing)
+    if said:
+        raise DisagreementError(
+            f"The lake is older than the broker: {said}. Nothing is sent. Way out: {way_out(record.topology)}",
+            live=record.live,
+        )
+
+
+def attested(found: Certificate, config: Config, topology: str) -> Certificate:
+    """A certificate with what the broker says of the live epoch: it is complete only where they agree.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    record = Epochs(config.lake).record(topology)
+    if record.live is None:
+        return found  # the first epoch, about to go live: nothing was ever sent
+    paths = EpochPaths(lake=config.lake, topology=topology, epoch=record.live)
+    with Broker(config.bootstrap_servers) as broker:
+        said, problems = _asked(config, broker, record, paths)
+    if problems:
+        return replace(found, complete=False, problems=(*found.problems, *problems))
+    return replace(found, attested=said)
+
+
+def attested_if_asked(found: Certificate, config: Config, topology: str) -> Certificate:
+    """As :func:`attested`; where Kafka could not be asked the certificate says so, and is not complete."""
+    try:
+        return attested(found, config, topology)
+    except KappaError as error:
+        said = f"Kafka was not asked whether it has what the ledgers say: {error}"
+        return replace(found, complete=False, problems=(*found.problems, said))
+
+
+def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
+    """What the broker attests, and what it does not. The stream goes on meanwhile: a marker is read before and after."""
+    before = changelog.read_marker(broker, paths)
+    state = Ledger(paths.ledger).state()
+    missing = unknown_to_broker(changelog.read_marker(broker, paths), state)
+    if missing:  # Kafka writes the end of a transaction after it has answered
+        broker.settled_ends([paths.markers] if paths.markers in broker.topics(paths.markers) else [])
+        missing = unknown_to_broker(changelog.read_marker(broker, paths), state)
+    problems = [
+        f"The {older}: of epoch {paths.epoch} {said}. Way out: {way_out(paths.topology)}"
+        for older, said in (
+            ("lake is older than the broker", unknown_to_ledger(before, state)),
+            ("broker is older than the lake", missing),
+        )
+        if said
+    ]
+    further = _sent_further(config, broker, record, state.standing)
+    if further:
+        problems.append(f"The lake is older than the broker: {further}. Way out: {way_out(paths.topology)}")
+    if before is None:
+        return f"epoch {paths.epoch} has no marker yet, and its ledger has sent nothing", problems
+    return f"the last marker of epoch {paths.epoch} is of slice {before.seq}, as its ledger says", problems
+
+
+def _sent_further(config: Config, broker: Broker, record: TopologyRecord, standing: Offsets) -> str:
+    found = last_live_marker(config, broker, record.topology)
+    if found is None or found[0] == record.live:
+        return ""
+    epoch, marker = found
+    theirs = marker.standing.only(set(marker.standing.topics) & set(standing.topics))
+    if standing.dominates(theirs):
+        return ""
+    return (
+        f"epoch {epoch} has sent up to {theirs.to_json()}, and the record says that epoch {record.live} is live, "
+        f"which has read up to {standing.to_json()}"
+    )
+
+
+def _other_plan(marker: Marker, row: LedgerRow) -> str:
+    if marker.plan == plan_hash(row):
+        return ""
+    return (
+        f"its last marker closes slice {marker.seq} at {marker.end.to_json()}, by the ledger that slice ends at "
+        f"{ranges_end(row.ranges).to_json()} (plan {marker.plan}, not {plan_hash(row)})"
+    )

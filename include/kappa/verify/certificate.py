@@ -1,0 +1,103 @@
+"""The certificate of a topology, from what is in the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from dataclasses import replace
+from datetime import datetime
+
+from kappa.lake.epochs import EpochRecord, Event, TopologyRecord
+from kappa.lake.ledger import Ledger
+from kappa.lake.rollup import runs_of
+from kappa.names import EpochPaths
+from kappa.offsets.notation import utc
+from kappa.offsets.vector import Offsets
+from kappa.replay.certificate import Certificate, MoveFacts, certify
+from kappa.replay.rules.cutover import companions
+from kappa.replay.stages import Stage
+
+
+def certificate_of(
+    lake: str, record: TopologyRecord, *, candidate: int | None = None, ledgers: MutableMapping[str, Ledger] | None = None
+) -> Certificate:  # fmt: skip
+    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
+
+    Args:
+        lake: root of the lake.
+        record: what is on record of the topology.
+        candidate: an epoch about to go live: its ledger must hold as well.
+        ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are added.
+    """
+    facts, starts, read_starts = {}, {}, {}
+    for epoch, ledger in ledgers_of(lake, record, candidate, {} if ledgers is None else ledgers).items():
+        facts[epoch] = tuple(run.facts for run in runs_of(ledger.state()))
+        starts[epoch] = Offsets.from_json(record.epoch(epoch).planned.detail["start"])
+        root_start = record.epoch(epoch).root_start
+        if root_start is not None:
+            starts[epoch], read_starts[epoch] = root_start, starts[epoch]
+    moves = tuple(move_facts(record))
+    if not moves and candidate is not None:
+        # Nothing was ever live: what can be shown is that the candidate's own ledger holds.
+        at = Offsets.of((r.at, r.end) for r in facts[candidate][-1].ranges)
+        moves = (MoveFacts(epoch=candidate, from_epoch=None, at=at),)
+    found = certify(record.topology, moves, facts, starts=starts, read_starts=read_starts)
+    notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
+    backfilled = {epoch: tuple(map(interval_said, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
+    return replace(
+        found, notes=(*notes, *_moved_together(record)), approved=dict(_approved(record, facts)),
+        backfilled={epoch: said for epoch, said in backfilled.items() if said},
+    )  # fmt: skip
+
+
+def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
+    """Who approved epochs, and when."""
+    for epoch in sorted(epochs):
+        event = record.epoch(epoch).approved
+        if event is not None:
+            yield epoch, f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def interval_said(event: Event) -> str:
+    """A backfill that was done, in words.
+
+    Args:
+        event: the event ``backfilled``.
+    """
+    detail = event.detail
+    begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
+    outputs = ", ".join(sorted(detail["outputs"]))
+    return f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} offsets, slice {detail['seq']}"
+
+
+def ledgers_of(
+    lake: str, record: TopologyRecord, candidate: int | None, opened: MutableMapping[str, Ledger]
+) -> dict[int, Ledger]:  # fmt: skip
+    """The ledgers that a certificate is made from, by epoch: of all that were ever live, and the candidate's."""
+    found = {}
+    for epoch in sorted({move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())):
+        if record.epoch(epoch).stage is not Stage.DROPPED:
+            path = EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger
+            found[epoch] = opened.setdefault(path, Ledger(path))
+    return found
+
+
+def _moved_together(record: TopologyRecord) -> Iterable[str]:
+    """Which moves were of several topologies at once."""
+    for move in record.moves:
+        others = companions(move.detail.get("together", {}), record.topology)
+        if others:
+            yield f"Epoch {move.epoch} went live at {move.at:%Y-%m-%d %H:%M:%S} together with {others}, in one commit."
+
+
+def _notes(epoch: EpochRecord) -> Iterable[str]:
+    """What is known of whether an epoch's step gives the same again."""
+    if epoch.determinism is not None:
+        yield f"Epoch {epoch.epoch}: its plan's range was {epoch.determinism.summary}"
+    for finding in epoch.step_findings:
+        yield f"Epoch {epoch.epoch}: {finding.message}  [{finding.code}]"
+
+
+def move_facts(record: TopologyRecord) -> Iterable[MoveFacts]:
+    """Moves of the pointer."""
+    for move in record.moves:
+        yield MoveFacts(epoch=move.epoch, from_epoch=move.detail["from"], at=Offsets.from_json(move.detail["at"]))

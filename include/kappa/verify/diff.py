@@ -1,0 +1,406 @@
+"""The difference between two epochs at equal offsets, and the topology's own checks."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import first_line
+from kappa.lake.ledger import LedgerRow
+from kappa.lake.merge_on_read import frame_at
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.replay.standing import dead_letter_notes, has_common_topic, topic_notes
+from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
+from kappa.topology import Append, Check, Table, Topology
+from kappa.topology.ddl import quote, quoted
+from kappa.topology.thresholds import Limit
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+_SAMPLES = 5
+#: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
+ORIGIN = ("_topic", "_partition", "_offset")
+_MASK = "***"
+#: Names of temporary views are the session's, which drivers in one process share.
+_views = threading.Lock()
+
+
+def verify(
+    session: SparkSession,
+    topology: Topology,
+    live: tuple[EpochPaths, LedgerRow],
+    mine: tuple[EpochPaths, LedgerRow],
+    *,
+    limits: Mapping[str, Limit] | None = None,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    by_origin: bool = True,
+    begun: Offsets | None = None,
+) -> DiffReport:
+    """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
+
+    Changes nothing. Tables and outputs are compared in the columns that both have, by their names.
+
+    Args:
+        session: Spark.
+        topology: the candidate's code.
+        live: paths of the live epoch and its commit.
+        mine: paths of the epoch and its commit, whose slice ended at the same offsets.
+        limits: thresholds by the full names of their measures.
+        keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
+        by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different topics.
+        begun: where the reading of the later of both begins; dead letters from before are not compared.
+    """
+    paths, row = mine
+    places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
+    gone = sorted(p for p in live[1].delta_versions.keys() - set(places) if p.startswith(("tables/", "outputs/")))
+    before = {place: _frame(session, *live, place) for place in [*places, *gone]}
+    after = {place: _frame(session, paths, row, place) for place in places}
+    mask = Mask()
+    rekeyed = {t.name: tuple(keys[t.name]) for t in topology.tables if keys and keys.get(t.name, t.key) != t.key}
+    tables = [
+        table_diff(
+            t, None if t.name in rekeyed else before[f"tables/{t.name}"], _there(after[f"tables/{t.name}"]), mask
+        )
+        for t in topology.tables
+    ]
+    outputs = [
+        output_diff(a, before[f"outputs/{a.name}"], _there(after[f"outputs/{a.name}"]), by_origin=by_origin)
+        for a in topology.appends
+    ]
+    for place in gone:
+        kind, _, name = place.partition("/")
+        rows = _there(before[place]).count()
+        if kind == "tables":
+            tables.append(TableDiff(name=name, rows_live=rows, rows_candidate=None, keys_removed=rows))
+        else:
+            outputs.append(OutputDiff(name=name, rows_live=rows, rows_candidate=None, rows_removed=rows))
+    return DiffReport(
+        topology=topology.name,
+        live_epoch=live[0].epoch,
+        live_seq=live[1].seq,
+        candidate_epoch=paths.epoch,
+        candidate_seq=row.seq,
+        at=row.standing,
+        tables=tuple(tables),
+        outputs=tuple(outputs),
+        checks=tuple(checked(session, topology, {p.partition("/")[2]: _there(frame) for p, frame in after.items()})),
+        thresholds=judged(limits or {}, tables, outputs),
+        is_level=has_common_topic(live[1].standing, row.standing),
+        notes=(
+            *topic_notes(live[1].standing, row.standing),
+            *dead_letter_notes(*_dead_alone(session, live, mine, begun)),
+            *_notes(tables, outputs),
+            *(
+                ()
+                if by_origin
+                else ("Both epochs read different topics: rows of outputs are compared without their offsets.",)
+            ),
+            *(f"The key of {name} was {list(key)}: its rows are not compared." for name, key in rekeyed.items()),
+        ),
+    )
+
+
+class Mask:
+    """Stands in for values that must not be seen: equal values of one report get equal hashes.
+
+    The key of the hashes is forgotten with the mask: they tell rows of one report apart and lead back to no value.
+    """
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(32)
+
+    def key(self, value: Any) -> str:
+        """A hash that tells this value from others."""
+        return f"*{hmac.new(self._secret, str(value).encode(), hashlib.sha256).hexdigest()[:8]}"
+
+
+def _frame(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str) -> DataFrame | None:
+    return frame_at(session, paths, row, place) if place in row.delta_versions else None
+
+
+def _there(frame: DataFrame | None) -> DataFrame:
+    assert frame is not None
+    return frame
+
+
+def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask | None = None) -> TableDiff:
+    """How a table differs, in one pass over both, and a second one for samples where there is something to show."""
+    from pyspark.sql import functions as F
+
+    key, masked = list(table.key), tuple(table.masked)
+    if live is None or not set(key) <= set(live.columns):
+        rows = mine.count()
+        return TableDiff(name=table.name, rows_live=None, rows_candidate=rows, keys_added=rows, masked=masked)
+    names = [column.name for column in table.columns if column.name not in key]
+    compared = [name for name in names if name in live.columns]
+    types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
+
+    def side(frame: DataFrame, name: str) -> DataFrame:
+        row = F.struct(*quoted(compared)) if compared else F.struct(F.lit(True).alias("here"))
+        return frame.select(*quoted(key), F.struct(row.alias("row")).alias(name))
+
+    both = side(live, "l").join(side(mine, "c"), on=key, how="full_outer")
+    in_both = F.col("l").isNotNull() & F.col("c").isNotNull()
+    sides = {name: (F.col(f"l.row.{quote(name)}"), F.col(f"c.row.{quote(name)}")) for name in compared}
+    changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
+    any_changed = reduce(lambda left, right: left | right, changed.values(), F.lit(False))
+    drifting = [name for name in compared if all(map(_is_number, types[name])) and name not in masked]
+    # One pass: numbered aliases, since a column of the table may have any name.
+    totals = both.agg(
+        F.count("l").alias("rows_live"), F.count("c").alias("rows_candidate"), F.count_if(F.col("l").isNull()).alias("added"),
+        F.count_if(F.col("c").isNull()).alias("removed"), F.count_if(any_changed).alias("changed"),
+        *(F.count_if(changed[name]).alias(f"changed_{i}") for i, name in enumerate(compared)),
+        *(part for i, name in enumerate(drifting) for part in _drift_columns(i, *sides[name], changed[name], in_both)),
+    ).first()  # fmt: skip
+    assert totals is not None
+    samples: Sequence[Any] = ()
+    if totals["added"] or totals["removed"] or totals["changed"]:
+        differs = any_changed | F.col("l").isNull() | F.col("c").isNull()
+        samples = both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES).collect()
+    counts = {name: totals[f"changed_{i}"] for i, name in enumerate(compared)}
+    return TableDiff(
+        name=table.name, rows_live=totals["rows_live"], rows_candidate=totals["rows_candidate"], keys_added=totals["added"],
+        keys_removed=totals["removed"], keys_changed=totals["changed"],
+        changed_columns={name: count for name, count in counts.items() if count},
+        samples=tuple(_sample(row, key, compared, masked, mask or Mask()) for row in samples),
+        drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
+        columns_added=tuple(name for name in names if name not in compared),
+        columns_removed=tuple(name for name in live.columns if name not in (*key, *compared)),
+        columns_retyped=tuple(name for name, (was, now) in types.items() if was != now),
+        masked=masked,
+    )  # fmt: skip
+
+
+def output_diff(
+    append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True
+) -> OutputDiff:  # fmt: skip
+    """How the rows of an append output differ as multisets, in one pass over both."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType
+
+    if live is None:
+        return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
+    declared = [column.name for column in append.columns]
+    before = [name for name in live.columns if name not in (*ORIGIN, "_order_timestamp", "_seq")]
+    compared = [*(name for name in declared if name in before), *(ORIGIN if by_origin else ())] or [*ORIGIN]
+    types = {name: (live.schema[name].dataType, mine.schema[name].dataType) for name in compared}
+
+    def side(frame: DataFrame, sign: int) -> DataFrame:
+        parts: list[Column] = []
+        for name in compared:
+            column = F.col(quote(name))
+            if types[name][0] == types[name][1] and isinstance(types[name][0], MapType):
+                column = F.array_sort(F.map_entries(column))
+            elif not _is_comparable(*types[name]):
+                column = _text(column, frame.schema[name].dataType)
+            parts.append(column.alias(f"c{len(parts)}"))
+        return frame.select(*parts, F.lit(sign).alias("sign"))
+
+    rows = side(live, -1).unionByName(side(mine, 1))
+    # Sixteen bytes a row instead of the row go through the shuffle.
+    grouped = (
+        rows.select(*row_hashes(rows, [f"c{i}" for i in range(len(compared))]), "sign")
+        .groupBy("_hash_0", "_hash_1")
+        .agg(F.count_if(F.col("sign") < 0).alias("live"), F.count_if(F.col("sign") > 0).alias("mine"))
+    )
+    more = F.col("mine") - F.col("live")
+    totals = grouped.agg(
+        F.sum("live").alias("live"), F.sum("mine").alias("mine"),
+        F.sum(F.greatest(more, F.lit(0))).alias("added"), F.sum(F.greatest(-more, F.lit(0))).alias("removed"),
+    ).first()  # fmt: skip
+    assert totals is not None
+    return OutputDiff(
+        name=append.name, rows_live=totals["live"] or 0, rows_candidate=totals["mine"] or 0, rows_added=totals["added"] or 0,
+        rows_removed=totals["removed"] or 0, columns_added=tuple(name for name in declared if name not in before),
+        columns_removed=tuple(name for name in before if name not in declared),
+    )  # fmt: skip
+
+
+def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
+    """128 bits of a row, ``_hash_0`` and ``_hash_1``; nulls count by their place, which xxhash64 skips."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType
+
+    parts = []
+    for name in names:
+        column, kind = F.col(quote(name)), frame.schema[name].dataType
+        if isinstance(kind, MapType):
+            column = F.array_sort(F.map_entries(column))
+        parts.append(F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column)
+    nulls = F.concat(*(F.when(F.col(quote(name)).isNull(), "1").otherwise("0") for name in names))
+    return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
+
+
+def checked(session: SparkSession, topology: Topology, tables: Mapping[str, DataFrame]) -> list[CheckResult]:
+    """The topology's checks on its tables and append outputs by name. One that raises does not hold."""
+    if not topology.checks:
+        return []
+    is_masked = any(member.masked for member in (*topology.tables, *topology.appends))
+    with _views:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        return [
+            _checked(check, partial(_contradicting, session, check, tables), is_masked) for check in topology.checks
+        ]
+
+
+def _checked(check: Check, run: Callable[[], int | bool], is_masked: bool) -> CheckResult:
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        found = run()
+    except (Py4JNetworkError, ConnectionError):
+        raise  # Spark is gone: that says nothing about the check, and the driver tries again
+    except Exception as error:  # whatever a user's check raises is a reason not to trust the candidate
+        return CheckResult(name=check.name, ok=False, detail=f"raised {_error(error, is_masked)}")
+    if isinstance(found, bool):
+        return CheckResult(name=check.name, ok=found, detail="" if found else "it says that it does not hold")
+    return CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else "")
+
+
+def _contradicting(session: SparkSession, check: Check, tables: Mapping[str, DataFrame]) -> int | bool:
+    """Number of rows that contradict a check, or whether it holds."""
+    if check.function is None:
+        return session.sql(check.sql).count()
+    found = check.function(tables)
+    if isinstance(found, bool):
+        return found
+    if not callable(getattr(found, "count", None)) or not hasattr(found, "schema"):
+        raise TypeError(f"its function returned {type(found).__name__}, not a DataFrame or a bool")
+    return found.count()
+
+
+def _error(error: Exception, is_masked: bool) -> str:
+    """Class and first line of an error; a message may hold values, of which some must not be seen."""
+    line, kind = first_line(error), type(error).__name__
+    if not is_masked:
+        return f"{kind}: {line}" if line else kind
+    condition = re.match(r"\[[A-Z_.0-9]+\]", line)
+    return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
+
+
+def _dead_alone(
+    session: SparkSession, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow], begun: Offsets | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Reason -> dead letters that only the live epoch has, and those that only the other one has, of topics that both read."""
+    from pyspark.sql import functions as F
+
+    both = sorted(set(live[1].standing.topics) & set(mine[1].standing.topics))
+    place = ["topic", "partition", "offset"]
+
+    def letters(paths: EpochPaths, row: LedgerRow) -> DataFrame | None:
+        if "dead_letters" not in row.delta_versions or not both:
+            return None
+        found = frame_at(session, paths, row, "dead_letters").where(F.col("topic").isin(*both))
+        for (topic, partition), offset in begun.items() if begun else ():
+            is_there = (F.col("topic") == topic) & (F.col("partition") == partition)
+            found = found.where(~is_there | (F.col("offset") >= offset))
+        return found.select(*place, "reason")
+
+    theirs, ours = letters(*live), letters(*mine)
+    if theirs is None or ours is None:
+        return {}, {}
+
+    def alone(own: DataFrame, other: DataFrame) -> dict[str, int]:
+        rows = own.join(other.select(*place), on=place, how="left_anti").groupBy("reason").count().collect()
+        return {row["reason"]: row["count"] for row in rows}
+
+    return alone(theirs, ours), alone(ours, theirs)
+
+
+def _notes(tables: Sequence[TableDiff], outputs: Sequence[OutputDiff]) -> list[str]:
+    notes = [
+        f"Rows of {output.name} were both added and removed. What depends on the order of records across partitions is "
+        "the same only along the same cuts."
+        for output in outputs
+        if output.rows_live is not None
+        and output.rows_candidate is not None
+        and output.rows_added
+        and output.rows_removed
+    ]
+    return notes + [
+        f"Column {name} of {table.name} has another type in the live epoch."
+        for table in tables
+        for name in table.columns_retyped
+    ]
+
+
+def _sample(row: Any, key: Sequence[str], compared: Sequence[str], masked: Sequence[str], mask: Mask) -> Sample:
+    def side(name: str) -> dict[str, str | None] | None:
+        if row[name] is None:
+            return None
+        values = {k: v for k, v in row[name]["row"].asDict().items() if k in compared}
+        return {k: _MASK if k in masked else None if v is None else str(v) for k, v in values.items()}
+
+    keys = {name: mask.key(row[name]) if name in masked else str(row[name]) for name in key}
+    return Sample(key=keys, live=side("l"), candidate=side("c"))
+
+
+def _drift_columns(i: int, was: Column, now: Column, changed: Column, in_both: Column) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    before, after = (F.coalesce(side.cast("double"), F.lit(0.0)) for side in (was, now))
+    difference = F.when(changed, F.abs(after - before))
+    return [
+        F.sum(F.when(changed, before)).alias(f"live_{i}"),
+        F.sum(F.when(changed, after)).alias(f"mine_{i}"),
+        F.sum(difference).alias(f"difference_{i}"),
+        F.max(difference).alias(f"most_{i}"),
+        F.sum(F.when(in_both, F.abs(before))).alias(f"total_{i}"),
+    ]
+
+
+def _drift(totals: Any, i: int, keys: int) -> Drift:
+    def finite(name: str) -> float | None:
+        value = totals[f"{name}_{i}"]
+        return value if value is not None and math.isfinite(value) else None
+
+    difference, total = finite("difference"), finite("total")
+    return Drift(
+        keys=keys, sum_live=finite("live"), sum_candidate=finite("mine"), max_difference=finite("most"),
+        mean_difference=None if difference is None else difference / keys,
+        share=difference / total if difference is not None and total else None,
+    )  # fmt: skip
+
+
+def equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:
+    """Whether two values are the same, null being the same as null; of different types as numbers or as text."""
+    if not _is_comparable(before, after) or _is_nested(before):
+        was, now = _text(was, before), _text(now, after)
+    return was.eqNullSafe(now)
+
+
+def _is_comparable(before: DataType, after: DataType) -> bool:
+    return before == after or (_is_number(before) and _is_number(after))
+
+
+def _is_number(kind: DataType) -> bool:
+    from pyspark.sql.types import NumericType
+
+    return isinstance(kind, NumericType)
+
+
+def _is_nested(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    return isinstance(kind, (ArrayType, MapType, StructType))
+
+
+def _text(column: Column, kind: DataType) -> Column:
+    """A value as text: neither maps nor values of different types can be compared as they are."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import MapType
+
+    if isinstance(kind, MapType):
+        column = F.array_sort(F.map_entries(column))
+    return F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column.cast("string")

@@ -1,0 +1,77 @@
+"""What a step computes, without records: its plans are analysed and searched for what may differ from run to run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kappa.config import Config
+from kappa.errors import first_line
+from kappa.replay.findings import Finding
+from kappa.replay.rules.step import step_findings, step_not_inspected
+from kappa.slices.protocol import step_effects
+from kappa.spark.catalyst import across_records, suspects
+from kappa.topology import RECORD_COLUMNS, registry
+from kappa.topology.ddl import ddl_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa.topology import Source, Topology
+
+
+def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
+    """What may differ when a topology's step is run again on the same slice; see :mod:`kappa.replay.rules.step`.
+
+    The step is called once on DataFrames without rows that have the right columns. Nothing is computed or written. A step
+    that raises there is a finding, not an error: with records it may work.
+    """
+    try:
+        records, tables = _without_rows(session, topology)
+        effects = step_effects(topology, 1, records, tables)
+        found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
+    except Exception as error:  # whatever a step does without rows is no reason not to replay it
+        return (step_not_inspected(f"{type(error).__name__}: {first_line(error)}"),)
+    return tuple(step_findings(found))
+
+
+def dependencies(session: SparkSession, topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Of each append output what its rows depend on beside one record each, in words.
+
+    The step is called once on DataFrames without rows. Nothing is computed or written.
+
+    Raises:
+        Exception: whatever the step raises there.
+    """
+    records, tables = _without_rows(session, topology)
+    effects = step_effects(topology, 1, records, tables)
+    return {append.name: across_records(effects[append.name], records, tables) for append in topology.appends}
+
+
+def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
+    """The same for a deployed topology, in a Spark session of its own: takes as long as Spark does to start.
+
+    Code that does not import gives nothing: the plan refuses it with a finding of its own.
+    """
+    from kappa.errors import CodeError, UnknownTopologyError
+    from kappa.spark.session import build_session
+
+    try:
+        deployed = registry.load(config.topologies, topology)
+    except (CodeError, UnknownTopologyError):
+        return ()
+    session = build_session(config, f"kappa plan {topology}")
+    try:
+        return inspected(session, deployed)
+    finally:
+        session.stop()
+
+
+def _without_rows(session: SparkSession, topology: Topology) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """Records and tables of a slice, with the right columns and no rows."""
+    records = {s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources}
+    return records, {t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables}
+
+
+def _record_ddl(source: Source) -> str:
+    columns = [f"`{column.name}` {column.type}" for column in source.columns]
+    return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns)])

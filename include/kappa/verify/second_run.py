@@ -1,0 +1,181 @@
+"""A range of an epoch computed again: into a folder of its own within the epoch's, sending nothing, and removed afterwards.
+
+It goes through the slice protocol like everything else, with a ledger of its own: killed in the middle it goes on from
+there, and what nobody came back for goes with the epoch, or by ``kappa housekeeping``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kappa.faults import crash_point
+from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.merge_on_read import frame_at
+from kappa.names import EpochPaths
+from kappa.offsets.cuts import TimeIndex
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.determinism import Determinism, other_size
+from kappa.replay.plan import ReplayPlan
+from kappa.slices.cuts import cut_by_time
+from kappa.slices.protocol import EpochRun, abandon_slice, finish_slice, run_slice
+from kappa.slices.seeding import SeedSource, seed
+from kappa.verify.content_hash import twice
+from kappa.verify.diff import Mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kappa.topology import Append, Table
+
+#: Name of the second run of a replay.
+SECOND_RUN = "replay"
+
+
+def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> EpochRun:
+    """A run into a folder of its own, claimed and seeded; what an earlier one of that name did is kept.
+
+    Args:
+        run: the epoch; its sender is not taken along.
+        name: of the folder.
+        source: what the tables hold at the start. Append outputs start empty.
+        start: offsets to begin with.
+    """
+    paths = run.paths.recomputed(name)
+    made = replace(
+        run,
+        paths=paths,
+        ledger=Ledger(paths.ledger),
+        sender=None,
+        marker_seq=-1,
+        marker_plan=None,
+        written={},
+        states={},
+    )
+    made.ledger.create()
+    made.ledger.claim(made.writer, made.code, made.ledger.state())
+    seed(made, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)
+    return made
+
+
+def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
+    """One slice of a run that :func:`opened` gave."""
+    row = run_slice(run, ranges, sends="held", logged=False)
+    crash_point("recomputed.slice", row.seq)
+    return row
+
+
+def advance(
+    run: EpochRun, end: Offsets, index: TimeIndex, size: int, *, check: Callable[[Sequence[OffsetRange]], None]
+) -> bool:
+    """Compute one more slice of a run that :func:`opened` gave; False when it has reached the end.
+
+    Idempotent: a run that was killed goes on with its own ledger.
+
+    Args:
+        run: the run.
+        end: where it ends.
+        index: looks times up, for the cuts.
+        size: most offsets of a slice.
+        check: raises when the records of a slice are no longer in the log.
+    """
+    state = run.ledger.state()
+    if state.open_plan is not None:
+        _finish(run, state, size)
+        return True
+    if state.position == end:
+        return False
+    ranges = state.position.span_to(cut_by_time(index, state, end, size))
+    check(ranges)
+    compute(run, ranges)
+    return True
+
+
+def rows_of(run: EpochRun, row: LedgerRow, member: Table | Append) -> DataFrame:
+    """Rows of a table or append output as of a commit, without those that an output was seeded with."""
+    is_table = f"tables/{member.name}" in row.delta_versions
+    place = f"{'tables' if is_table else 'outputs'}/{member.name}"
+    frame = frame_at(run.session, run.paths, row, place)
+    return frame if is_table else frame.where("_seq > 0")
+
+
+def discard(paths: EpochPaths, name: str) -> None:
+    """Remove a run's folder. Idempotent; a crash leaves some of it."""
+    shutil.rmtree(paths.recomputed(name).lake, ignore_errors=True)
+
+
+class SecondRun:
+    """The range of a replay computed again in slices of another size, one slice at a call.
+
+    Args:
+        run: the epoch, which has read the range to its end.
+        plan: its plan.
+    """
+
+    def __init__(self, run: EpochRun, plan: ReplayPlan) -> None:
+        self._run = run
+        self._plan = plan
+        self._again: EpochRun | None = None
+        self._size = other_size(plan.request.slice_records, plan.start.count_to(plan.end))
+
+    def advance(
+        self, index: TimeIndex, *, most: int, check: Callable[[Sequence[OffsetRange]], None]
+    ) -> Determinism | None:
+        """Compute one more slice; after the last one compare both runs.
+
+        Idempotent: a run that was killed goes on with its own ledger.
+
+        Args:
+            index: looks times up, for the cuts.
+            most: most offsets in a slice at the moment: fewer after a slice failed.
+            check: raises when the records of a slice are no longer in the log.
+
+        Returns:
+            What both runs gave; None while there is more to compute.
+        """
+        if self._again is None:
+            source = SeedSource(kind=self._plan.seed, epoch=self._plan.seed_epoch, seq=self._plan.seed_seq)
+            self._again = opened(self._run, SECOND_RUN, source, self._plan.start)
+        again, state = self._again, self._again.ledger.state()
+        size = min(self._size, most) if most < self._plan.request.slice_records else self._size
+        if advance(again, self._plan.end, index, size, check=check):
+            return None
+        return self._compared(state)
+
+    def close(self) -> None:
+        """Let go of what is in memory and remove the folder. Idempotent."""
+        if self._again is not None:
+            for state in self._again.states.values():
+                state.forget()
+        self._again = None
+        discard(self._run.paths, SECOND_RUN)
+
+    def _compared(self, state: LedgerState) -> Determinism:
+        first = self._run.ledger.state()
+        assert self._again is not None and first.committed is not None and state.committed is not None
+        mask = Mask()
+        topology = self._run.topology
+        found = Determinism(
+            slice_records=self._plan.request.slice_records,
+            slice_records_again=self._size,
+            slices=first.slices,
+            slices_again=state.slices,
+            members=tuple(
+                twice(m, rows_of(self._run, first.committed, m), rows_of(self._again, state.committed, m), mask)
+                for m in (*topology.tables, *topology.appends)
+            ),
+        )
+        crash_point("recomputed")
+        return found
+
+
+def _finish(run: EpochRun, state: LedgerState, size: int) -> None:
+    """Finish a slice that was planned, or give it up when it was too large."""
+    plan = state.open_plan
+    assert plan is not None
+    if state.open_effects is None and sum(r.count for r in plan.ranges) > size:
+        abandon_slice(run, plan)
+    else:
+        finish_slice(run, plan)

@@ -1,0 +1,114 @@
+"""Commands of the stack on this machine, and for test records; the command line finds them by their entry point."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from kappa.cli.options import Json, config, say, say_json
+from kappa.driver import host as drivers_module
+from kappa.errors import BrokerUnreachableError
+from kappa_local import airflow as airflow_module
+from kappa_local import doctor as doctor_module
+from kappa_local import generator, supervisor
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (up, down, doctor, generate):
+        app.command()(command)
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(context_settings=passed_on)(airflow)
+
+
+def up(
+    airflow: Annotated[bool, typer.Option("--airflow/--no-airflow", help="Airflow too, or only the broker.")] = True,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
+    kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; the one of last time by default.")] = None,
+    api_port: Annotated[
+        int | None, typer.Option(help="Port of Airflow's page; the one of last time by default.")
+    ] = None,
+) -> None:
+    """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
+    supervisor.up(
+        config(), with_airflow=airflow, foreground=foreground, kafka_port=kafka_port, api_port=api_port, say=typer.echo, on_ready=_show
+    )  # fmt: skip
+
+
+def down() -> None:
+    """Stop the embedded stack and the drivers of its lake on this host. Safe to call twice; nothing is lost."""
+    chosen = config()
+    ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
+    ended += drivers_module.end_local(chosen)  # Airflow may have started one again while it was being ended
+    say(f"Ended {ended} processes." if ended else "Nothing was running.")
+
+
+def airflow(context: typer.Context) -> None:
+    """Run Airflow's own command line on the embedded stack; everything after the word goes to it.
+
+    Its exit code is this command's.
+    """
+    chosen = config()
+    port = supervisor.running(chosen).api_port or supervisor.DEFAULT_API_PORT
+    raise typer.Exit(airflow_module.run(chosen, context.args, api_port=port))
+
+
+def _show(stack: supervisor.Stack) -> None:
+    say(f"Kafka    {stack.bootstrap_servers}")
+    if stack.url:
+        say([f"Airflow  {stack.url}", f"user     {stack.user}"])
+        say(
+            f"password {stack.password} (shown this once; kept in {stack.password_file})"
+            if stack.password
+            else f"password see {stack.password_file}"
+        )
+    say(f"logs     {stack.logs}")
+
+
+def doctor(json: Json = False) -> None:
+    """Use each part once and say what is missing and how to get it. Exit code 3 when something is."""
+    found = []
+    for proof in doctor_module.proofs(config()):
+        found.append(proof)
+        if not json:
+            say(f"{'ok     ' if proof.ok else 'MISSING'}  {proof.name}: {proof.detail}")
+            if not proof.ok:
+                say(f"         {proof.remedy}")
+    if json:
+        say_json(found)
+    if not all(proof.ok for proof in found):
+        raise typer.Exit(BrokerUnreachableError.exit_code)
+
+
+def generate(
+    scenario: Annotated[str, typer.Argument(help="A scenario: retail.")],
+    records: Annotated[int, typer.Option(help="How many records.")] = 10_000,
+    rate: Annotated[float | None, typer.Option(help="Records a second; as fast as it goes when left out.")] = None,
+    bad_share: Annotated[float, typer.Option(help="Share of records that do not parse, 0 to 1.")] = 0.0,
+    out_of_order: Annotated[float, typer.Option(help="Share of records with an earlier time, 0 to 1.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Another seed, other records.")] = 1,
+    partitions: Annotated[int, typer.Option(help="Partitions of the topic when it is created.")] = 3,
+    topic: Annotated[str | None, typer.Option(help="Another topic than the scenario's.")] = None,
+    json: Json = False,
+) -> None:
+    """Produce seeded records, wait until each is delivered, and count them. Goes on where the topic ends."""
+    with Progress(console=Console(stderr=True), transient=True, disable=json) as bar:
+        task = bar.add_task(scenario, total=records)
+        made = generator.produce(
+            config(), scenario, records=records, rate=rate, bad_share=bad_share, out_of_order=out_of_order, seed=seed,
+            partitions=partitions, topic=topic, progress=lambda done, _: bar.update(task, completed=done),
+        )  # fmt: skip
+    if json:
+        say_json(made)
+    else:
+        say(
+            f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on purpose."
+        )
+        if made.repeated:
+            say(
+                f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records look older than "
+                "producer.id.expiration.ms), or somebody else produces to it."
+            )

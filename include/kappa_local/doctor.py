@@ -1,0 +1,213 @@
+"""Whether this machine can run Kappa: each part is proved by using it, and what is missing comes with how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kappa.config import Config
+from kappa.errors import KappaError
+from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_home, java_release
+from kappa_local import airflow, kafka
+from kappa_local.state import running
+
+_UP = "Run `kappa up`."
+_BOOTSTRAP = "Run scripts/bootstrap."
+
+# A session of its own process: a JVM cannot be started twice with different jars, and this one must not stay.
+_SPARK_PROOF = """
+import sys
+from pyspark.sql import SparkSession
+jars, table, servers, topic = sys.argv[1:]
+spark = (SparkSession.builder.master("local[1]").appName("kappa-doctor").config("spark.jars", jars)
+    .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
+    .config("spark.databricks.delta.snapshotPartitions", "1")
+    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog").getOrCreate())
+read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+read.option("kafka.isolation.level", "read_committed").load().select("value").write.format("delta").save(table)
+assert spark.read.format("delta").load(table).count() == 1
+print("Spark", spark.version)
+spark.stop()
+"""
+
+
+class Proof(NamedTuple):
+    """The outcome of one check.
+
+    Attributes:
+        name: what was checked.
+        ok: whether it works.
+        detail: what was seen.
+        remedy: what to do; empty when it works.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def checks(config: Config) -> list[Proof]:
+    """All proofs, in the order in which they depend on each other; leaves nothing behind. Takes about half a minute."""
+    return list(proofs(config))
+
+
+def proofs(config: Config) -> Iterator[Proof]:
+    """As :func:`checks`, one after the other as they are found."""
+    java = _proof("java", "", _java)  # its error says how to get it
+    yield java
+    yield _proof("disk", "Free some space, or set KAPPA_HOME and KAPPA_LAKE to another disk.", lambda: _disk(config))
+    yield _proof("lake", "Check that KAPPA_LAKE exists and may be written.", lambda: _lake(config))
+    if not java.ok:
+        yield Proof("kafka", False, "needs Java", java.remedy)
+        yield Proof("spark", False, "needs Java", java.remedy)
+    else:
+        yield _proof(
+            "jars", "Connect to the network once, or copy the cache of another machine.", lambda: _jars(config)
+        )
+        yield from _broker_and_spark(config)
+    yield _proof("airflow", _UP, lambda: _airflow(config))
+
+
+def _proof(name: str, remedy: str, use: Callable[[], str]) -> Proof:
+    try:
+        return Proof(name, True, use())
+    except KappaError as error:
+        return Proof(name, False, str(error), remedy or str(error))
+    except Exception as error:  # a doctor reports what it finds, whatever it is
+        return Proof(name, False, f"{type(error).__name__}: {error}", remedy)
+
+
+def _java() -> str:
+    return f"{find_java()}, Java {java_release(find_java())}"
+
+
+def _disk(config: Config) -> str:
+    config.home.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(config.home).free >> 30
+    if free < 5:
+        raise OSError(f"{free} GB free at {config.home}, 5 are needed")
+    return f"{free} GB free at {config.home}"
+
+
+def _jars(config: Config) -> str:
+    kafka_jars = len(list(ensure_kafka(config.cache).glob("*.jar")))
+    return f"{kafka_jars} of Kafka, {len(ensure_spark(config.cache))} of Spark in {config.cache}"
+
+
+def _lake(config: Config) -> str:
+    """Two commits, of which the second repeats the first's transaction and must lose."""
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    table = f"{config.lake.rstrip('/')}/_kappa/doctor-{uuid.uuid4().hex}"
+    row = pa.table({"proof": ["kappa"]})
+    once = CommitProperties(app_transactions=[Transaction("doctor", 1)], max_commit_retries=0)
+    is_local = "://" not in config.lake
+    missing = [folder for folder in (Path(table).parent, Path(config.lake)) if is_local and not folder.exists()]
+    try:
+        write_deltalake(table, row)
+        stale = DeltaTable(table)
+        write_deltalake(DeltaTable(table), row, mode="append", commit_properties=once)
+        try:
+            write_deltalake(stale, row, mode="append", commit_properties=once)
+        except CommitFailedError:
+            pass
+        else:
+            raise AssertionError("the lake let two writers commit one transaction: its storage cannot compare-and-set")
+        rows = DeltaTable(table).to_pyarrow_table().num_rows
+    finally:
+        if is_local:
+            shutil.rmtree(table, ignore_errors=True)
+            for folder in missing:
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+    return f"{config.lake}: {rows} rows written, read back, and a second writer refused"
+
+
+def _broker_and_spark(config: Config) -> Iterator[Proof]:
+    with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as folder:
+        try:
+            with _broker(config, Path(folder)) as (servers, where), _topic(servers) as topic:
+                yield Proof("kafka", True, f"{where}: a transaction was written to {servers} and read back")
+                yield _proof("spark", _BOOTSTRAP, lambda: _spark(config, servers, topic, Path(folder)))
+        except Exception as error:  # as in _proof
+            yield Proof("kafka", False, f"{type(error).__name__}: {error}", _UP)
+
+
+@contextmanager
+def _broker(config: Config, folder: Path) -> Iterator[tuple[str, str]]:
+    """The configured broker when it answers, a throw-away one otherwise: that proves that `kappa up` can start it."""
+    if kafka.is_answering(config.bootstrap_servers):
+        yield config.bootstrap_servers, "running"
+        return
+    with kafka.KafkaProcess.start(folder / "kafka", cache=config.cache) as broker:
+        yield broker.bootstrap_servers, f"not running on {config.bootstrap_servers}; one was started for this check"
+
+
+@contextmanager
+def _topic(servers: str) -> Iterator[str]:
+    """A topic with one committed record, deleted at the end."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    topic = f"kappa.doctor.{uuid.uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        created.result(30)
+    try:
+        producer = Producer({"bootstrap.servers": servers, "transactional.id": topic, "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"proof")
+        producer.commit_transaction(30)
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"})
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        message = consumer.poll(30)
+        consumer.close()
+        if message is None or message.value() != b"proof":
+            raise AssertionError("the record that was committed did not come back")
+        yield topic
+    finally:
+        for deleted in admin.delete_topics([topic]).values():
+            deleted.result(30)
+
+
+def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
+    jars = ",".join(str(jar) for jar in ensure_spark(config.cache))
+    command = [sys.executable, "-c", _SPARK_PROOF, jars, str(folder / "table"), servers, topic]
+    environment = {**os.environ, "JAVA_HOME": str(java_home())}
+    run = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
+    if run.returncode:
+        raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))
+    return f"{run.stdout.splitlines()[-1]}: the record went from Kafka into a Delta table"
+
+
+def _airflow(config: Config) -> str:
+    recorded = running(config)
+    states = airflow.health(recorded.api_port) if recorded.with_airflow and recorded.api_port else {}
+    if states:
+        sick = sorted(name for name, state in states.items() if state != "healthy")
+        if sick:
+            raise RuntimeError(f"not healthy: {', '.join(sick)}; their logs are in {config.home / 'logs'}")
+        return f"running on port {recorded.api_port}: {', '.join(sorted(states))} healthy"
+    with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as home:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+        run = subprocess.run(
+            [sys.executable, "-m", "airflow", "version"],
+            env=environment | {"AIRFLOW_HOME": home}, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    if run.returncode:
+        raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))
+    return f"{run.stdout.split()[-1]} installed, not running; `kappa up` starts it"

@@ -1,0 +1,263 @@
+"""The embedded stack as a whole: started in the background, kept running, ended without a trace.
+
+``<home>/stack.json`` holds the settings that other commands read (see :class:`kappa.config.Config`),
+``<home>/processes.json`` who runs and where.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kappa.config import Config
+from kappa.errors import ConfigError, Transient
+from kappa.spark.jars import ensure_kafka, ensure_spark
+from kappa_local import airflow, kafka, supervision
+from kappa_local.processes import Identity, end, identify, is_alive
+from kappa_local.state import Running, broker_dir, is_up, logs, mark, processes_file, running, write_json, write_running
+from kappa_local.supervision import answers
+
+__all__ = ["Stack", "down", "is_up", "running", "up"]
+
+DEFAULT_API_PORT = 8080
+# Held so that a process that stays behind on purpose is not reported as forgotten.
+_LAUNCHED: list[subprocess.Popen[bytes]] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A stack that answers.
+
+    Attributes:
+        bootstrap_servers: for Kafka clients.
+        url: Airflow's page; None without Airflow.
+        user: who logs in there.
+        password: only at the first start, when it was generated; afterwards it is in ``password_file``.
+        password_file: where the password is kept, readable by its owner.
+        api_port: where Airflow's API listens.
+        logs: folder with one log for each process.
+        was_running: whether it ran before this call.
+    """
+
+    bootstrap_servers: str
+    url: str | None = None
+    user: str | None = None
+    password: str | None = None
+    password_file: Path | None = None
+    api_port: int | None = None
+    logs: Path
+    was_running: bool = False
+
+
+def up(
+    config: Config,
+    *,
+    with_airflow: bool = True,
+    foreground: bool = False,
+    kafka_port: int | None = None,
+    api_port: int | None = None,
+    heap: str = "512m",
+    timeout_seconds: float = 240.0,
+    say: Callable[[str], None] = lambda line: None,
+    on_ready: Callable[[Stack], None] = lambda stack: None,
+) -> Stack:
+    """Start the broker and Airflow and return when both answer; with ``foreground`` return when they have been ended.
+
+    Idempotent: a stack that runs is returned as it is. What a killed one left behind is ended first. A crash in the
+    middle leaves processes that the next :func:`up` or :func:`down` ends.
+
+    Args:
+        config: its ``home`` gets everything; its ``bootstrap_servers`` name the broker's port.
+        with_airflow: False starts the broker only.
+        foreground: supervise in this process, until SIGINT or SIGTERM.
+        kafka_port: None takes the port of ``bootstrap_servers``.
+        api_port: None takes the port of the last start, or 8080.
+        heap: the broker's largest heap.
+        timeout_seconds: how long to wait for the first answers.
+        say: told what is going on, a line at a time.
+        on_ready: told once, when all answers.
+
+    Raises:
+        ConfigError: no Java, jars cannot be fetched, a port is taken, or the settings name a broker elsewhere.
+        Transient: something did not come up; all of it has been ended again.
+    """
+    with _locked(config.home):
+        before = running(config)
+        if before.supervisor and is_alive(before.supervisor):
+            if with_airflow and not before.with_airflow:
+                raise ConfigError("The stack runs without Airflow. Run `kappa down` first, then `kappa up`.")
+            _check_same_ports(before, kafka_port, api_port)
+            config = dataclasses.replace(config, bootstrap_servers=before.bootstrap_servers or config.bootstrap_servers)
+            stack = dataclasses.replace(_stack(config, before.with_airflow, before.api_port), was_running=True)
+            _wait(config, stack, timeout_seconds, before.supervisor)
+            on_ready(stack)
+            return stack
+        if ended := _end_recorded(config, before):
+            say(f"Ended {len(ended)} processes of a stack that was killed.")
+        config = dataclasses.replace(config, bootstrap_servers=f"{kafka.HOST}:{kafka_port or _broker_port(config)}")
+        api_port = api_port or before.api_port or DEFAULT_API_PORT
+        _check_ports(config, api_port if with_airflow else None)
+        password = _prepare(config, api_port if with_airflow else None, say)
+        stack = dataclasses.replace(_stack(config, with_airflow, api_port), password=password)
+        if foreground:
+            loop = supervision.Supervision(config, with_airflow=with_airflow, api_port=api_port, heap=heap)
+        else:
+            process = _launch(config, with_airflow=with_airflow, api_port=api_port, heap=heap)
+            try:
+                _wait(config, stack, timeout_seconds, process)
+            except BaseException:
+                end([process], environment=mark(config), timeout_seconds=30.0)
+                _end_recorded(config, running(config))
+                raise
+            on_ready(stack)
+            return stack
+    loop.run(on_ready=lambda: on_ready(stack))  # the lock is free: `kappa down` can end it from elsewhere
+    return stack
+
+
+def down(config: Config, *, timeout_seconds: float = 45.0) -> list[int]:
+    """End everything that :func:`up` started; the ids of the processes that were ended. Safe twice.
+
+    Drivers have sessions of their own and are not part of the stack: stop them first.
+    """
+    with _locked(config.home):
+        before, ended = running(config), []
+        # A foreground supervisor may share its session with a shell: it is told alone, and ends its children itself.
+        if before.supervisor and is_alive(before.supervisor):
+            ended.append(before.supervisor.pid)
+            os.kill(before.supervisor.pid, signal.SIGTERM)
+            deadline = time.monotonic() + timeout_seconds
+            while is_alive(before.supervisor) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if is_alive(before.supervisor):
+                os.kill(before.supervisor.pid, signal.SIGKILL)
+        ended += [identity.pid for identity in before.children.values() if identity.pid not in ended]
+        still = _end_recorded(config, running(config))
+        return sorted({*ended, *still}) if before.supervisor or still else []
+
+
+def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -> str | None:
+    """Everything that happens once, in the caller's sight; the password when it was generated now."""
+    logs(config).mkdir(parents=True, exist_ok=True)
+    say("Looking for Java and the jars; the first time they are fetched.")
+    ensure_kafka(config.cache)
+    ensure_spark(config.cache)
+    port = int(config.bootstrap_servers.rpartition(":")[2])
+    kafka.prepare(broker_dir(config), port=port, cache=config.cache)
+    _write_stack(config)
+    if api_port is None:
+        return None
+    made = airflow.ensure_secrets(config)
+    say("Preparing Airflow's database; the first time it takes a while.")
+    airflow.migrate(config, api_port=api_port)
+    return made.password if made.is_new else None
+
+
+def _launch(config: Config, *, with_airflow: bool, api_port: int, heap: str) -> Identity:
+    command = [sys.executable, "-m", supervision.__name__, "--api-port", str(api_port), "--heap", heap]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAPPA_")}
+    environment |= {**config.to_env(), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
+    with (logs(config) / "supervisor.log").open("ab") as out:
+        process = subprocess.Popen(
+            command if with_airflow else [*command, "--no-airflow"], env=environment, cwd=airflow.REPOSITORY,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    _LAUNCHED.append(process)
+    return identify(process.pid) or Identity(pid=process.pid, started="")
+
+
+def _wait(config: Config, stack: Stack, timeout_seconds: float, supervisor: Identity) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not answers(stack.bootstrap_servers, stack.api_port):
+        if not is_alive(supervisor) or time.monotonic() > deadline:
+            what = "did not answer in time" if is_alive(supervisor) else "ended"
+            raise Transient(f"The stack {what}. The last lines of its logs in {stack.logs}:\n{_last_lines(config)}")
+        time.sleep(0.25)
+
+
+def _last_lines(config: Config, lines: int = 6) -> str:
+    return "\n".join(
+        f"[{path.name}] {line}"
+        for path in sorted(logs(config).glob("*.log"))
+        for line in path.read_text(errors="replace").splitlines()[-lines:]
+    )
+
+
+def _stack(config: Config, with_airflow: bool, api_port: int | None) -> Stack:
+    if not with_airflow:
+        return Stack(bootstrap_servers=config.bootstrap_servers, logs=logs(config))
+    return Stack(
+        bootstrap_servers=config.bootstrap_servers,
+        url=f"http://{kafka.HOST}:{api_port}",
+        user=airflow.USER,
+        password_file=airflow.password_file(config),
+        api_port=api_port,
+        logs=logs(config),
+    )
+
+
+def _broker_port(config: Config) -> int:
+    host, _, port = config.bootstrap_servers.rpartition(":")
+    if host not in (kafka.HOST, "localhost") or not port.isdigit():
+        raise ConfigError(
+            f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its own "
+            f"listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
+        )
+    return int(port)
+
+
+def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | None) -> None:
+    """Refuse ports other than those of the stack that runs: they would be ignored."""
+    broker = int((before.bootstrap_servers or ":0").rpartition(":")[2])
+    for option, asked, found in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
+        if asked is not None and asked != found:
+            raise ConfigError(
+                f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: kappa down, then "
+                f"kappa up {option} {asked}",
+                option=option, found=found, asked=asked,
+            )  # fmt: skip
+
+
+def _check_ports(config: Config, api_port: int | None) -> None:
+    wanted = {"--kafka-port": (_broker_port(config), "the broker"), "--api-port": (api_port, "Airflow's API")}
+    for option, (port, what) in wanted.items():
+        if port is not None and not kafka.is_port_free(port):
+            raise ConfigError(
+                f"Port {port} on {kafka.HOST} is taken by another program; {what} needs it. "
+                f"End that program, or choose another port: `kappa up {option} {kafka.free_port()}`.",
+                port=port,
+                option=option,
+            )
+    if api_port is not None and api_port == wanted["--kafka-port"][0]:
+        raise ConfigError(f"Port {api_port} cannot serve the broker and Airflow's API.", port=api_port)
+
+
+def _end_recorded(config: Config, recorded: Running) -> list[int]:
+    ended = end(recorded.children.values(), environment=mark(config))
+    if processes_file(config).is_file():
+        write_running(config, dataclasses.replace(recorded, supervisor=None, children={}))
+    return ended
+
+
+def _write_stack(config: Config) -> None:
+    """What other commands must see as this one did; only names of settings are allowed in it."""
+    kept = ("bootstrap_servers", "lake", "topologies", "spark_master")
+    write_json(config.home / "stack.json", {name: str(getattr(config, name)) for name in kept})
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Two `kappa up` or `kappa down` of one home wait for each other."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "up.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
