@@ -1,7 +1,7 @@
 """Loyalty points of PRIME customers: a notification for each invoice, and every customer's balance."""
 
+from kappa import Append, Check, Effects, Schedule, Slice, Source, Table, Topic, Topology
 from kappa.operators import newest, running_total
-from kappa.topology import Append, Check, Effects, Schedule, Slice, Source, Table, Topic, Topology
 
 INVOICE = """
     InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING, TotalAmount DECIMAL(12,2) NOT NULL

@@ -1,6 +1,6 @@
 """What has to be delivered: one shipment for each invoice with home delivery."""
 
-from kappa.topology import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Effects, Slice, Source, Topic, Topology
 
 SHIPMENT = """
     InvoiceNumber STRING NOT NULL, CreatedTime BIGINT, StoreID STRING, NumberOfItems INT, DeliveryType STRING,

@@ -1,6 +1,6 @@
 """Loyalty points of PRIME customers: a notification for each invoice."""
 
-from kappa.topology import Append, Effects, Slice, Source, Topic, Topology
+from kappa import Append, Effects, Slice, Source, Topic, Topology
 
 INVOICE = """
     InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING, TotalAmount DECIMAL(12,2) NOT NULL

@@ -1,0 +1,30 @@
+"""What a user imports: the words of a topology, without a JVM, and nothing that is not meant for users."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import kappa
+from kappa import topology
+
+
+def test_the_words_of_a_topology_are_at_the_front_door() -> None:
+    from kappa import Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology
+
+    words = (Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology)
+    assert words == tuple(getattr(topology, name) for name in kappa.__all__)
+
+
+def test_another_word_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Tabel'"):
+        _ = kappa.Tabel  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", ["kappa", "kappa.topology", "kappa.operators"])
+def test_importing_it_loads_no_engine(module: str) -> None:
+    probe = f"import sys, {module}; print(sorted({{'pyspark', 'py4j', 'deltalake', 'confluent_kafka', 'pyarrow', 'airflow'}} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
