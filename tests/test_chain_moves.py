@@ -13,6 +13,7 @@ from on_record import FIRST, SECOND, empty_lake
 from kappa import control
 from kappa.config import Config
 from kappa.control import joint_cutover as joint_moves
+from kappa.control import removal
 from kappa.driver import joint_handover as companions
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
@@ -134,7 +135,7 @@ def test_neither_goes_back_alone(config: Config) -> None:
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RefusedError, match=r"epoch 2 of 'b' .* kappa abort b 2 --execute"):
         control.abort(config, "a", 2, actor="ada", reason="wrong")
-    monkeypatch.setattr(control, "_remove", lambda *_: None)  # there is no broker to remove anything from
+    monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
     control.abort(config, "b", 2, actor="ada", reason="wrong")
     control.abort(config, "a", 2, actor="ada", reason="wrong")
     tell(config, "a", 3, *SECOND)

@@ -9,6 +9,7 @@ import pytest
 
 from kappa import control
 from kappa.config import Config
+from kappa.control import cutover
 from kappa.errors import MoveRefusedError, UsageError
 from kappa.lake.epochs import Epochs, Event
 from kappa.offsets.vector import Offsets
@@ -85,7 +86,7 @@ def test_of_two_cutovers_at_once_the_slower_one_does_not_start_the_epoch_that_wa
             epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
         return None
 
-    monkeypatch.setattr(control, "ensure_driver", moved_meanwhile)
+    monkeypatch.setattr(cutover, "ensure_driver", moved_meanwhile)
     control.cut_over(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
     retired = epochs.record("a.b").epoch(1)
     assert (retired.stage, retired.is_wanted) == ("RETIRED", False)

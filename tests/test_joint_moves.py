@@ -17,6 +17,7 @@ from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
 from kappa.control import joint_cutover as joint_moves
+from kappa.control import overview, removal
 from kappa.driver import joint_handover as companions
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
 from kappa.lake import code
@@ -172,7 +173,7 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
     cut_over(config)
     before = commits(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control, "_remove", lambda *_: None)  # there is no broker to remove anything from
+        patch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
         control.abort(config, "a.b", 2, actor="eve", reason="wrong")
     assert commits(config) == before + 1
     assert [(e.topology, e.event) for e in events(config)[-2:]] == [("a.c", "withdrawn"), ("a.b", "aborted")]
@@ -283,8 +284,8 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
     def meanwhile(_: str) -> None:
         monkeypatch.setattr(companions, "crash_point", lambda *_: None)
         if is_aborted:
-            monkeypatch.setattr(control, "_remove", lambda *_: None)  # there is no broker, and there was no driver
-            monkeypatch.setattr(control, "await_end", lambda *_: None)
+            monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker, and there was no driver
+            monkeypatch.setattr(removal, "await_end", lambda *_: None)
             control.abort(config, "a.c", 2, actor="eve", reason="wrong")
         else:
             assert two.move(asked)
@@ -355,7 +356,7 @@ def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_s
 def test_status_history_and_certificate_show_what_belongs_together(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_progress", lambda *_: None)
+    monkeypatch.setattr(overview, "_progress", lambda *_: None)
     tell(config, "a.d", 1, *FIRST)
     cut_over(config)
     assert control.status(config, "a.b").moving_with == {"a.c": 2}

@@ -1,0 +1,104 @@
+"""Starting and stopping the drivers of epochs, on record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control import approval
+from kappa.control.replays import plan, replay
+from kappa.driver.process import ensure_driver
+from kappa.errors import IllegalTransitionError, RefusedError
+from kappa.lake.epochs import Epochs, Event, record_of
+from kappa.replay.request import ReplayRequest
+from kappa.replay.stages import Stage
+from kappa.replay.starts import ToEarliest
+from kappa.slices import turns
+
+
+def start(
+    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start", allow: Collection[str] = ()
+) -> int:  # fmt: skip
+    """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
+
+    A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is named is
+    taken up again. Otherwise the driver is started
+    with the code that the epoch recorded: new code comes by a replay.
+
+    Args:
+        config: where everything is.
+        topology: the topology.
+        epoch: the epoch; None for the live one, or the first.
+        actor: who.
+        reason: why.
+        allow: codes of findings that warn instead of refusing the first epoch.
+
+    Returns:
+        The epoch whose driver runs: the live one, one that will be, or the one asked for.
+
+    Raises:
+        IllegalTransitionError: the epoch asked for has ended or is retired.
+        RefusedError: the first epoch cannot be planned, the broker knows epochs that this lake does not, or the epoch was rebuilt
+            in another lake.
+        UnknownEpochError: there is no such epoch.
+    """
+    epochs = Epochs(config.lake)
+    record = epochs.record(topology)
+    known = [record.live, record.candidate.epoch if record.candidate is not None else None]
+    chosen = next((n for n in (epoch, *known) if n is not None), None)
+    if chosen is None:
+        turns.check_not_lost(config, record, epochs.lake_id())
+        request = ReplayRequest(
+            topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records,
+            allow=frozenset(allow),
+        )  # fmt: skip
+        return replay(config, plan(config, request), actor=actor, reason=reason)
+    found = record.epoch(chosen)
+    if found.superseded is not None:
+        raise RefusedError(found.superseded.reason, findings=(), epoch=chosen, **found.superseded.detail)
+    if found.rejected is not None:
+        approval.reopen(config, topology, chosen, actor=actor, reason=reason)
+        ensure_driver(config, topology, chosen)
+        return chosen
+    if chosen not in known and not found.is_kept:
+        way = f" kappa rollback {topology} brings it back." if found.stage is Stage.RETIRED else ""
+        raise IllegalTransitionError(
+            f"Epoch {chosen} of {topology!r} is {found.stage}: it needs no driver.{way}", epoch=chosen
+        )
+    want(epochs, topology, chosen, actor, reason)
+    ensure_driver(config, topology, chosen)
+    return chosen
+
+
+def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str) -> int:
+    """Tell an epoch's driver, by default the live one's, to stop at the next slice boundary.
+
+    Returns:
+        The epoch.
+    """
+    epochs = Epochs(config.lake)
+    record = epochs.record(topology)
+    chosen = epoch if epoch is not None else record.live_epoch()
+    if record.epoch(chosen).is_wanted:
+        epochs.add(topology, chosen, "stop", actor=actor, reason=reason)
+    return chosen
+
+
+def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
+    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again.
+
+    One that was retired since it was looked at is left alone: it would follow on without having been asked to.
+    """
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = record_of(topology, events)
+        target = record.epoch(epoch)
+        if target.stage is Stage.RETIRED and not target.is_recalled and not target.is_wanted:
+            return []
+        is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
+        if target.is_wanted and (reason == "handover" or not is_stuck):
+            return []
+        return [Event(topology=topology, epoch=epoch, event="start", at=clock.now(), actor=actor, reason=reason)]
+
+    epochs.append(decide)

@@ -1,0 +1,201 @@
+"""What is on record of topologies and epochs, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kappa.config import Config
+from kappa.control import approval
+from kappa.driver.process import DriverStatus, driver_status
+from kappa.errors import UnknownEpochError
+from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.lake.history import Entry, entries
+from kappa.lake.ledger import Ledger
+from kappa.lake.moves import others_of
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets, ranges_end
+from kappa.replay.certificate import Certificate
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.rules.cutover import can_take_over
+from kappa.replay.stages import Stage
+from kappa.replay.verdict import DiffReport
+from kappa.verify.attestation import attested_if_asked
+from kappa.verify.certificate import certificate_of
+from kappa.verify.measurements import outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far an epoch is.
+
+    Attributes:
+        topology: the topology.
+        epoch: the epoch.
+        stage: the stage it reached.
+        done: offsets processed of the plan's bulk work.
+        total: offsets of the plan's bulk work.
+        records_per_second: rate of the last slice.
+        seconds_left: of the bulk work, at that rate.
+        verdict: of the verification, once there is one.
+        is_live: whether readers get this epoch.
+        is_caught_up: whether it follows the live epoch and can take over.
+        is_wanted: whether its driver should be running.
+        driver: its driver.
+        outcome: what was estimated of its bulk work and what it was, once that is done.
+        rejected: who rejected it and when; empty for one that was not.
+        is_recalled: whether it was retired and is being brought back.
+    """
+
+    topology: str
+    epoch: int
+    stage: Stage
+    done: int
+    total: int
+    records_per_second: float | None
+    seconds_left: float | None
+    verdict: str | None
+    is_live: bool
+    is_caught_up: bool
+    is_wanted: bool
+    driver: DriverStatus
+    outcome: str = ""
+    rejected: str = ""
+    is_recalled: bool = False
+
+    @property
+    def doing(self) -> str:
+        """What is being done, how far it is, and the stage that it comes after; one line."""
+        now = self.rejected or self.driver.message or self.driver.state
+        share = f", {100 * self.done / self.total:.0f} % of the plan's range" if self.done < self.total else ""
+        rate = f", {self.records_per_second:,.0f} records/s" if share and self.records_per_second else ""
+        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        return f"epoch {self.epoch}: {now}{share}{rate}{left}; reached {self.stage}"
+
+    @property
+    def message(self) -> str:
+        """One line for people."""
+        rate = f", {self.records_per_second:,.0f} records/s" if self.records_per_second else ""
+        share = f" {100 * self.done / self.total:.0f} %" if self.total else ""
+        left = f", {self.seconds_left:.0f} s left" if self.seconds_left else ""
+        doing = self.rejected or self.driver.message or self.driver.state
+        return f"epoch {self.epoch} {self.stage}{share}{rate}{left}: {doing}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyStatus:
+    """A topology and its epochs.
+
+    Attributes:
+        topology: its name.
+        live: the live epoch.
+        epochs: progress of each epoch, oldest first.
+        moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
+        moved_with: topology -> epoch of those that went live together with its live epoch.
+        topics: topic output -> the live epoch's own topic, for those that are versioned.
+        reads: epoch -> the own topics of other topologies that it reads, of epochs that have not ended.
+    """
+
+    topology: str
+    live: int | None
+    epochs: tuple[Progress, ...]
+    moving_with: Mapping[str, int] = field(default_factory=dict)
+    moved_with: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def progress(config: Config, topology: str, epoch: int) -> Progress:
+    """How far an epoch is; costs about 20 ms.
+
+    Raises:
+        UnknownEpochError: there is no such epoch.
+    """
+    record = Epochs(config.lake).record(topology)
+    return _progress(config, record, record.epoch(epoch))
+
+
+def status(config: Config, topology: str) -> TopologyStatus:
+    """A topology's epochs and their drivers."""
+    record = Epochs(config.lake).record(topology)
+    return TopologyStatus(
+        topology=topology,
+        live=record.live,
+        moving_with=others_of(topology, record.handover),
+        moved_with=others_of(topology, record.moves[-1] if record.moves else None),
+        epochs=tuple(_progress(config, record, e) for _, e in sorted(record.epochs.items())),
+        topics=record.epoch(record.live).topics if record.live is not None else {},
+        reads={
+            number: tuple(sorted(binding.topic for binding in epoch.bound.values()))
+            for number, epoch in sorted(record.epochs.items())
+            if epoch.bound and not epoch.stage.is_ended
+        },
+    )
+
+
+def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
+    """The report of an epoch's last verification, by default the candidate's or the live one's.
+
+    Raises:
+        UnknownEpochError: the epoch has not been verified.
+    """
+    record = Epochs(config.lake).record(topology)
+    chosen = epoch if epoch is not None else (record.candidate.epoch if record.candidate else record.live)
+    found = record.epoch(chosen) if chosen is not None else None
+    if found is None or found.verified is None:
+        raise UnknownEpochError(
+            f"Epoch {chosen} of {topology!r} has not been verified: there is no difference to show.", epoch=chosen
+        )
+    return DiffReport.from_json(found.verified.detail["report"])
+
+
+def certify(config: Config, topology: str) -> Certificate:
+    """Of which offsets the served tables are a view, and that each was sent by exactly one epoch; Kafka is asked too.
+
+    Raises:
+        UnknownTopologyError: the topology has no live epoch.
+    """
+    record = Epochs(config.lake).record(topology)
+    record.live_epoch()
+    return attested_if_asked(certificate_of(config.lake, record), config, topology)
+
+
+def history(config: Config, topology: str | None = None) -> list[Event]:
+    """Every event on record, oldest first."""
+    return [event for event in Epochs(config.lake).events() if topology in (None, event.topology)]
+
+
+def chronicle(
+    config: Config, topology: str | None = None, *, epoch: int | None = None, since: datetime | None = None
+) -> tuple[Entry, ...]:
+    """Every move and decision on record, oldest first, with plans, offsets, verdicts, reports and certificates.
+
+    Args:
+        config: where everything is.
+        topology: of this topology; None for all.
+        epoch: of epochs of this number.
+        since: from this time on.
+    """
+    return entries(Epochs(config.lake).events(), topology=topology, epoch=epoch, since=since)
+
+
+def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
+    driver = driver_status(config, record.topology, epoch.epoch)
+    plan_ = ReplayPlan.from_json(epoch.planned.detail["plan"])
+    total = plan_.start.count_to(plan_.end)
+    row = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger).last_commit()
+    done = min(total, _read(plan_.start, ranges_end(row.ranges))) if row else 0
+    rate = driver.records_per_second if driver.is_running else None
+    return Progress(
+        topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
+        seconds_left=(total - done) / rate if rate and done < total else None,
+        verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
+        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver, outcome=outcome(epoch),
+        rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
+        is_recalled=epoch.is_recalled,
+    )  # fmt: skip
+
+
+def _read(start: Offsets, position: Offsets) -> int:
+    return sum(offset - (start.get(*at) or 0) for at, offset in position.items())

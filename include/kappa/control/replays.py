@@ -1,0 +1,157 @@
+"""Plans, and the epochs that they make."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control.planning import survey
+from kappa.driver.process import ensure_driver
+from kappa.errors import RefusedError, UnknownEpochError
+from kappa.kafka.broker import Broker
+from kappa.lake import code as code_store
+from kappa.lake.chains import check_bindings
+from kappa.lake.epochs import Epochs, Event
+from kappa.names import plan_file
+from kappa.replay.dry_run import about_to
+from kappa.replay.findings import Finding
+from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.request import ReplayRequest
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromMarker
+from kappa.slices import turns
+from kappa.slices.turns import last_live_marker
+
+
+def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = ()) -> ReplayPlan:
+    """What a replay would do, and what speaks against it. Changes nothing.
+
+    Args:
+        config: where everything is.
+        request: what is asked for.
+        step: what :func:`kappa.verify.inspection.inspect_deployed` found, if somebody had it look.
+
+    Raises:
+        BrokerUnreachableError: Kafka does not answer.
+    """
+    with Broker(config.bootstrap_servers) as broker:
+        now = clock.now()
+        return build_plan(request, survey(config, broker, Epochs(config.lake), request, now=now, step=step), now=now)
+
+
+def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
+    """Put a plan on record and start the candidate's driver; returns the epoch.
+
+    Idempotent for one plan. A crash before the record leaves a plan file and a code file that nobody refers to.
+
+    Raises:
+        RefusedError: the plan is refused, or what it was made from changed since.
+    """
+    epochs = Epochs(config.lake)
+    known = [e for e in epochs.record(plan.topology).epochs.values() if e.planned.detail["plan_id"] == plan.id]
+    if known:
+        is_over = known[-1].stage.is_ended or known[-1].stage is Stage.RETIRED or known[-1].rejected is not None
+        if not is_over:
+            ensure_driver(config, plan.topology, known[-1].epoch)
+        return known[-1].epoch
+    plan.check()
+    _check_code(plan, code_store.snapshot(config.topologies, plan.topology)[0])
+
+    def decide(events: list[Event]) -> Sequence[Event]:
+        record = epochs.record(plan.topology)
+        if record.candidate is not None:
+            raise RefusedError(
+                f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.",
+                findings=(),
+            )
+        check_bindings(events, plan.bound, is_first=record.live is None)
+        if record.live != plan.live_epoch or plan.epoch in record.epochs:
+            raise RefusedError(
+                f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.",
+                findings=(),
+            )
+        detail = {
+            "plan": plan.to_json(), "plan_id": plan.id, "code": plan.code, "version": plan.topology_version, "start": plan.start.to_json(),
+            "origin": plan.origin.to_json(), "live": plan.live_epoch,
+        }  # fmt: skip
+        return [
+            Event(
+                topology=plan.topology,
+                epoch=plan.epoch,
+                event="planned",
+                at=clock.now(),
+                actor=actor,
+                reason=reason,
+                detail=detail,
+            )
+        ]
+
+    decide(epochs.events())  # a refused replay leaves no file
+    about_to(f"build epoch {plan.epoch} of {plan.topology}")
+    _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
+    _write(plan_file(config.lake, plan.id), plan.to_json())
+    epochs.append(decide)
+    ensure_driver(config, plan.topology, plan.epoch)
+    return plan.epoch
+
+
+def _check_code(plan: ReplayPlan, found: str) -> None:
+    if found != plan.code:
+        raise RefusedError(
+            f"The code of {plan.topology!r} changed since the plan was made ({plan.code[:12]} then, {found[:12]} now). "
+            f"Plan again: kappa plan {plan.topology}",
+            findings=(),
+        )
+
+
+def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -> ReplayRequest:
+    """A request to rebuild a topology's tables from the changelog of the epoch that sent last.
+
+    With a live epoch on record only epochs of this lake count. Without one the lake was lost, or is new: then an epoch of
+    another lake is taken over, and :func:`supersede` ends it first.
+
+    Raises:
+        UnknownEpochError: no epoch left a marker of a slice that sent.
+    """
+    epochs = Epochs(config.lake)
+    lake = epochs.lake_id() if epochs.record(topology).live is not None else None
+    with Broker(config.bootstrap_servers) as broker:
+        found = last_live_marker(config, broker, topology, lake=lake)
+    if found is None:
+        raise UnknownEpochError(
+            f"No epoch of {topology!r} left a marker on {config.bootstrap_servers}: there is nothing to rebuild from.",
+            topology=topology,
+        )
+    return ReplayRequest(
+        topology=topology,
+        start=FromMarker(epoch=found[0]),
+        reason=reason,
+        actor=actor,
+        slice_records=config.slice_records,
+    )
+
+
+def supersede(config: Config, plan: ReplayPlan) -> None:
+    """Before a rebuild in a lake that has no live epoch: end the epoch that it is built from, wherever its driver is.
+
+    Idempotent; see :func:`kappa.slices.turns.supersede`. What its driver committed last counts: plan again afterwards.
+
+    Raises:
+        RefusedError: the plan is refused.
+        ConflictError: a driver of that epoch does not end.
+    """
+    plan.check()
+    assert plan.seed_epoch is not None
+    turns.supersede(config, plan.topology, plan.seed_epoch, by=plan.epoch)
+
+
+def _write(path: str, text: str) -> None:
+    about_to(f"write {path}")
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
+    temporary.write_text(text)
+    temporary.replace(target)
