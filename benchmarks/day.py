@@ -26,7 +26,9 @@ from kappa.lake.ledger import Ledger, LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.slices.merging import fold_between
-from kappa.slices.protocol import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.slices.places import create_tables
+from kappa.slices.protocol import apply_changes, commit_slice
+from kappa.slices.run import EpochRun
 from kappa.topology import Source, Table, Topology
 
 if TYPE_CHECKING:

@@ -45,7 +45,8 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
 from kappa.slices import changelog
-from kappa.slices.protocol import EpochRun, marker
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import marker
 from kappa.topology import registry
 from kappa_local.invoices import Invoices
 

@@ -17,7 +17,8 @@ from kappa.lake.epochs import Epochs, Event
 from kappa.lake.ledger import Ledger
 from kappa.replay.plan import ReplayPlan
 from kappa.slices import changelog
-from kappa.slices.protocol import EpochRun, create_tables
+from kappa.slices.places import create_tables
+from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource, seed
 from kappa.topology import registry
 from kappa_local.invoices import Invoices

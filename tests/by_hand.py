@@ -16,7 +16,9 @@ from kappa.lake.ledger import Ledger, LedgerRow
 from kappa.lake.merge_on_read import Contents, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
-from kappa.slices.protocol import EpochRun, apply_changes, commit_slice, create_tables
+from kappa.slices.places import create_tables
+from kappa.slices.protocol import apply_changes, commit_slice
+from kappa.slices.run import EpochRun
 from kappa.topology import Source, Table, Topology
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

@@ -35,7 +35,7 @@ from kappa.offsets.vector import Offsets
 from kappa.replay.estimates import Measured
 from kappa.slices import changelog
 from kappa.slices import versioned_topics as versioned
-from kappa.slices.protocol import create_tables
+from kappa.slices.places import create_tables
 from kappa.topology import registry
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
 

@@ -17,8 +17,10 @@ from kappa.lake import tables
 from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.slices.abandoning import abandon_slice
 from kappa.slices.changelog import Marker
-from kappa.slices.protocol import abandon_slice, create_tables, write_frames
+from kappa.slices.places import create_tables
+from kappa.slices.writing import write_frames
 from kappa.verify import attestation
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

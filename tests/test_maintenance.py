@@ -22,7 +22,8 @@ from kappa.lake.merge_on_read import contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.replay.stages import Stage
-from kappa.slices.protocol import EpochRun, create_tables
+from kappa.slices.places import create_tables
+from kappa.slices.run import EpochRun
 from kappa.topology import Append, Source, Table, Topology
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from power_cut import Disk, PowerCutError
 from kappa import control
 from kappa.lake.epochs import Event
 from kappa.replay.starts import FromMarker
-from kappa.slices import protocol as slices
+from kappa.slices import protocol, sending, writing
 
 pytestmark = pytest.mark.spark
 
@@ -143,7 +143,7 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
     assert stream.stop(live) == []
     disk = Disk(root=Path(stream.config.lake))
     disk.watch(monkeypatch)
-    goes_on = slices.crash_point
+    goes_on = protocol.crash_point
     images: list[dict[Path, bytes]] = []
     amounts = [1]
     for amount, point in enumerate(("plan", "effects.changes", "effects", "send.open", "send", "apply", "commit"), 2):
@@ -157,11 +157,13 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
         stream.produce([("a", amount)])
         amounts.append(amount)
         disk.settle()
-        monkeypatch.setattr(slices, "crash_point", cut)
+        for line in (protocol, writing, sending):
+            monkeypatch.setattr(line, "crash_point", cut)
         stream.run(live)
         stream.wait(lambda: stream.running[live][2], f"the power goes at {point}")
         assert [type(error) for error in stream.stop(live)] == [PowerCutError]
-        monkeypatch.setattr(slices, "crash_point", goes_on)
+        for line in (protocol, writing, sending):
+            monkeypatch.setattr(line, "crash_point", goes_on)
         disk.restore(images.pop())
         stream.run(live)
         stream.settle(live)

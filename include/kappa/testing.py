@@ -30,8 +30,8 @@ from kappa import faults
 from kappa.errors import TopologyError, UsageError
 from kappa.kafka.encoding import topic_records
 from kappa.slices.effects import collect
-from kappa.slices.protocol import step_effects
 from kappa.slices.state import newest
+from kappa.slices.writing import step_effects
 from kappa.spark.parsing.small import parse_rows
 from kappa.spark.session import frame_of
 from kappa.topology import ORDER, Source, Topology

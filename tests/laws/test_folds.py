@@ -22,7 +22,7 @@ from kappa.lake import tables
 from kappa.lake.merge_on_read import FOLDED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
-from kappa.slices.protocol import EpochRun
+from kappa.slices.run import EpochRun
 from kappa.slices.state import TableState
 
 if TYPE_CHECKING:

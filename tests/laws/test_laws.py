@@ -30,7 +30,7 @@ from kappa.lake.epochs import Epochs, Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
-from kappa.slices import changelog
+from kappa.slices import changelog, places, sending, writing
 from kappa.slices import protocol as slices
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -96,9 +96,9 @@ class TestLaw1OneCodePath:
             for where, text in touches_of_a_step(ast.parse(file.read_text()))
         }
         assert touches == {
-            ("slices.py", "call_step", "topology.step"),
+            ("slices/writing.py", "call_step", "topology.step"),
             ("replay/plan.py", "build_plan", "facts.step"),  # findings about a step, no step
-            ("undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
+            ("topology/undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
         }, "whatever holds a step, under any name or as a value, can call it"
 
     def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
@@ -144,16 +144,16 @@ class TestLaw3ExactlyOnceInDelta:
         driver.open_sender()
         state = run.ledger.state()
         plan = slices.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
-        first = slices.write_effects(run, plan, run.ledger.state(), None)
+        first = writing.write_effects(run, plan, run.ledger.state(), None)
         versions = dict(first.delta_versions)
         run.written = {}
-        again = slices.write_effects(run, plan, run.ledger.state(), None)
+        again = writing.write_effects(run, plan, run.ledger.state(), None)
         assert dict(again.delta_versions) == versions
         table = run.paths.table("balances")
         folded = [tables.version(table)]
         for _ in range(2):
             run.written = {}
-            slices.send_effects(run, plan, first)
+            sending.send_effects(run, plan, first)
             slices.apply_changes(run, plan, first)
             folded.append(tables.version(table))
         assert folded == [folded[0], folded[0] + 1, folded[0] + 1], "folded by the first, and not again"
@@ -168,7 +168,7 @@ class TestLaw3ExactlyOnceInDelta:
         driver = claimed(stream, epoch)
         run = driver.slice_run
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
-        slices.write_effects(run, plan, run.ledger.state(), None)
+        writing.write_effects(run, plan, run.ledger.state(), None)
 
         def raises(_: object) -> Any:
             raise AssertionError("the step was called again")
@@ -189,7 +189,7 @@ class TestLaw3ExactlyOnceInDelta:
         run = driver.slice_run
         driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
-        slices.write_effects(run, plan, run.ledger.state(), None)
+        writing.write_effects(run, plan, run.ledger.state(), None)
         honest = driver.topology.step
 
         def fickle(seen: Any) -> Any:
@@ -198,8 +198,8 @@ class TestLaw3ExactlyOnceInDelta:
             }
 
         run.topology = replace(driver.topology, step=fickle)
-        again = slices.write_effects(run, plan, run.ledger.state(), None)
-        slices.send_effects(run, plan, again)
+        again = writing.write_effects(run, plan, run.ledger.state(), None)
+        sending.send_effects(run, plan, again)
         slices.apply_changes(run, plan, again)
         slices.commit_slice(run, plan, again)
         sent = [orjson.loads(value) for value in stream.sent_values()]
@@ -216,7 +216,7 @@ class TestLaw4ExactlyOnceInKafka:
         run = driver.slice_run
         driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
-        slices.send_effects(run, plan, slices.write_effects(run, plan, run.ledger.state(), None))
+        sending.send_effects(run, plan, writing.write_effects(run, plan, run.ledger.state(), None))
         stream.run(epoch)
         stream.settle(epoch)
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
@@ -230,10 +230,10 @@ class TestLaw4ExactlyOnceInKafka:
         run = driver.slice_run
         driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
-        effects = slices.write_effects(run, plan, run.ledger.state(), None)
+        effects = writing.write_effects(run, plan, run.ledger.state(), None)
         assert run.sender is not None
         run.sender.begin()
-        run.sender.extend(slices._records(run, plan, effects))
+        run.sender.extend(sending._records(run, plan, effects))
         stream.run(epoch)
         stream.settle(epoch)
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
@@ -254,7 +254,7 @@ class TestLaw5OneWriter:
         stream.run(epoch)
         stream.settle(epoch)
         before = [row.n for row in stream.ledger(epoch).rows()]
-        versions = {path: tables.version(path) for path in slices.effect_paths(stale.topology, stale.paths)}
+        versions = {path: tables.version(path) for path in places.effect_paths(stale.topology, stale.paths)}
         with pytest.raises(StaleWriterError):
             slices.finish_slice(stale.slice_run, plan)
         with pytest.raises(StaleWriterError):
@@ -422,7 +422,7 @@ class TestLaw8AConsistentCut:
         run = driver.slice_run
         driver.open_sender()
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
-        effects = slices.write_effects(run, plan, run.ledger.state(), None)
+        effects = writing.write_effects(run, plan, run.ledger.state(), None)
         slices.apply_changes(run, plan, effects)
         found = {row["id"] for row in tables.query(run.paths.table("balances"), None).to_pylist()}
         assert "z" in found, "the table is ahead of its last commit"
@@ -430,7 +430,7 @@ class TestLaw8AConsistentCut:
         assert middle == before
         assert middle.rows("moves").num_rows == len(ROWS)
         assert {row["id"] for row in middle.rows("balances").to_pylist()} == {"a", "b", "c"}
-        slices.send_effects(run, plan, effects)
+        sending.send_effects(run, plan, effects)
         slices.commit_slice(run, plan, effects)
         after = serving.snapshot(stream.config, stream.name)
         assert after.seq == before.seq + 1

@@ -37,7 +37,7 @@ from kappa.replay.findings import Finding, check, refusals
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.cuts import time_index
-from kappa.slices.protocol import EpochRun
+from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource
 from kappa.topology import registry
 from kappa.verify.content_hash import twice

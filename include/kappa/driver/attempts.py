@@ -26,7 +26,9 @@ from kappa.lake.epochs import Event
 from kappa.lake.ledger import LedgerRow, LedgerState
 from kappa.offsets.vector import Offsets
 from kappa.slices import turns
-from kappa.slices.protocol import EpochRun, abandon_slice, is_sent
+from kappa.slices.abandoning import abandon_slice
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import is_sent
 
 #: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several attempts,
 #: of which each may cost a JVM.

@@ -22,7 +22,10 @@ from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
 from kappa.lake.merge_on_read import read_table
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, ranges_from_json
-from kappa.slices.protocol import EpochRun, commit_slice, is_sent, make_durable, send_effects
+from kappa.slices.places import make_durable
+from kappa.slices.protocol import commit_slice
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import is_sent, send_effects
 from kappa.topology.ddl import literal, quoted
 from kappa.verify.second_run import discard
 

@@ -43,7 +43,8 @@ from kappa.replay.plan import ReplayPlan
 from kappa.slices import changelog, ownership, turns
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import fold_between, unfolded_since
-from kappa.slices.protocol import EpochRun, check_topics
+from kappa.slices.places import check_topics
+from kappa.slices.run import EpochRun
 from kappa.topology import registry
 from kappa.verify import attestation
 from kappa.verify.second_run import SecondRun

@@ -39,8 +39,9 @@ from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
 from kappa.slices import changelog, ownership
 from kappa.slices import versioned_topics as versioned
+from kappa.slices.abandoning import abandon_slice
 from kappa.slices.cuts import cut_by_time
-from kappa.slices.protocol import abandon_slice, finish_slice, run_slice
+from kappa.slices.protocol import finish_slice, run_slice
 from kappa.slices.reading import is_small
 from kappa.slices.seeding import SeedSource, seed
 from kappa.spark.jvm_heap import OldObjects

@@ -20,7 +20,8 @@ from kappa.lake.ledger import LedgerRow, LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.lake.retention import Retention, held, with_folds
 from kappa.names import EpochPaths
-from kappa.slices.protocol import EpochRun, effect_paths
+from kappa.slices.places import effect_paths
+from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
 #: So many folds of a table may be in use since the last look, the one that it found included: each may be a copy of the table.

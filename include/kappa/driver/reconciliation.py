@@ -23,7 +23,8 @@ from kappa.lake.epochs import TopologyRecord
 from kappa.lake.ledger import LedgerRow, LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
-from kappa.slices.protocol import EpochRun, marker
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import marker
 from kappa.topology import Table, Topic, Topology
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape

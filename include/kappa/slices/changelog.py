@@ -24,7 +24,8 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
 from kappa.slices import versioned_topics as versioned
-from kappa.slices.protocol import EpochRun, marker, sent_ends
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import marker, sent_ends
 from kappa.spark.decoding import decoded
 from kappa.topology import Table, Topology
 

@@ -27,7 +27,7 @@ from kappa.topology.ddl import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kappa.slices.protocol import EpochRun
+    from kappa.slices.run import EpochRun
 
 
 @dataclass(frozen=True, kw_only=True)

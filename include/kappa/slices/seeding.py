@@ -18,7 +18,9 @@ from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices import changelog
-from kappa.slices.protocol import EpochRun, create_tables, make_durable, roots_detail
+from kappa.slices.places import create_tables, make_durable
+from kappa.slices.protocol import roots_detail
+from kappa.slices.run import EpochRun
 from kappa.topology.ddl import Column, quote
 from kappa.topology.shapes import shapes_as_dict, shapes_of
 

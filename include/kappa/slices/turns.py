@@ -22,7 +22,8 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.changelog import Marker, read_marker
 from kappa.slices.ownership import marked, owner
-from kappa.slices.protocol import EpochRun, marker
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import marker
 
 #: How often a closing marker is tried: a driver that is alive fences its sender once for each of its own attempts.
 _ATTEMPTS = 20

@@ -20,7 +20,7 @@ from kappa.lake.merge_on_read import chunks, contents_of, read_table
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.rules.topic import colliding
-from kappa.slices.protocol import EpochRun
+from kappa.slices.run import EpochRun
 from kappa.topology import ORDER, Table, Topology
 
 if TYPE_CHECKING:

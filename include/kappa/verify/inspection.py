@@ -8,7 +8,7 @@ from kappa.config import Config
 from kappa.errors import first_line
 from kappa.replay.findings import Finding
 from kappa.replay.rules.step import step_findings, step_not_inspected
-from kappa.slices.protocol import step_effects
+from kappa.slices.writing import step_effects
 from kappa.spark.catalyst import across_records, suspects
 from kappa.topology import RECORD_COLUMNS, registry
 from kappa.topology.ddl import ddl_of

@@ -19,8 +19,10 @@ from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.plan import ReplayPlan
+from kappa.slices.abandoning import abandon_slice
 from kappa.slices.cuts import cut_by_time
-from kappa.slices.protocol import EpochRun, abandon_slice, finish_slice, run_slice
+from kappa.slices.protocol import finish_slice, run_slice
+from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource, seed
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask

@@ -19,7 +19,7 @@ from kappa.lake import tables
 from kappa.lake.ledger import LedgerState
 from kappa.lake.merge_on_read import frame_at, read_table
 from kappa.names import EpochPaths, epoch_word
-from kappa.slices.protocol import EpochRun
+from kappa.slices.run import EpochRun
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape

@@ -17,7 +17,7 @@ from kappa.offsets.vector import ranges_end
 from kappa.replay.findings import Finding
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
 from kappa.replay.verdict import DiffReport
-from kappa.slices.protocol import EpochRun
+from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource
 from kappa.topology import Topology
 from kappa.verify.diff import verify

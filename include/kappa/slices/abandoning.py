@@ -1,0 +1,43 @@
+"""A planned slice that cannot be done is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kappa import clock
+from kappa.errors import LedgerError
+from kappa.faults import crash_point
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow, plan_hash
+
+if TYPE_CHECKING:
+    pass
+
+from kappa.slices.places import effect_paths
+from kappa.slices.run import EpochRun
+from kappa.slices.sending import is_sent
+
+
+def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | None = None) -> None:
+    """Close a plan that cannot be done: remove what it wrote, let nobody write it any more, and put it on record.
+
+    Only for a slice whose marker is not in Kafka: nothing of it was sent. Idempotent.
+
+    Args:
+        run: the epoch.
+        plan: the planned slice.
+        detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up.
+    """
+    if is_sent(run, plan):
+        raise LedgerError(f"Slice {plan.seq} was sent; it can only be finished.", seq=plan.seq)
+    run.ledger.check_claim(run.writer)
+    for path in effect_paths(run.topology, run.paths):
+        tables.seal(path, plan.seq, plan_hash(plan))
+    run.ledger.append(
+        LedgerRow(
+            kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code, detail=detail or {},
+        )
+    )  # fmt: skip
+    run.written = {}
+    crash_point("abandon", plan.seq)

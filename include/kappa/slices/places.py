@@ -1,0 +1,62 @@
+"""The Delta tables of an epoch: which there are, made, and brought to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kappa.lake import tables
+from kappa.lake.fsync import sync_commits
+from kappa.names import EpochPaths
+from kappa.topology import Topology
+from kappa.topology.ddl import Column
+
+if TYPE_CHECKING:
+    from kappa.kafka.broker import Broker
+
+
+def place_of(topology: Topology, name: str) -> str:
+    return f"changes/{name}" if name in {table.name for table in topology.tables} else f"outputs/{name}"
+
+
+def make_durable(paths: EpochPaths, before: Mapping[str, int], versions: Mapping[str, int]) -> None:
+    """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last row."""
+    for place, version in versions.items():
+        sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
+
+
+def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:
+    """Delta tables into which the slices of an epoch write their effects."""
+    outputs = [paths.output(append.name) for append in topology.appends]
+    return [paths.dead_letters, *outputs, *(paths.changes(table.name) for table in topology.tables)]
+
+
+def create_tables(topology: Topology, paths: EpochPaths) -> None:
+    """Create every Delta table of an epoch; does nothing for those that are there."""
+    tables.create(paths.dead_letters, tables.DEAD_LETTER)
+    for append in topology.appends:
+        tables.create(paths.output(append.name), (tables.SEQ, *append.columns, *tables.LINEAGE))
+    for table in topology.tables:
+        loose = [
+            Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns
+        ]
+        tables.create(paths.changes(table.name), (tables.SEQ, tables.DELETED, *loose))
+        tables.create(paths.table(table.name), table.columns)
+
+
+def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
+    """Raise when a source topic is not the one that the epoch began with.
+
+    Raises:
+        DataLossError: it was deleted or recreated.
+    """
+    from kappa.errors import DataLossError
+
+    found = broker.topic_ids(sorted(topic_ids))
+    for topic, expected in topic_ids.items():
+        if found.get(topic) != expected:
+            raise DataLossError(
+                f"Topic {topic!r} was recreated: its id is {found.get(topic)}, the epoch began with {expected}. "
+                "Offsets of the old topic mean nothing in the new one; plan a replay from the new topic's beginning.",
+                topic=topic, found=found.get(topic), expected=expected,
+            )  # fmt: skip

@@ -1,0 +1,126 @@
+"""Line 3 of the protocol: one Kafka transaction with everything that a slice sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import DisagreementError, LedgerError
+from kappa.faults import crash_point
+from kappa.kafka.encoding import changelog_records, marker_record, topic_records
+from kappa.kafka.producer import Record
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow, Sends, plan_hash
+from kappa.offsets.vector import Offsets, ranges_end
+from kappa.topology import ORDER, Topic, Topology
+from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+from kappa.slices.places import place_of
+from kappa.slices.run import EpochRun
+
+
+def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
+    """Line 3: everything that the slice sends, in one Kafka transaction; skipped when its marker is there.
+
+    Raises:
+        DisagreementError: the marker that is there is of another plan.
+    """
+    if is_sent(run, plan):
+        return
+    if run.sender is None:
+        raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
+    run.ledger.check_claim(run.writer)
+    run.sender.begin()
+    run.sender.extend(_records(run, plan, effects))
+    crash_point("send.open", plan.seq)
+    run.sender.commit(ranges_end(plan.ranges))
+    run.marker_seq, run.marker_plan = plan.seq, plan_hash(plan)
+    crash_point("send", plan.seq)
+
+
+def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
+    """Whether the last marker in Kafka closes this plan: its number alone says nothing where a ledger lost rows.
+
+    Raises:
+        DisagreementError: the marker is of this number or a later one, and of another plan.
+    """
+    if run.marker_seq < plan.seq:
+        return False
+    if run.marker_seq == plan.seq and run.marker_plan == plan_hash(plan):
+        return True
+    raise DisagreementError(
+        f"The lake is older than the broker: the marker of slice {run.marker_seq} of epoch {run.paths.epoch} closes plan {run.marker_plan}, "
+        f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify {run.paths.topology}",
+        marker=run.marker_seq, seq=plan.seq,
+    )  # fmt: skip
+
+
+def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
+    """The topic outputs that a slice sends. An epoch's own topics get every slice that is not held, whoever is live."""
+    if sends == "held":
+        return ()
+    return topology.topics if sends == "live" else topology.versioned_topics
+
+
+def marker(
+    run: EpochRun,
+    seq: int,
+    end: Offsets,
+    max_timestamps: Mapping[str, Mapping[int, int]],
+    sends: Sends,
+    reconciled: int | None = None,
+    roots: Mapping[str, Any] | None = None,
+    plan: str | None = None,
+    kind: str = "slice",
+) -> Record:
+    """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or of its going live."""
+    content: dict[str, Any] = {} if reconciled is None else {"reconciled": reconciled}
+    if plan is not None:
+        content["plan"] = plan
+    if roots is not None:
+        content["roots"] = roots
+    return marker_record(
+        run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
+        shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
+        topology_version=run.topology.version, sends=sends, lake=run.lake_id, turn=run.turn, kind=kind, **content,
+    )  # fmt: skip
+
+
+def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:
+    """What a row says of the ends of the epoch's own topics, for those that read them; nothing where it has none.
+
+    To be asked after the row's transaction: nobody else writes to these topics, so that their ends are what was sent up to
+    here, also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
+    """
+    names = sorted(run.paths.versioned(topic.name) for topic in run.topology.versioned_topics)
+    if not names:
+        return {}
+    if sends == "held":
+        return {"sent": before.detail["sent"]} if before is not None and "sent" in before.detail else {}
+    return {"sent": run.broker.settled_ends(names).as_dict()}
+
+
+def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
+    def rows(place: str, order: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
+        if place in run.written:
+            return iter([run.written[place]])
+        path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
+        return tables.rows_in_order(path, version, plan.seq, order)
+
+    for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
+        columns = [column.name for column in run.topology.rows_of(topic).columns]
+        name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
+        for part in rows(place_of(run.topology, topic.of), ORDER):
+            yield from topic_records(topic, columns, part, name=name)
+    for table in run.topology.tables:
+        for part in rows(f"changes/{table.name}"):
+            yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
+    yield marker(
+        run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots"),
+        plan=plan_hash(plan),
+    )  # fmt: skip

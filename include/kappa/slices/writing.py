@@ -1,0 +1,223 @@
+"""Line 2 of the protocol: the step is called, and its rows are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.archive.reader import Archive
+from kappa.errors import LedgerError, MiscountedError, TopologyError
+from kappa.faults import crash_point
+from kappa.lake import tables
+from kappa.lake.ledger import LedgerRow, LedgerState, plan_hash
+from kappa.lake.merge_on_read import contents_of
+from kappa.offsets.vector import ranges_end
+from kappa.slices.effects import collect, conformed, shared, with_seq
+from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
+from kappa.spark.pickling import send_by_value
+from kappa.spark.session import is_too_large, tune
+from kappa.topology import Slice, Topology
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+from kappa.slices.abandoning import abandon_slice
+from kappa.slices.places import check_topics, make_durable, place_of
+from kappa.slices.run import EpochRun
+
+
+def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataFrame | None) -> LedgerRow:
+    """Line 2: call the step and write its rows, each table's in one commit; then the ``effects`` row.
+
+    A crash in between leaves some tables written; the step is then called again on the same input and only the others
+    are written.
+    """
+    committed = state.committed
+    assert committed is not None
+    check_topics(run.broker, run.topic_ids)
+    before = {
+        table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))
+        for table in run.topology.tables
+    }
+    run.ledger.check_claim(run.writer)
+    in_memory = is_small(plan.ranges, run.small_slice)
+    tune(run.session, is_small=in_memory)
+    archives = archives_of(run, plan)
+    begun = ranges_end(state.commits[0].ranges)
+    with Reading(
+        run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
+        bound=run.bound, small_slice=run.small_slice,
+    ) as reading:  # fmt: skip
+        effects = call_step(run.topology, plan.seq, reading.records, before)
+        kept = [] if reading.is_small else shared(list(effects.values()))
+        reading.hold(kept)
+        frames = conformed(run.topology, effects)
+        reading.count_aside()
+        rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
+        tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
+        crash_point("effects.dead_letters", plan.seq)
+        run.written = write_frames(run, plan, frames, rows)
+        counts = reading.counts()
+    check_topics(run.broker, run.topic_ids)
+    _check_counts(run, plan, state, counts)
+    names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
+    versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
+    make_durable(run.paths, committed.delta_versions, versions)
+    row = run.ledger.append(
+        LedgerRow(
+            kind="effects",
+            seq=plan.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            rows_read=counts.rows_read,
+            rows_parsed=counts.rows_parsed,
+            rows_dead=counts.rows_dead,
+            max_timestamps=counts.max_timestamps,
+            delta_versions=versions,
+            detail={} if counts.bytes_read is None else {"bytes_read": counts.bytes_read},
+        )
+    )
+    crash_point("effects", plan.seq)
+    return row
+
+
+def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Counts) -> None:
+    """Every record is parsed or a dead letter, or nothing goes on record: after the effects row the slice has to be finished.
+
+    Raises:
+        MiscountedError: they do not add up for the first time here. The slice is abandoned, and computed anew as another.
+        LedgerError: they do not add up again.
+    """
+    if counts.rows_read == counts.rows_parsed + counts.rows_dead:
+        return
+    found = {"rows_read": counts.rows_read, "rows_parsed": counts.rows_parsed, "rows_dead": counts.rows_dead}
+    said = (
+        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are dead letters. "
+        "Nothing of it is served or sent."
+    )
+    if state.miscounted is not None:
+        raise LedgerError(
+            f"{said} Slice {state.miscounted.seq} at the same offsets did not add up either.", seq=plan.seq, **found
+        )
+    abandon_slice(run, plan, {"miscounted": found})
+    raise MiscountedError(f"{said} It is abandoned and computed once more.", seq=plan.seq, **found)
+
+
+def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
+    """The archives that a planned slice reads, by topic.
+
+    Raises:
+        DataLossError: one does not hold what it shall give, or is of another topic of that name.
+    """
+    archived = archived_ranges(plan)
+    found = {topic: run.archive(topic) for topic in {item.topic for item in archived}}
+    for topic, archive in found.items():
+        archive.check([item for item in archived if item.topic == topic], run.topic_ids[topic])
+    return found
+
+
+def step_effects(
+    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """Call the step and hold its effects against what the topology declares; see :func:`conformed`."""
+    return conformed(topology, call_step(topology, seq, records, before))
+
+
+def call_step(
+    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
+) -> dict[str, DataFrame]:
+    """The effects of a slice as the step returns them, one for each table and append output.
+
+    Raises:
+        TopologyError: an effect is missing or undeclared, or the step would end the process.
+    """
+    send_by_value(topology.step)
+    try:
+        effects = topology.step(Slice(seq=seq, records=records, tables=before))
+    except SystemExit as error:  # else the driver would end, and be started again for ever
+        raise TopologyError(
+            f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only return or raise an error.",
+            code=str(error.code),
+        ) from error
+    declared = {member.name for member in (*topology.appends, *topology.tables)}
+    if set(effects) != declared:
+        raise TopologyError(
+            f"The step of {topology.name!r} returned {sorted(effects)}, the topology declares {sorted(declared)}.",
+            returned=sorted(effects), declared=sorted(declared),
+        )  # fmt: skip
+    return dict(effects)
+
+
+def rows_in_memory(
+    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], *, in_one_job: bool
+) -> Mapping[str, pa.Table] | None:
+    """The rows of every effect, computed; None where they are too large for the driver's memory."""
+    if sum(r.count for r in plan.ranges) > run.arrow_rows:
+        return None
+    try:
+        return collect(frames, in_one_job=in_one_job)
+    except Exception as error:
+        if not is_too_large(error):
+            raise
+        return None
+
+
+def write_frames(
+    run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], rows: Mapping[str, pa.Table] | None
+) -> dict[str, pa.Table]:
+    """Write every effect once: from the driver's memory, or by Spark where they are too large for it.
+
+    Returns:
+        The rows that were taken into memory, by ``outputs/<name>`` or ``changes/<name>``.
+    """
+    if rows is not None:
+        return _write_rows(run, plan, rows)
+    for name, frame in frames.items():
+        _write_frame(run, plan, name, frame)
+    return {}
+
+
+def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
+    seq, said = plan.seq, plan_hash(plan)
+    places = {name: place_of(run.topology, name) for name in effects}
+    for name, rows in effects.items():
+        if places[name].startswith("changes/"):
+            keys = rows.group_by(list(run.topology.table(name).key)).aggregate([]).num_rows
+            _check_one_row_a_key(name, rows.num_rows, keys)
+    mine = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
+    kept = {}
+    with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
+        writes = {
+            place: threads.submit(tables.append, f"{run.paths.root}/{place}", mine[place], seq, said) for place in mine
+        }
+        for place, write in writes.items():
+            # Rows that an earlier attempt wrote are read back instead: they count, not these.
+            if write.result():
+                kept[place] = mine[place]
+            crash_point(f"effects.{place.partition('/')[0]}", seq)
+    return kept
+
+
+def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) -> None:
+    from pyspark.sql import functions as F
+
+    seq = plan.seq
+    place = place_of(run.topology, name)
+    if place.startswith("changes/"):
+        _check_one_row_a_key(name, frame.count(), frame.select(*run.topology.table(name).key).distinct().count())
+    rows = frame.withColumn("_seq", F.lit(seq).cast("bigint"))
+    tables.append_frame(f"{run.paths.root}/{place}", rows, seq, plan_hash(plan))
+    crash_point(f"effects.{place.partition('/')[0]}", seq)
+
+
+def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
+    if rows != keys:
+        raise TopologyError(
+            f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest."
+        )
