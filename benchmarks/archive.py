@@ -17,8 +17,8 @@ from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TABLE, TOPOLOGY, Site, say
 from kappa import control
 from kappa.archive.writer import Archiver, run
-from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow
+from kappa.lake import queries
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.slices.reading import archived_ranges
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _replayed(site: Site, session: SparkSession, *, archive: bool) -> tuple[floa
         site.until(lambda: site.record().epoch(epoch).stage not in BULK, "the replay ends", pause=0.5)
         commits = [row for row in site.state(epoch).commits if row.seq > 0]
     assert all(bool(archived_ranges(row)) == archive for row in commits)
-    balances = tables.query(site.paths(epoch).table(TABLE), None, order_by='"CustomerCardNo"').to_pylist()
+    balances = queries.query(site.paths(epoch).table(TABLE), None, order_by='"CustomerCardNo"').to_pylist()
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
     return _rate(commits), balances
 

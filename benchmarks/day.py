@@ -22,7 +22,8 @@ from benchmarks.site import Site, say
 from kappa import clock
 from kappa.driver.maintenance import is_due, maintain
 from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.slices.merging import fold_between

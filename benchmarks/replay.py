@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from kappa import control
-from kappa.lake.ledger import LedgerRow
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
 from kappa.replay.stages import Stage
 from kappa.spark.kafka_source import read_log

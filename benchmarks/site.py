@@ -21,8 +21,11 @@ from kappa.driver.driver import Driver
 from kappa.driver.launcher import log_file
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
-from kappa.lake.epochs import Epochs, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest

@@ -19,7 +19,7 @@ from benchmarks.result import Figure
 from benchmarks.site import SOURCE, TABLE, Site, say
 from benchmarks.synthetic import invoices, seeded
 from kappa.kafka.connection import producer_settings
-from kappa.lake.ledger import LedgerRow
+from kappa.lake.ledger_rows import LedgerRow
 
 SLICE = 4_000
 WARM_UP, COUNTED = 4, 10

@@ -13,7 +13,8 @@ from decimal import Decimal
 from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
 from kappa.kafka.broker import Broker
 from kappa.lake import tables
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.replay.plan import ReplayPlan
 from kappa.slices import changelog

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from kappa import serving
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 
 if TYPE_CHECKING:
     from lab import Lab

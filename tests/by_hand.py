@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kappa import clock
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake import queries, tables
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import Contents, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
@@ -97,7 +98,7 @@ class Epoch:
             }
         counted = contents.query(at, select='COUNT(*) AS n, MAX("select") AS most')
         assert counted.to_pylist() == [{"n": len(found), "most": max((k[1] for k in found), default=None)}]
-        base, over = as_rows(tables.query(at.path, at.version)), contents.changed(at)
+        base, over = as_rows(queries.query(at.path, at.version)), contents.changed(at)
         for change in [] if over is None else over.to_pylist():
             base.pop((change["id"], change["select"]), None)
             if not change["_deleted"]:

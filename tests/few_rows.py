@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kappa.lake import tables
+from kappa.lake import queries
 from kappa.topology.ddl import columns_of
 
 COLUMNS = columns_of("id STRING NOT NULL, total DECIMAL(12,2)", "test")
@@ -22,4 +22,4 @@ def changes(seq: int, *rows: tuple[str, str | None]) -> pa.Table:
 
 def rows(path: str) -> Any:
     """What a table holds now, by key."""
-    return sorted(tables.query(path, None).to_pylist(), key=lambda row: row["id"])
+    return sorted(queries.query(path, None).to_pylist(), key=lambda row: row["id"])

@@ -22,7 +22,7 @@ from kappa.archive.writer import status as archive_status
 from kappa.config import Config
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
-from kappa.lake import tables
+from kappa.lake import queries
 from kappa.lake.code import extract
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
@@ -260,7 +260,7 @@ class Lab:
         paths, state = self.paths(live), self.ledger(live).state()
         assert self.balances() == totals
         if moves is not None:
-            rows = tables.query(paths.output("moves"), None).to_pylist()
+            rows = queries.query(paths.output("moves"), None).to_pylist()
             found = {(row["_partition"], row["_offset"]): (row["id"], row["counted"], row["total"]) for row in rows}
             assert len(found) == len(rows)
             assert found == moves
@@ -274,7 +274,7 @@ class Lab:
 
     def dead_letters(self, epoch: int) -> list[Place]:
         """Where the dead letters of an epoch come from, sorted."""
-        rows = tables.query(self.paths(epoch).dead_letters, None).to_pylist()
+        rows = queries.query(self.paths(epoch).dead_letters, None).to_pylist()
         return sorted((row["partition"], row["offset"]) for row in rows)
 
     def folded(self, epoch: int) -> dict[str, int]:

@@ -29,7 +29,8 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Record, Sender
 from kappa.lake import heartbeat
 from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger, LedgerRow, Sends
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, Sends
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.estimates import Measured

@@ -10,7 +10,7 @@ import orjson
 from confluent_kafka import Producer
 from lab import Lab
 
-from kappa.lake import tables
+from kappa.lake import queries
 
 BESIDE = '''
 """Beside the topology."""
@@ -117,6 +117,6 @@ def produce(lab: Lab, numbers: Iterable[int]) -> None:
 
 def written(lab: Lab, epoch: int) -> list[dict[str, Any]]:
     """Rows of the epoch's output."""
-    rows = tables.query(lab.paths(epoch).output("rows"), None).to_pylist()
+    rows = queries.query(lab.paths(epoch).output("rows"), None).to_pylist()
     names = ("id", "amount", "plain", "by_series", "by_batch")
     return sorted(({name: row[name] for name in names} for row in rows), key=lambda row: row["amount"])

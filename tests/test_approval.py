@@ -15,7 +15,9 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.control import joint_cutover as joint_moves
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.certificate import Certificate
 from kappa.replay.stages import Stage

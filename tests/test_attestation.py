@@ -14,7 +14,9 @@ from by_hand import SCHEMA, TOPOLOGY, Epoch
 
 from kappa.errors import DisagreementError
 from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices.abandoning import abandon_slice

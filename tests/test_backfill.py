@@ -17,7 +17,8 @@ from kappa.control import backfill
 from kappa.control import upgrade as upgrading
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.lake import tables
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.offsets.vector import joins
 from kappa.replay.findings import ALLOWABLE
 from kappa.replay.stages import Stage

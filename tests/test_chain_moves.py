@@ -18,8 +18,11 @@ from kappa.driver import joint_handover as companions
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake.chains import check_bindings, sent_ends_of
-from kappa.lake.epochs import Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.chains import Binding

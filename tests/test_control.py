@@ -11,7 +11,8 @@ from kappa import control
 from kappa.config import Config
 from kappa.control import cutover
 from kappa.errors import MoveRefusedError, UsageError
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.verdict import CheckResult, DiffReport, ThresholdResult
 

@@ -10,7 +10,7 @@ import pytest
 
 from kappa import control, serving
 from kappa.errors import RefusedError
-from kappa.lake import tables
+from kappa.lake import queries
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
 from kappa.replay.verdict import Verdict
@@ -159,7 +159,7 @@ def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) 
     assert "lacks the columns ['counted']: readers of live epoch" in refusal(stream, savepoint)
     _, report = replayed(stream, savepoint, **TOLD)
     assert output(report, "moves").columns_removed == ("counted",)
-    rows = tables.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
+    rows = queries.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
     assert [row["id"] for row in rows if "counted" not in row] == [row["id"] for row in rows]
     assert sorted(row["id"] for row in rows) == ["a", "a", "a", "b", "b", "c", "d"]
 
@@ -208,7 +208,7 @@ def test_a_new_output_has_all_history(stream: Lab) -> None:
     live(stream)
     evolve(stream, step=NEW_STEP, outputs=NEW_OUTPUT)
     epoch, _ = replayed(stream)
-    assert len(tables.query(stream.paths(epoch).output("doubles"), None)) == len(ROWS) + 2
+    assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == len(ROWS) + 2
 
 
 def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) -> None:
@@ -217,7 +217,7 @@ def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) 
     epoch, _ = replayed(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
     (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-output"]
     assert found.numbers == {"output": "doubles"}
-    assert len(tables.query(stream.paths(epoch).output("doubles"), None)) == 2
+    assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == 2
 
 
 def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> None:

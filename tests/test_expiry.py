@@ -10,8 +10,11 @@ import pytest
 from kappa import clock
 from kappa.config import Config
 from kappa.driver.expiry import Expiry
-from kappa.lake.epochs import Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 

@@ -15,10 +15,10 @@ from kappa import clock, serving
 from kappa.config import Config
 from kappa.driver.maintenance import is_piled_up, maintain
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
+from kappa.lake import queries
 from kappa.lake import vacuum as upkeep
 from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import LedgerRow
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED, contents_of
 from kappa.slices.merging import fold_between
 
@@ -105,7 +105,7 @@ def test_a_snapshot_finds_its_rows_though_the_fold_that_it_knew_is_gone(tmp_path
         epoch.slice({("a", 0): number})
     maintain(epoch.run, config, watch.at)
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
-        tables.query(*snapshot.place("sums"))
+        queries.query(*snapshot.place("sums"))
     assert as_rows(snapshot.rows("sums")) == {("a", 0): 2}
     assert as_rows(again.rows("sums", "total = 7")) == {("a", 0): 7}
     assert serving.snapshot(config, "sums", seq=3).folded("sums") < 3
@@ -121,7 +121,7 @@ def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
         if number % 10 == 9:
             row = maintain(epoch.run, config, watch.at)
             most_folds = max(most_folds, len(row.detail["folds"]["sums"]["kept"]))
-            most_changes = max(most_changes, tables.query(epoch.paths.changes("sums"), None).num_rows)
+            most_changes = max(most_changes, queries.query(epoch.paths.changes("sums"), None).num_rows)
     assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest fold lacks"
     assert most_folds <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"
     last = epoch.run.ledger.state().committed

@@ -15,7 +15,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
-from kappa.lake import foreign_commits, tables
+from kappa.lake import foreign_commits, queries, tables
 from kappa.slices.merging import fold_between
 from kappa.slices.protocol import apply_changes, commit_slice
 
@@ -29,7 +29,7 @@ def epoch(tmp_path: Path) -> Epoch:
 
 
 def newest(epoch: Epoch, place: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = tables.query(f"{epoch.paths.root}/{place}", None).to_pylist()
+    rows: list[dict[str, Any]] = queries.query(f"{epoch.paths.root}/{place}", None).to_pylist()
     return sorted(rows, key=str)
 
 

@@ -14,7 +14,8 @@ from kappa import control
 from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import UsageError
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.history import vector
 from kappa.offsets.vector import Offsets
 

@@ -21,8 +21,12 @@ from kappa.control import overview, removal
 from kappa.driver import joint_handover as companions
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
 from kappa.lake import code
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.liveness import Sign
 from kappa.names import EpochPaths, code_file, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets

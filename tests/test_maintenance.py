@@ -16,8 +16,9 @@ from kappa.config import Config
 from kappa.driver.maintenance import maintain
 from kappa.errors import LedgerError, UnknownEpochError
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake import queries, tables
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
@@ -105,7 +106,7 @@ def test_held_commits_stay_readable_and_the_files_of_the_others_go(epoch: Epoch)
     assert (row.kind, row.detail["readable_from"], row.detail["savepoints"]) == ("maintain", 70, [0, 7, 60])
     assert [epoch.total(seq) for seq in held] == held
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
-        tables.query(epoch.paths.table("sums"), 31)
+        queries.query(epoch.paths.table("sums"), 31)
     kept = [0, 7, 60, 70, 90, *range(94, 100)]
     assert row.detail["folds"] == {"sums": {"key": ["id"], "kept": [[seq + 1, seq] for seq in kept]}}
     assert files(epoch.paths.table("sums")) == len(kept), "the commits between them are read from these"
@@ -115,10 +116,10 @@ def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:
     maintain(epoch.run, epoch.config, BEGIN + timedelta(days=9))
 
     assert len(DeltaTable(epoch.paths.output("moves")).file_uris()) == 1
-    rows = tables.query(epoch.paths.output("moves"), None).to_pylist()
+    rows = queries.query(epoch.paths.output("moves"), None).to_pylist()
     assert sorted(row["total"] for row in rows) == list(range(100))
     assert epoch.total(99) == 99
-    assert [row["total"] for row in tables.query(epoch.paths.changes("sums"), None).to_pylist()] == [99]
+    assert [row["total"] for row in queries.query(epoch.paths.changes("sums"), None).to_pylist()] == [99]
     assert epoch.ledger.state().forgotten("sums") == 98
 
 

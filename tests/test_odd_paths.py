@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa.lake import code, tables
+from kappa.lake import code, queries, tables
 from kappa.lake import vacuum as upkeep
 from kappa.lake.append_log import AppendLog
 from kappa.topology.ddl import columns_of
@@ -37,8 +37,8 @@ def test_tables_are_written_read_and_cleaned_up(tmp_path: Path, name: str) -> No
     for seq in (1, 2, 3):
         tables.append(path, pa.table({"_seq": pa.array([seq], pa.int64()), "id": ["a"]}), seq)
     upkeep.vacuum(path, lambda: [1], age=timedelta(0), check=lambda: None)
-    assert tables.query(path, None).num_rows == 3
-    found = tables.files(path)
+    assert queries.query(path, None).num_rows == 3
+    found = queries.files(path)
     if found is not None:
         assert all((Path(path) / file).is_file() for file in found["path"].to_pylist())
     assert [found.name for found in tmp_path.iterdir()] == [name]

@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 
 from kappa import control
-from kappa.lake import savepoints, tables
+from kappa.lake import queries, savepoints
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest
 
@@ -30,7 +30,7 @@ def contents(stream: Lab, start: Start) -> dict[str, list[tuple[Any, ...]]]:
     paths = stream.paths(epoch)
     found = {}
     for name, path in (("balances", paths.table("balances")), ("moves", paths.output("moves"))):
-        rows = tables.query(path, None).to_pylist()
+        rows = queries.query(path, None).to_pylist()
         found[name] = sorted(tuple((key, row[key]) for key in sorted(row) if key != "_seq") for row in rows)
     control.abort(stream.config, stream.name, epoch, actor="test", reason="compared")
     return found

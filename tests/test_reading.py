@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from kappa import clock
-from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow
+from kappa.lake import queries, tables
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
 from kappa.slices.reading import Counts, Reading
 from kappa.topology import Source
@@ -127,7 +127,7 @@ def test_times_of_any_year_are_kept(
     assert rows["_order_timestamp"].cast("int64").to_pylist() == [early * 1000, far * 1000]
     tables.create(str(tmp_path / "letters"), tables.DEAD_LETTER)
     tables.append(str(tmp_path / "letters"), letters, 1)
-    kept = tables.query(str(tmp_path / "letters"), None)["timestamp"].cast("int64").to_pylist()
+    kept = queries.query(str(tmp_path / "letters"), None)["timestamp"].cast("int64").to_pylist()
     by_spark = spark.read.format("delta").load(str(tmp_path / "letters")).selectExpr("unix_micros(timestamp) AS t")
     assert kept == [row["t"] for row in by_spark.where("t > 0").collect()] == [far * 1000]
     later = LedgerRow(kind="commit", seq=1, writer="test", at=now, max_timestamps=counts.max_timestamps)

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from kappa import control, serving
 from kappa.cli import reads
 from kappa.lake import foreign_commits
-from kappa.lake.epochs import TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.ledger import Ledger
 from kappa.verify import recount_topics
 from kappa.verify.recount import Recount, recount

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UsageError
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.findings import warn
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult

@@ -11,7 +11,7 @@ from lab import Lab
 from power_cut import Disk, PowerCutError
 
 from kappa import control
-from kappa.lake.epochs import Event
+from kappa.lake.events import Event
 from kappa.replay.starts import FromMarker
 from kappa.slices import protocol, sending, writing
 

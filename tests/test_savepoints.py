@@ -14,8 +14,10 @@ from kappa.cli import app
 from kappa.config import Config
 from kappa.errors import SavepointError, UnknownTopologyError, UsageError
 from kappa.lake import savepoints
-from kappa.lake.epochs import Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 

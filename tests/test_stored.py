@@ -13,9 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from kappa.errors import LedgerError
 from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.heartbeat import Heartbeat
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths, epochs_log
 from kappa.replay import stored
 from kappa.replay.certificate import Certificate

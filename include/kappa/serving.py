@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from kappa.config import Config
 from kappa.errors import LedgerError, UnknownEpochError, UnknownTableError, UnknownTopologyError
-from kappa.lake import tables
-from kappa.lake.epochs import Epochs, TopologyRecord, record_of
+from kappa.lake import queries
+from kappa.lake.epoch_record import TopologyRecord, record_of
+from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
 from kappa.lake.merge_on_read import Contents, contents_of, query
 from kappa.names import EpochPaths
@@ -101,7 +102,7 @@ class Snapshot:
                 if found == self.tables[name]:
                     raise
                 return query(found, **wanted)  # type: ignore[arg-type]
-        return tables.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
+        return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
 
     def _now(self, name: str) -> Contents:
         """What the rows are made of by now: the driver may have let go of a fold, and an older one with more changes is kept."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from kappa.lake.epochs import EpochRecord, TopologyRecord
+    from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 
 
 def dag_by_hand(verb: str, topology: str, *, epoch: str, doc: str | None) -> DAG:

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from kappa.cli import app
 from kappa.errors import UnknownArchiveError
-from kappa.lake.ledger import Ledger, LedgerState
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import ArchivePaths
 
 

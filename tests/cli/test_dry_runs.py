@@ -20,7 +20,8 @@ from kappa.errors import (
     UnknownTopologyError,
 )
 from kappa.kafka.broker import Broker
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 
 #: Epoch 1 is live, epoch 2 is verified.
 STAGES = {1: ("planned", "rewound", "seeded", "moved"), 2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")}  # fmt: skip

@@ -17,7 +17,7 @@ from rig import Rig, is_running, rig
 
 from kappa import control, faults
 from kappa.control import upgrade as upgrading
-from kappa.lake.epochs import Event
+from kappa.lake.events import Event
 from kappa.verify.recount import recount
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from rig import QUICK_JVM, Rig
 
 from kappa.config import Config
-from kappa.lake import tables
+from kappa.lake import queries
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -89,7 +89,7 @@ def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
     epoch = places.start()
     places.await_live(epoch)
     places.settle(epoch)
-    rows = tables.query(places.paths(epoch).output("places"), None).to_pylist()
+    rows = queries.query(places.paths(epoch).output("places"), None).to_pylist()
     assert sorted(row["amount"] for row in rows) == list(range(ROWS))
     assert len({row["worker"] for row in rows}) == 2, "both executors had a part"
     (origin,) = {row["origin"] for row in rows}

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from rig import QUICK_JVM, Rig
 
 from kappa.config import Config
-from kappa.lake import tables
+from kappa.lake import queries
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
@@ -73,7 +73,7 @@ def test_a_stream_goes_on_over_large_slices_of_a_source_with_times(readings: Rea
     readings.settle(epoch)
     commits = readings.ledger(epoch).state().commits
     assert max(row.rows_read for row in commits) > readings.config.small_slice
-    found = tables.query(readings.paths(epoch).output("readings"), None, select="id, at", order_by="at")
+    found = queries.query(readings.paths(epoch).output("readings"), None, select="id, at", order_by="at")
     assert found["id"].to_pylist() == [str(n) for n in range(120_000)]
     assert found["at"][59_999].as_py().isoformat() == "2026-03-01T00:00:59.999000+00:00"
 

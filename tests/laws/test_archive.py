@@ -23,7 +23,7 @@ from kappa import control
 from kappa.archive.reader import Archive
 from kappa.archive.writer import Archiver, run, stop
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
-from kappa.lake import tables
+from kappa.lake import queries
 from kappa.names import ArchivePaths
 from kappa.offsets.vector import Offsets, joins
 from kappa.replay.certificate import Certificate
@@ -76,9 +76,9 @@ def result(stream: Lab, epoch: int) -> dict[str, list[dict[str, Any]]]:
     paths = stream.paths(epoch)
     commits = stream.ledger(epoch).state().commits
     return {
-        "moves": tables.query(paths.output("moves"), None, order_by="_partition, _offset").to_pylist(),
-        "balances": tables.query(paths.table("balances"), None, order_by="id").to_pylist(),
-        "dead": tables.query(paths.dead_letters, None, order_by='"partition", "offset"').to_pylist(),
+        "moves": queries.query(paths.output("moves"), None, order_by="_partition, _offset").to_pylist(),
+        "balances": queries.query(paths.table("balances"), None, order_by="id").to_pylist(),
+        "dead": queries.query(paths.dead_letters, None, order_by='"partition", "offset"').to_pylist(),
         "slices": [
             {"ranges": r.ranges, "read": r.rows_read, "dead": r.rows_dead, "newest": r.max_timestamps} for r in commits
         ],
@@ -126,7 +126,7 @@ def out_of_order(count: int) -> list[tuple[int, int, bytes]]:
 def archived_places(stream: Lab) -> list[tuple[int, int]]:
     """Partition and offset of every record of the archive."""
     path = ArchivePaths(lake=stream.config.lake, topic=stream.topic).records
-    found = tables.query(path, None, select='"partition", "offset"', order_by='"partition", "offset"')
+    found = queries.query(path, None, select='"partition", "offset"', order_by='"partition", "offset"')
     return list(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
 
 
@@ -174,10 +174,10 @@ class TestEquality:
         records = Archive(stream.config.lake, stream.topic).paths.records
         if form == "merged files":
             DeltaTable(records).optimize.compact()
-            assert sorted(tables.files(records)["partition.partition"].to_pylist()) == [0, 1]
+            assert sorted(queries.files(records)["partition.partition"].to_pylist()) == [0, 1]
         else:
             spark.sql(f"ALTER TABLE delta.`{records}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-            assert tables.files(records) is None, "its files alone are not the table"
+            assert queries.files(records) is None, "its files alone are not the table"
         logged, archived = from_both(stream, slice_records=22)
         assert archived == logged
 
@@ -487,7 +487,7 @@ class TestIdentity:
         assert stream.stop(epoch) == []
         paths = stream.paths(epoch)
         for path in (paths.output("moves"), paths.changes("balances"), paths.dead_letters):
-            assert tables.query(path, None).num_rows == 0, "it was noticed before anything was written"
+            assert queries.query(path, None).num_rows == 0, "it was noticed before anything was written"
 
     def test_a_partition_that_was_added_is_archived_from_its_beginning(self, stream: Lab) -> None:
         stream.produce(rows(20))

@@ -18,7 +18,7 @@ from kappa.control import upgrade as upgrading
 from kappa.driver import upgrade as switching
 from kappa.driver.maintenance import maintain
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.merge_on_read import FOLDED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
@@ -67,7 +67,7 @@ def after(slices: int) -> dict[str, int]:
 
 def in_table(stream: Lab, epoch: int) -> dict[str, int]:
     """What somebody finds who knows only the path."""
-    return {row["id"]: row["total"] for row in tables.query(stream.paths(epoch).table("balances"), None).to_pylist()}
+    return {row["id"]: row["total"] for row in queries.query(stream.paths(epoch).table("balances"), None).to_pylist()}
 
 
 def test_readers_of_commits_find_their_rows_and_those_of_the_path_find_them_when_the_epoch_stands(slow: Lab) -> None:
@@ -267,4 +267,4 @@ def _config(base: Path) -> Any:
 
 def _changes(epoch: Epoch, seq: int) -> Any:
     run: EpochRun = epoch.run
-    return tables.rows_of(run.paths.changes("sums"), tables.version(run.paths.changes("sums")), seq)
+    return queries.rows_of(run.paths.changes("sums"), tables.version(run.paths.changes("sums")), seq)

@@ -25,8 +25,9 @@ from kappa.errors import (
     RefusedError,
     StaleWriterError,
 )
-from kappa.lake import heartbeat, tables
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake import heartbeat, queries, tables
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
@@ -424,7 +425,7 @@ class TestLaw8AConsistentCut:
         plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
         slices.apply_changes(run, plan, effects)
-        found = {row["id"] for row in tables.query(run.paths.table("balances"), None).to_pylist()}
+        found = {row["id"] for row in queries.query(run.paths.table("balances"), None).to_pylist()}
         assert "z" in found, "the table is ahead of its last commit"
         middle = serving.snapshot(stream.config, stream.name)
         assert middle == before
@@ -586,7 +587,7 @@ class TestLaw12NothingIsDroppedInSilence:
         assert sum(row.rows_read for row in commits) == 7
         assert sum(row.rows_parsed for row in commits) == 2
         assert sum(row.rows_dead for row in commits) == 5
-        letters = tables.query(stream.paths(epoch).dead_letters, None, order_by='"offset"').to_pylist()
+        letters = queries.query(stream.paths(epoch).dead_letters, None, order_by='"offset"').to_pylist()
         assert [letter["value"] for letter in letters] == bad
         assert [letter["offset"] for letter in letters] == [1, 2, 3, 4, 5]
         assert all(
@@ -658,7 +659,7 @@ class TestLaw13EveryMoveIsOnRecord:
         record = f"{path.lake}/_kappa/epochs"
         grown: list[Any] = []
         for version in range(tables.version(record) + 1):
-            rows = tables.query(record, version, order_by="n").to_pylist()
+            rows = queries.query(record, version, order_by="n").to_pylist()
             assert rows[: len(grown)] == grown, f"version {version} of the record says otherwise what was said before"
             grown = rows
         for file in Path(record, "_delta_log").glob("*.json"):

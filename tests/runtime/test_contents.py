@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kappa import clock
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow
+from kappa.lake import queries, tables
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED
 from kappa.slices import merging as folding
 from kappa.slices.merging import fold, fold_between, is_due, unfolded
@@ -37,7 +37,7 @@ def test_a_table_and_the_changes_since_its_last_fold_are_the_table_of_every_comm
         assert epoch.table(row) == now
         if chance.random() < 0.2:
             fold_between(epoch.run, is_asked=True)
-            assert as_rows(tables.query(epoch.paths.table("sums"), None)) == now
+            assert as_rows(queries.query(epoch.paths.table("sums"), None)) == now
     for row, rows in expected:
         assert epoch.table(row) == rows, f"slice {row.seq}, later"
 
@@ -45,7 +45,7 @@ def test_a_table_and_the_changes_since_its_last_fold_are_the_table_of_every_comm
 def test_a_slice_that_is_not_folded_leaves_the_table_as_it_is_and_says_so(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path)
     row = epoch.slice({("a", 0): 1})
-    assert as_rows(tables.query(epoch.paths.table("sums"), None)) == {}
+    assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {}
     entry = row.detail[FOLDED]["sums"]
     assert (entry["seq"], entry["key"], entry["rows"]) == (0, ["id", "select"], 1)
     again = epoch.slice({("a", 0): 2, ("b", 0): 3})
@@ -71,7 +71,7 @@ def test_what_waited_long_enough_is_folded(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(clock, "now", lambda: AT + timedelta(seconds=60))
     row = epoch.slice({("b", 0): 2})
     assert FOLDED not in row.detail
-    assert as_rows(tables.query(epoch.paths.table("sums"), None)) == {("a", 0): 1, ("b", 0): 2}
+    assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {("a", 0): 1, ("b", 0): 2}
 
 
 def test_the_first_commit_of_a_savepoint_period_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.lake import code
 from kappa.lake.append_log import AppendLog
-from kappa.lake.epochs import Epochs, Event, intent
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event, intent
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import about_to, first_effect
 

@@ -9,10 +9,11 @@ import pytest
 from power_cut import Disk
 
 from kappa import clock
-from kappa.lake import append_log, tables
+from kappa.lake import append_log, queries, tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.fsync import sync_commits
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 
 
 def test_rows_of_a_ledger_outlive_a_power_cut_as_soon_as_they_are_appended(
@@ -52,4 +53,4 @@ def test_commits_of_a_table_are_on_the_disk_with_their_files(tmp_path: Path, mon
     sync_commits(path, range(3))
     assert disk.restore(disk.image()) == 2, "the last commit and its file"
     assert tables.version(path) == 2
-    assert tables.query(path, None, order_by="_seq").to_pylist() == [{"_seq": 1}, {"_seq": 2}]
+    assert queries.query(path, None, order_by="_seq").to_pylist() == [{"_seq": 1}, {"_seq": 2}]

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from kappa.errors import IllegalTransitionError, UnknownEpochError
-from kappa.lake.epochs import Epochs, Event, record_of
+from kappa.lake.epoch_record import record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.replay.stages import Stage
 
 FIRST = ("planned", "rewound", "seeded", "moved")

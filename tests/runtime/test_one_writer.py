@@ -8,7 +8,8 @@ import pytest
 
 from kappa import clock
 from kappa.errors import ConflictError, StaleWriterError
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 
 
 @pytest.fixture

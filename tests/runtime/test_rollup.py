@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import rollup
-from kappa.lake.ledger import Kind, Ledger, LedgerRow, LedgerState, Sends, _Fold, _to_record
+from kappa.lake.ledger import Ledger, _Fold, _to_record
+from kappa.lake.ledger_rows import Kind, LedgerRow, Sends
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
 from kappa.offsets.vector import OffsetRange, Offsets

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, write_deltalake
 from few_rows import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
 
@@ -40,7 +40,7 @@ def test_deletes_delete_updates_update_and_a_delete_of_nothing_does_nothing(path
     tables.merge(table, changes(1, ("a", "1.00"), ("b", "2.00")), ["id"], COLUMNS, 1)
     tables.merge(table, changes(2, ("a", None), ("b", "3.00"), ("c", None)), ["id"], COLUMNS, 2)
     assert rows(table) == [{"id": "b", "total": Decimal("3.00")}]
-    assert tables.query(table, 1).num_rows == 2, "the version before is still there"
+    assert queries.query(table, 1).num_rows == 2, "the version before is still there"
 
 
 def test_a_sealed_slice_leaves_no_row_and_can_never_be_written(paths: tuple[str, str]) -> None:
@@ -89,10 +89,10 @@ def test_rows_of_a_slice_are_read_in_portions_and_in_order(tmp_path: Path) -> No
     for seq, first in ((1, 0), (2, 100)):
         mine = pa.table({"n": [first + (7 * i) % 50 for i in range(50)], "m": [1] * 50})
         tables.append(path, mine.append_column("_seq", pa.array([seq] * 50, pa.int64())), seq)
-    parts = list(tables.rows_in_order(path, tables.version(path), 2, ("n",), rows=8))
+    parts = list(queries.rows_in_order(path, tables.version(path), 2, ("n",), rows=8))
     assert max(part.num_rows for part in parts) <= 8
     assert [n for part in parts for n in part["n"].to_pylist()] == list(range(100, 150))
-    loose = tables.rows_in_order(path, tables.version(path), 2, ("absent",))
+    loose = queries.rows_in_order(path, tables.version(path), 2, ("absent",))
     assert sorted(n for part in loose for n in part["n"].to_pylist()) == list(range(100, 150))
 
 
@@ -139,16 +139,16 @@ def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], 
     log, _ = paths
     tables.append(log, changes(1, ("a", "1.00")), 1)
     tables.append(log, changes(2, ("b", "1.00")), 2)
-    named = tables.files(log)
+    named = queries.files(log)
     assert named is not None
     assert all((Path(log) / name).is_file() for name in named["path"].to_pylist())
     assert sorted(named["min._seq"].to_pylist()) == [1, 2]
     odd = str(tmp_path / "a[b]")
     tables.create(odd, COLUMNS)
-    assert tables.files(odd) is None, "Spark would take the path for a pattern"
+    assert queries.files(odd) is None, "Spark would take the path for a pattern"
     vectors = str(tmp_path / "vectors")
     tables.create(vectors, COLUMNS, configuration={"delta.enableDeletionVectors": "true"})
-    assert tables.files(vectors) is None, "rows of its files may be deleted"
+    assert queries.files(vectors) is None, "rows of its files may be deleted"
 
 
 def test_rows_of_another_plan_of_the_same_slice_are_never_taken_for_its_own(paths: tuple[str, str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from few_rows import COLUMNS, changes, rows
 
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake import vacuum as upkeep
 
 
@@ -39,7 +39,7 @@ def test_files_that_no_commit_names_go_when_they_are_a_day_old(table: str) -> No
     assert vacuum(table, 2) == 2
     held = {Path(table, name) for at in (2, 3) for name in DeltaTable(table, version=at).file_uris()}
     assert set(Path(table).glob("*.parquet")) == {*held, recent}
-    assert tables.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
+    assert queries.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
     assert (vacuum(table, 2), tables.version(table)) == (0, 3)  # it costs no commit
 
 
@@ -75,11 +75,11 @@ def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(tabl
     grow(1, 60, days=3)
     grow(60, 121, days=0)
     vacuum(table, 30, 118)  # somebody gave it a name, forty days ago
-    assert tables.query(table, 30).to_pylist() == [{"id": "a", "total": Decimal("30.00")}]
+    assert queries.query(table, 30).to_pylist() == [{"id": "a", "total": Decimal("30.00")}]
     assert Path(log, f"{0:020}.json").is_file()
     vacuum(table, 118)
     assert not Path(log, f"{30:020}.json").is_file()
-    assert tables.query(table, 118).to_pylist() == [{"id": "a", "total": Decimal("118.00")}]
+    assert queries.query(table, 118).to_pylist() == [{"id": "a", "total": Decimal("118.00")}]
     assert rows(table) == [{"id": "a", "total": Decimal("120.00")}]
     assert tables.folded(table)[1] == 120
 
@@ -93,7 +93,7 @@ def test_nothing_that_is_younger_than_the_stated_age_goes(table: str) -> None:
     assert vacuum(table, hours=4) == 0
     assert vacuum(table, hours=2) == 1
     assert not old.exists()
-    assert tables.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
+    assert queries.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
 
 
 def test_a_version_that_was_written_after_the_kept_ones_were_looked_up_stays_readable(table: str) -> None:
@@ -108,7 +108,7 @@ def test_a_version_that_was_written_after_the_kept_ones_were_looked_up_stays_rea
 
     assert upkeep.vacuum(table, kept, age=timedelta(0), check=lambda: None) == 1
     for version in (2, 3, 4):
-        assert tables.query(table, version).to_pylist() == [{"id": "a", "total": Decimal(f"{version}.00")}]
+        assert queries.query(table, version).to_pylist() == [{"id": "a", "total": Decimal(f"{version}.00")}]
 
 
 def test_nothing_goes_once_the_check_raises(table: str) -> None:

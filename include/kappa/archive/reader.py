@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from kappa.archive.rows import schema_name, source_rows
 from kappa.errors import DataLossError
-from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake import queries
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import ArchivePaths
 from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
@@ -146,11 +147,11 @@ class Archive:
 
     def _read(self, session: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         """Rows among which are those of these ranges: whole files, as far as the files alone are the table."""
-        files = tables.files(self.paths.records)
+        files = queries.files(self.paths.records)
         if files is None:
             return session.read.format("delta").load(self.paths.records).where(_is_in(ranges))
         names = files.filter(_may_hold(files, ranges))["path"].to_pylist()
-        return tables.read_files(session, self.paths.records, names)
+        return queries.read_files(session, self.paths.records, names)
 
     def rows(
         self,
@@ -168,7 +169,7 @@ class Archive:
     def count(self, ranges: Sequence[OffsetRange]) -> int:
         """Records of these ranges, counted without looking into them, and not by Spark: another engine has to agree."""
         is_in = (f'("partition" = {r.partition} AND "offset" >= {r.start} AND "offset" < {r.end})' for r in ranges)
-        found = tables.query(self.paths.records, None, select="count(*) AS n", where=" OR ".join(is_in))
+        found = queries.query(self.paths.records, None, select="count(*) AS n", where=" OR ".join(is_in))
         return int(found["n"][0].as_py())
 
     def check_rows(self, counts: Mapping[tuple[int, int], int], ranges: Sequence[OffsetRange]) -> None:
@@ -216,7 +217,7 @@ class Archive:
         for chunk in chunks:
             if chunk.range.end > since and chunk.max_ms is not None and chunk.max_ms >= timestamp_ms:
                 place = f'"partition" = {chunk.range.partition} AND seq = {chunk.seq} AND "offset" >= {since}'
-                rows = tables.query(self.paths.records, None, select='"offset", "timestamp"', where=place).sort_by(
+                rows = queries.query(self.paths.records, None, select='"offset", "timestamp"', where=place).sort_by(
                     "offset"
                 )
                 late = rows["timestamp"].cast("int64").to_numpy() // 1000 >= timestamp_ms
@@ -240,7 +241,7 @@ class Archive:
 
     def _load_times(self, partition: int, seq: int) -> tuple[Ints, Ints]:
         """Offsets and running maxima of one chunk, in order."""
-        rows = tables.query(
+        rows = queries.query(
             self.paths.records,
             None,
             select='"offset", running_max_ms',

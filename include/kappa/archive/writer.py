@@ -32,7 +32,8 @@ from kappa.errors import (
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat, liveness, tables
-from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.coverage import ArchiveFacts, bounded
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start, ranges_to_json
 from kappa.spark.kafka_source import read_log

@@ -17,7 +17,9 @@ from kappa import clock
 from kappa.config import Config
 from kappa.control.housekeeping import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.replay import stored
 from kappa.replay.stages import Stage
 

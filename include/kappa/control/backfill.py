@@ -25,8 +25,12 @@ from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
 from kappa.lake import code as code_store
-from kappa.lake.epochs import EpochRecord, Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epoch_record import EpochRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import first_readable, from_archive

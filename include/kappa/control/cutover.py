@@ -12,7 +12,9 @@ from kappa.control.drivers import want
 from kappa.driver.process import ensure_driver
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
 from kappa.lake.chains import check_moves
-from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.moves import asked, together_of
 from kappa.replay.rules.cutover import can_take_over, pending_refusal
 from kappa.replay.stages import Stage

@@ -10,7 +10,9 @@ from kappa.control import approval
 from kappa.control.replays import plan, replay
 from kappa.driver.process import ensure_driver
 from kappa.errors import IllegalTransitionError, RefusedError
-from kappa.lake.epochs import Epochs, Event, record_of
+from kappa.lake.epoch_record import record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest

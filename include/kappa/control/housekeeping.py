@@ -23,7 +23,7 @@ from kappa.errors import ConflictError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat, liveness
-from kappa.lake.epochs import EpochRecord, TopologyRecord
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.names import EpochPaths, code_file, epoch_word, plan_file
 from kappa.replay.stages import Stage
 

@@ -15,7 +15,9 @@ from kappa.control import approval
 from kappa.errors import CodeError, KappaError, MoveRefusedError, UsageError
 from kappa.lake import code as code_store
 from kappa.lake.chains import links
-from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.moves import asked, ended_by
 from kappa.replay.rules.chain import move_refusals
 from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusal, refusals

@@ -10,7 +10,9 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
-from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.history import Entry, entries
 from kappa.lake.ledger import Ledger
 from kappa.lake.moves import others_of

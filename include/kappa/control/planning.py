@@ -17,8 +17,11 @@ from kappa.kafka.offsets_for_times import milliseconds
 from kappa.lake import code as code_store
 from kappa.lake import liveness
 from kappa.lake.chains import surveyed
-from kappa.lake.epochs import Epochs, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import runs_of
 from kappa.names import EpochPaths, topology_prefix, versioned_topic
 from kappa.offsets.coverage import ArchiveFacts, first_readable

@@ -17,7 +17,9 @@ from kappa.errors import IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
-from kappa.lake.epochs import Epochs, Event, record_of
+from kappa.lake.epoch_record import record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.moves import together_of, withdrawals
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.replay.dry_run import about_to

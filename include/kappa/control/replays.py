@@ -14,7 +14,8 @@ from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
 from kappa.lake.chains import check_bindings
-from kappa.lake.epochs import Epochs, Event
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.names import plan_file
 from kappa.replay.dry_run import about_to
 from kappa.replay.findings import Finding

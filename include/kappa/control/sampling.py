@@ -18,7 +18,7 @@ from kappa.errors import Terminal
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
 from kappa.kafka.offsets_for_times import milliseconds
-from kappa.lake.epochs import TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets, TopicPartition

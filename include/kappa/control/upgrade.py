@@ -22,7 +22,9 @@ from kappa.errors import (
 )
 from kappa.lake import code as code_store
 from kappa.lake import heartbeat
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refusals

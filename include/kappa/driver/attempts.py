@@ -22,8 +22,9 @@ from kappa.errors import (
     Transient,
     first_line,
 )
-from kappa.lake.epochs import Event
-from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake.events import Event
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import Offsets
 from kappa.slices import turns
 from kappa.slices.abandoning import abandon_slice

@@ -17,8 +17,11 @@ from kappa import clock
 from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.epochs import Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import read_table
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, ranges_from_json
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from kappa.driver.attempts import Attempts
     from kappa.driver.context import Workbench
-    from kappa.lake.epochs import EpochRecord
+    from kappa.lake.epoch_record import EpochRecord
 
 #: What ledger rows of a replacement have in their detail: the event that asked for it.
 DETAIL = "backfill"

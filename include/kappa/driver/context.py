@@ -32,7 +32,9 @@ from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.lake import heartbeat, liveness
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.watchdog import Line, Watchdog, stacks
 from kappa.names import EpochPaths

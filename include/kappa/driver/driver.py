@@ -28,8 +28,10 @@ from kappa.driver.upstreams import Cut
 from kappa.errors import ConflictError, DisagreementError, LedgerError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
 from kappa.lake import chains, heartbeat, liveness, rollup
-from kappa.lake.epochs import EpochRecord, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, Sends
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.watchdog import JvmProbe
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kappa.config import Config
-from kappa.lake.epochs import Epochs, TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
 from kappa.lake.moves import withdrawals
 from kappa.names import EpochPaths

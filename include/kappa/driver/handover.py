@@ -19,8 +19,10 @@ from kappa.driver.joint_handover import Companions
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
 from kappa.lake.chains import check_moves, links
-from kappa.lake.epochs import Event, TopologyRecord
-from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.events import Event
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.moves import moved, together_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets

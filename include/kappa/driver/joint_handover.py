@@ -17,7 +17,9 @@ from kappa.errors import MoveRefusedError
 from kappa.faults import crash_point
 from kappa.lake import liveness
 from kappa.lake.chains import check_moves, links
-from kappa.lake.epochs import Epochs, Event, TopologyRecord, record_of
+from kappa.lake.epoch_record import TopologyRecord, record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.moves import _is_of, ended_by, moved, together_of, waiting, withdrawals
 from kappa.names import EpochPaths

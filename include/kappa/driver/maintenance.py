@@ -16,7 +16,8 @@ from kappa.config import Config
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import vacuum as upkeep
-from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.lake.retention import Retention, held, with_folds
 from kappa.names import EpochPaths

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kappa.driver.context import Workbench
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
-from kappa.lake.ledger import LedgerState
+from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import Offsets
 from kappa.slices.cuts import cut_by_time
 

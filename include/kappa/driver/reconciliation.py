@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from kappa.faults import crash_point
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import tables
-from kappa.lake.epochs import TopologyRecord
-from kappa.lake.ledger import LedgerRow, LedgerState
+from kappa.lake import queries, tables
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.slices.run import EpochRun
@@ -249,7 +250,7 @@ def _marked_by(after: DataFrame, known: DataFrame, table: Table, handover: int) 
 
 def _counted(path: str, handover: int) -> Sent:
     counts = 'COUNT(*) AS "all", COALESCE(SUM(CASE WHEN "_deleted" THEN 1 ELSE 0 END), 0) AS "gone"'
-    (row,) = tables.query(path, None, select=counts, where=f"{HANDOVER.name} = {handover}").to_pylist()
+    (row,) = queries.query(path, None, select=counts, where=f"{HANDOVER.name} = {handover}").to_pylist()
     return Sent(upserts=row["all"] - row["gone"], tombstones=row["gone"])
 
 
@@ -257,5 +258,5 @@ def _records(run: EpochRun, handover: int) -> Iterator[Record]:
     for topic in run.topology.reconciled_topics:
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         path, mine = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
-        for rows in tables.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
+        for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
             yield from topic_records(topic, columns, rows)

@@ -15,15 +15,17 @@ from kappa.errors import KappaError
 from kappa.faults import crash_point
 from kappa.lake import code as code_store
 from kappa.lake import savepoints
-from kappa.lake.epochs import Epochs, Event
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED
 from kappa.names import EpochPaths
 from kappa.topology import registry
 
 if TYPE_CHECKING:
-    from kappa.lake.epochs import EpochRecord
-    from kappa.lake.ledger import LedgerState
+    from kappa.lake.epoch_record import EpochRecord
+    from kappa.lake.ledger_state import LedgerState
 
 
 #: What stored code has that can read a table whose changes are not all folded into it.

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kappa.errors import MoveRefusedError, RefusedError
-from kappa.lake.epochs import EpochRecord, Epochs, Event, TopologyRecord, record_of
-from kappa.lake.ledger import Ledger, LedgerState
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import sent_before
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kappa.errors import ForeignCommitError
 from kappa.lake import commits as delta
 from kappa.lake.commits import Commit
-from kappa.lake.ledger import LedgerState
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 
 

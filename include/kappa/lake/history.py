@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kappa.lake.epochs import Event
+from kappa.lake.events import Event
 from kappa.lake.moves import others_of
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets

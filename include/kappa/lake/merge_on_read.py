@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow
+from kappa.lake import queries
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.topology.ddl import quoted
 
@@ -105,8 +105,8 @@ def query(
     order_by: str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """Rows by an SQL condition, which sees a key's newest row and no older one; see :func:`kappa.lake.tables.query`."""
-    return tables.query(
+    """Rows by an SQL condition, which sees a key's newest row and no older one; see :func:`kappa.lake.queries.query`."""
+    return queries.query(
         contents.path,
         contents.version,
         select=select,
@@ -118,8 +118,8 @@ def query(
 
 
 def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-    """Rows about so many at a time, in no order; see :func:`kappa.lake.tables.chunks`."""
-    return tables.chunks(contents.path, contents.version, columns, rows, over=_over(contents))
+    """Rows about so many at a time, in no order; see :func:`kappa.lake.queries.chunks`."""
+    return queries.chunks(contents.path, contents.version, columns, rows, over=_over(contents))
 
 
 def changed(contents: Contents) -> pa.Table | None:
@@ -132,14 +132,14 @@ def changed_rows(contents: Contents) -> int:
     """How many changes there are since the fold, of a key all."""
     if contents.is_folded:
         return 0
-    found = tables.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
+    found = queries.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
     return int(found["n"][0].as_py())
 
 
-def _over(contents: Contents) -> tables.Changes | None:
+def _over(contents: Contents) -> queries.Changes | None:
     if contents.is_folded:
         return None
-    return tables.Changes(
+    return queries.Changes(
         path=contents.changes, delta_version=contents.changes_version, after=contents.folded, upto=contents.seq, key=contents.key
     )  # fmt: skip
 

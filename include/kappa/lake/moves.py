@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from kappa import clock
-from kappa.lake.epochs import Event, TopologyRecord, record_of
-from kappa.lake.ledger import LedgerState
+from kappa.lake.epoch_record import TopologyRecord, record_of
+from kappa.lake.events import Event
+from kappa.lake.ledger_state import LedgerState
 from kappa.replay.certificate import Certificate
 from kappa.replay.rules.cutover import Asked
 

@@ -17,7 +17,8 @@ from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
 
 if TYPE_CHECKING:
-    from kappa.lake.ledger import LedgerRow, LedgerState
+    from kappa.lake.ledger_rows import LedgerRow
+    from kappa.lake.ledger_state import LedgerState
 
 #: So many of the last slices keep all their rows.
 RECENT = 10
@@ -52,7 +53,7 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
         "upto": done[-1].n, "seq": done[-1].seq, "commits": sum(run.slices for run in runs),
         "standing": done[-1].standing.as_dict(), "runs": [run.as_dict() for run in runs], **({"sent": ends} if ends else {}),
     }  # fmt: skip
-    from kappa.lake.ledger import LedgerRow
+    from kappa.lake.ledger_rows import LedgerRow
 
     return LedgerRow(kind="rollup", seq=state.seq, writer=writer, at=at, code=code, detail=detail)
 

@@ -10,8 +10,11 @@ from datetime import datetime
 from kappa import clock
 from kappa.config import Config
 from kappa.errors import SavepointError, UnknownTopologyError
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.notation import savepoint_name
 from kappa.offsets.vector import Offsets, ranges_end

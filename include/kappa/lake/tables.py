@@ -6,20 +6,17 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
+from kappa.lake.queries import declared_schema
 from kappa.topology.ddl import Column, delta_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
-    from pyspark.sql import DataFrame, SparkSession
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
 
 #: Log entries go when they are so old and nobody needs them (:mod:`kappa.lake.vacuum`); Delta itself would not ask for the latter.
 LOG_HOURS = 48
@@ -32,7 +29,6 @@ CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",
 }
-_PATTERN = re.compile(r"[{}\[\]*?\\]")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
 #: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
@@ -270,215 +266,6 @@ def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:
     _writer(rows, seq, "overwrite").save(path)
 
 
-def rows_of(path: str, delta_version: int, seq: int) -> pa.Table:
-    """Rows that one slice wrote, as of a Delta version."""
-    return query(path, delta_version, where=f"_seq = {seq}")
-
-
-def rows_in_order(
-    path: str, delta_version: int, seq: int, order: Sequence[str] = (), rows: int = 50_000
-) -> Iterator[pa.Table]:
-    """Rows that one slice wrote, about so many at a time, in the order of some columns where the table has them.
-
-    What is in memory does not grow with the slice, but for the sort, of which the engine keeps one copy.
-    """
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    table = DeltaTable(path, version=delta_version)
-    schema = _declared(table)
-    sql = f"SELECT {_listed(schema.names)} FROM t WHERE _seq = {seq}"
-    if order and set(order) <= set(schema.names):
-        sql += f" ORDER BY {_listed(order)}"
-    for batch in _builder({"t": table}).execute(sql):
-        found = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
-        for start in range(0, found.num_rows, rows):
-            yield found.slice(start, rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changes:
-    """Changes that are not in a table yet: of each key the newest one counts, of which ``_deleted`` removes it.
-
-    Attributes:
-        path: the Delta table of the changes.
-        delta_version: its version.
-        after: changes of this slice and of earlier ones are in the table.
-        upto: changes of later slices do not count.
-        key: the table's key.
-    """
-
-    path: str
-    delta_version: int
-    after: int
-    upto: int
-    key: tuple[str, ...]
-
-    def newest(self) -> pa.Table:
-        """The newest change of each key, as the changes' table has it, without its slice."""
-        from deltalake import DeltaTable
-
-        found = DeltaTable(self.path, version=self.delta_version)
-        names = [name for name in _declared(found).names if name != SEQ.name]
-        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _newest", _changes=found), found)
-
-    def over(self, names: Sequence[str]) -> str:
-        """SQL of the rows of table ``_table`` with these changes (``_changes``) brought in: a relation in brackets."""
-        on = " AND ".join(f"_table.{_quoted(name)} = _newest.{_quoted(name)}" for name in self.key)
-        kept = f"SELECT {_listed(names, '_table.')} FROM _table LEFT ANTI JOIN _newest ON {on}"
-        made = f"SELECT {_listed(names)} FROM _newest WHERE NOT _deleted"
-        return f"(WITH {self._newest()} {kept} UNION ALL {made})"
-
-    def _newest(self) -> str:
-        rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
-        since = f"_seq > {self.after} AND _seq <= {self.upto}"
-        ranked = f"SELECT *, {rank} FROM _changes WHERE {since}"
-        return f"_newest AS (SELECT * FROM ({ranked}) WHERE _rank = 1)"
-
-
-def query(
-    path: str,
-    delta_version: int | None,
-    *,
-    select: str = "*",
-    where: str | None = None,
-    order_by: str | None = None,
-    limit: int | None = None,
-    over: Changes | None = None,
-) -> pa.Table:
-    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
-
-    The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
-
-    Args:
-        path: the table.
-        delta_version: its version.
-        select: SQL of the columns.
-        where: SQL condition, on the rows with the changes brought in.
-        order_by: SQL order.
-        limit: most rows.
-        over: changes that are not in the table yet.
-    """
-    from deltalake import DeltaTable
-
-    table = DeltaTable(path, version=delta_version)
-    relations, source = _source(table, over)
-    sql = f"SELECT {select} FROM {source}"
-    sql += f" WHERE {where}" if where else ""
-    sql += f" ORDER BY {order_by}" if order_by else ""
-    sql += f" LIMIT {limit}" if limit is not None else ""
-    return _cast(_run(sql, **relations), table)
-
-
-def chunks(
-    path: str,
-    delta_version: int | None,
-    columns: Sequence[str],
-    rows: int,
-    *,
-    where: str | None = None,
-    over: Changes | None = None,
-) -> Iterator[pa.Table]:
-    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    relations, source = _source(DeltaTable(path, version=delta_version), over)
-    batches: list[pa.RecordBatch] = []
-    sql = f"SELECT {_listed(columns)} FROM {source}" + (f" WHERE {where}" if where else "")
-    for batch in _builder(relations).execute(sql):
-        batches.append(pa.record_batch(batch))
-        if sum(b.num_rows for b in batches) >= rows:
-            yield pa.Table.from_batches(batches)
-            batches = []
-    if batches:
-        yield pa.Table.from_batches(batches)
-
-
-def _source(table: DeltaTable, over: Changes | None) -> tuple[dict[str, DeltaTable], str]:
-    """Relations by name, and the SQL of the rows that a query is made of: a relation ``t``."""
-    from deltalake import DeltaTable
-
-    if over is None:
-        return {"t": table}, "t"
-    relations = {"_table": table, "_changes": DeltaTable(over.path, version=over.delta_version)}
-    return relations, f"{over.over(_declared(table).names)} AS t"
-
-
-def _builder(relations: Mapping[str, DeltaTable]) -> QueryBuilder:
-    from deltalake import QueryBuilder
-
-    builder = QueryBuilder()
-    for name, table in relations.items():
-        builder.register(name, table)
-    return builder
-
-
-def _run(sql: str, **relations: DeltaTable) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table(_builder(relations).execute(sql).read_all())
-
-
-def _declared(table: DeltaTable) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(table.schema().to_arrow())
-
-
-def _cast(found: pa.Table, table: DeltaTable) -> pa.Table:
-    """Columns as the table declares them, where it does."""
-    import pyarrow as pa
-
-    declared = _declared(table)
-    return found.cast(
-        pa.schema([declared.field(n) if n in declared.names else found.schema.field(n) for n in found.schema.names])
-    )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _listed(names: Sequence[str], of: str = "") -> str:
-    return ", ".join(f"{of}{_quoted(name)}" for name in names)
-
-
-def files(path: str) -> pa.Table | None:
-    """The data files of a table's newest version: their ``path``, and what the log says of each.
-
-    Returns:
-        None where the files alone are not the table: deletion vectors, columns under other names, files of another table;
-        or where Spark would take the path for a pattern.
-    """
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
-    table = DeltaTable(path)
-    if table.protocol().min_reader_version > 1 or _PATTERN.search(path):
-        return None
-    found = pa.table(table.get_add_actions(flatten=True))
-    names = [unquote(name) for name in found["path"].to_pylist()]
-    if any(name.startswith("/") or "://" in name for name in names):
-        return None
-    return found.set_column(found.schema.get_field_index("path"), "path", pa.array(names, pa.string()))
-
-
-def read_files(session: SparkSession, path: str, names: Sequence[str]) -> DataFrame:
-    """Rows of some data files of a table, as :func:`files` names them, in the table's columns.
-
-    Delta's own reader would look for the files with jobs of Spark, at each reading anew.
-    """
-    from deltalake import DeltaTable
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(DeltaTable(path).schema().to_json()))
-    if not names:
-        return session.createDataFrame([], schema)
-    reader = session.read.schema(schema).option("basePath", path)
-    return reader.parquet(*(f"{path}/{name}" for name in names))
-
-
 def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") -> None:
     """Remove a slice's rows, if any, and see to it that none can be written any more. Idempotent.
 
@@ -497,7 +284,9 @@ def seal(path: str, seq: int, plan: str | None = None, *, column: str = "_seq") 
 def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None:
     from deltalake import write_deltalake
 
-    write_deltalake(table, _declared(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan))
+    write_deltalake(
+        table, declared_schema(table).empty_table(), mode="append", commit_properties=_transaction(seq, plan)
+    )
 
 
 def files_of(table: DeltaTable) -> pa.Table:

@@ -9,7 +9,7 @@ from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow, plan_hash
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
 
 if TYPE_CHECKING:
     pass

@@ -18,7 +18,7 @@ from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka.encoding import MARKER_KEY, changelog_records
 from kappa.kafka.producer import Record
-from kappa.lake.ledger import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow, Sends
 from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets

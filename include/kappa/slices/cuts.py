@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kappa.lake.ledger import LedgerState
+from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.cuts import TimeIndex, likely_ms, next_cut
 from kappa.offsets.vector import Offsets
 

@@ -17,7 +17,7 @@ from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import merge_on_read as contents
 from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED, Contents
 from kappa.lake.retention import is_first_after
 from kappa.slices.state import most_changes

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake.ledger import LedgerRow, LedgerState, Sends
+from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import FOLDED, contents_of
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kappa.lake.ledger import LedgerRow
+    from kappa.lake.ledger_rows import LedgerRow
 
 
 @dataclass(frozen=True, kw_only=True)

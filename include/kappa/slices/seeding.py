@@ -13,7 +13,8 @@ from kappa import clock
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.ledger import Ledger, LedgerRow
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets

@@ -9,8 +9,7 @@ from kappa.errors import DisagreementError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka.encoding import changelog_records, marker_record, topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow, Sends, plan_hash
+from kappa.lake.ledger_rows import LedgerRow, Sends, plan_hash
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology import ORDER, Topic, Topology
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+from kappa.lake import queries
 from kappa.slices.places import place_of
 from kappa.slices.run import EpochRun
 
@@ -110,7 +110,7 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         if place in run.written:
             return iter([run.written[place]])
         path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
-        return tables.rows_in_order(path, version, plan.seq, order)
+        return queries.rows_in_order(path, version, plan.seq, order)
 
     for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
         columns = [column.name for column in run.topology.rows_of(topic).columns]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.merge_on_read import Contents, changed, read_table
 from kappa.spark.session import frame_of
 from kappa.topology import Table
@@ -89,7 +89,7 @@ class TableState:
         self.forget()
         self._base_rows = tables.count(at.path, at.version)
         if self._base_rows <= ARROW_ROWS:
-            rows = tables.query(at.path, at.version)
+            rows = queries.query(at.path, at.version)
             self._base = frame_of(
                 self._session, rows.select([column.name for column in self._table.columns]), self._ddl
             )

@@ -16,8 +16,10 @@ from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.kafka.encoding import MARKER_KEY, to_json
 from kappa.kafka.producer import Record, Sender
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
-from kappa.lake.ledger import LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.changelog import Marker, read_marker

@@ -13,9 +13,11 @@ from kappa.errors import RefusedError
 from kappa.faults import crash_point
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import tables
-from kappa.lake.epochs import Epochs, Event, TopologyRecord
-from kappa.lake.ledger import LedgerRow
+from kappa.lake import queries, tables
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import chunks, contents_of, read_table
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
@@ -132,7 +134,7 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
 def _in_order(run: EpochRun, path: str, delta_version: int, rows: int) -> Iterator[pa.Table]:
     count = tables.count(path, delta_version)
     if count <= rows:
-        yield tables.query(path, delta_version)
+        yield queries.query(path, delta_version)
         return
     from pyspark import StorageLevel
     from pyspark.sql import functions as F

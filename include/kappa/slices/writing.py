@@ -11,7 +11,8 @@ from kappa.archive.reader import Archive
 from kappa.errors import LedgerError, MiscountedError, TopologyError
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.ledger import LedgerRow, LedgerState, plan_hash
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
 from kappa.slices.effects import collect, conformed, shared, with_seq

@@ -12,8 +12,11 @@ from kappa.config import Config
 from kappa.errors import DisagreementError, KappaError
 from kappa.kafka.broker import Broker
 from kappa.lake import tables
-from kappa.lake.epochs import Epochs, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState, plan_hash
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Certificate

@@ -6,7 +6,8 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 
-from kappa.lake.epochs import EpochRecord, Event, TopologyRecord
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.rollup import runs_of
 from kappa.names import EpochPaths

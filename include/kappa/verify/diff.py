@@ -13,7 +13,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import first_line
-from kappa.lake.ledger import LedgerRow
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets

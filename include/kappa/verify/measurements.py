@@ -11,8 +11,9 @@ from typing import Any
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
 from kappa.lake import tables
-from kappa.lake.epochs import EpochRecord, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerState
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import runs_of
 from kappa.lake.slice_runs import Run
 from kappa.names import EpochPaths

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.lake import commits as delta
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.foreign_commits import described
-from kappa.lake.ledger import Ledger, LedgerState
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 
 #: Rows of dead letters that are looked at together.
@@ -127,7 +128,7 @@ def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
 
 def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterator[str]:
     found: Counter[int] = Counter()
-    for part in tables.chunks(paths.dead_letters, version, ["_seq"], _ROWS):
+    for part in queries.chunks(paths.dead_letters, version, ["_seq"], _ROWS):
         found.update(part["_seq"].to_pylist())
     for commit in state.commits:
         if commit.rows_read != commit.rows_parsed + commit.rows_dead:

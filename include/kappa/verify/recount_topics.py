@@ -20,10 +20,13 @@ from kappa.errors import CodeError
 from kappa.kafka.broker import Broker
 from kappa.kafka.encoding import changelog_records, topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import rollup, tables
+from kappa.lake import queries, rollup
 from kappa.lake.code import extract
-from kappa.lake.epochs import Epochs, TopologyRecord
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
@@ -155,7 +158,7 @@ class _Count:
 
         def moved() -> set[bytes]:
             changes, since = self.paths.changes(table.name), f"_seq > {self.committed.seq}"
-            parts = tables.chunks(changes, None, [*columns, "_deleted"], _ROWS, where=since)
+            parts = queries.chunks(changes, None, [*columns, "_deleted"], _ROWS, where=since)
             return {record.key or b"" for rows in parts for record in topic_records(topic, columns, rows, name=name)}
 
         self._fold(f"topic {name}", name, table.name, expected, lambda _: False, moved)
@@ -227,7 +230,7 @@ class _Count:
         missing, again, others, rows = 0, 0, 0, 0
         for share in _shares(start, end):
             expected: Counter[bytes] = Counter()
-            for part in tables.chunks(path, version, columns, _ROWS, where=wanted):
+            for part in queries.chunks(path, version, columns, _ROWS, where=wanted):
                 for record in topic_records(topic, columns, part, name=name):
                     if share(record.key, record.value):
                         expected[_digest(record.value, record.key)] += 1

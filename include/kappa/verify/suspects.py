@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.ledger import LedgerState
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at, read_table
 from kappa.names import EpochPaths, epoch_word
 from kappa.slices.run import EpochRun

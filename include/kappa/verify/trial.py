@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from kappa.config import Config
 from kappa.errors import KappaError, first_line
 from kappa.kafka.broker import Broker
-from kappa.lake.ledger import Ledger, LedgerRow, LedgerState
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.replay.findings import Finding

@@ -22,7 +22,7 @@ from pathlib import Path
 from kappa.config import Config
 from kappa.control.approval import Terms
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
-from kappa.lake.epochs import Event
+from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage

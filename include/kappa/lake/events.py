@@ -1,0 +1,78 @@
+"""An event of the record of epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    pass
+
+
+#: Events that bring an epoch to a stage.
+STAGE_OF = {
+    "planned": Stage.PLANNED,
+    "rewound": Stage.REWOUND,
+    "seeded": Stage.SEEDED,
+    "replayed": Stage.REPLAYED,
+    "caught_up": Stage.CAUGHT_UP,
+    "verified": Stage.VERIFIED,
+    "approved": Stage.APPROVED,
+    "moved": Stage.CUT_OVER,
+    "dropped": Stage.DROPPED,
+    "aborted": Stage.ABORTED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One row of the record.
+
+    Attributes:
+        n: position in the record, from 1.
+        topology: the topology's name.
+        epoch: the epoch's number.
+        event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
+            sends no further than they agree on), ``rejected``, ``reopened``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
+            ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
+            ``backfill`` (asked for), ``backfilled``, ``backfill_withdrawn``,
+            ``own_topics`` (names that the epoch takes for topics of its own), ``superseded`` (rebuilt in another lake).
+        at: when, UTC.
+        actor: who asked for it.
+        reason: why.
+        detail: whatever else belongs to the event.
+    """
+
+    n: int = 0
+    topology: str
+    epoch: int
+    event: str
+    at: datetime
+    actor: str
+    reason: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def intent(event: Event) -> str:
+    """What the append of an event begins, as an infinitive without "to"."""
+    epoch = f"epoch {event.epoch} of {event.topology}"
+    known = {
+        "planned": f"build {epoch}",
+        "start": f"start the driver of {epoch}",
+        "stop": f"stop the driver of {epoch}",
+        "handover": f"hand over {event.topology} from epoch {event.detail.get('from')} to epoch {event.epoch}",
+        "withdrawn": f"withdraw the handover to {epoch}",
+        "recalled": f"bring back {epoch} and make it live",
+        "approved": f"approve {epoch}",
+        "rejected": f"reject {epoch} and stop its driver",
+        "reopened": f"take up {epoch} again and start its driver",
+        "aborted": f"abort {epoch} and remove its files, topics and group",
+        "backfill": f"replace rows of {epoch} from {event.detail.get('from')} to {event.detail.get('to')}",
+        "released": f"retire {epoch} again",
+        "dropped": f"remove retired {epoch}: its files, topics and group",
+    }
+    return known.get(event.event, f"put {event.event!r} of {epoch} on record")

@@ -1,0 +1,97 @@
+"""A row of a ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
+
+if TYPE_CHECKING:
+    pass
+
+
+Kind = Literal[
+    "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
+]
+
+
+#: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
+Sends = Literal["live", "held", "versioned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One row of a ledger.
+
+    Attributes:
+        n: position in the ledger, from 1.
+        kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
+            ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
+            ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
+            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code runs.
+            ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its detail
+            says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are gone.
+            ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
+        seq: the slice; for other rows the last committed one.
+        writer: the driver that wrote it.
+        at: when, UTC.
+        ranges: offset ranges of a plan or commit, every partition named.
+        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's own topics.
+        logged: whether a slice writes the changelog and its marker.
+        code: content hash of the code.
+        rows_read: records read from Kafka, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of record timestamps, epoch milliseconds.
+        delta_versions: table path within the epoch -> Delta version.
+        detail: whatever else belongs to the kind.
+    """
+
+    n: int = 0
+    kind: Kind
+    seq: int
+    writer: str
+    at: datetime
+    ranges: tuple[OffsetRange, ...] = ()
+    sends: Sends = "held"
+    logged: bool = False
+    code: str = ""
+    rows_read: int = 0
+    rows_parsed: int = 0
+    rows_dead: int = 0
+    max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    delta_versions: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reached_ms(self) -> dict[TopicPartition, int]:
+        """``max_timestamps`` by partition, as cuts ask for them."""
+        return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
+
+    @property
+    def is_replacement(self) -> bool:
+        """Whether it is of a slice that replaces rows instead of reading records."""
+        return "backfill" in self.detail
+
+    @property
+    def standing(self) -> Offsets:
+        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads own topics."""
+        roots = self.detail.get("roots")
+        return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
+
+
+def plan_hash(row: LedgerRow) -> str:
+    """A hash of what a slice was planned to be: the same of its plan row and of its commit row, without who and when.
+
+    A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is another.
+    """
+    said = {name: row.detail.get(name) for name in ("roots", "archived")}
+    if row.is_replacement:
+        said["backfill"] = row.detail["backfill"]
+    content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
