@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kappa import control
+from kappa.archive.overview import status as archive_status
 from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
-from kappa.archive.writer import status as archive_status
 from kappa.config import Config
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker

@@ -13,7 +13,7 @@ from lab import Lab, lab
 from structlog.testing import capture_logs
 
 from kappa import control, serving
-from kappa.control import backfill
+from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
 from kappa.lake import tables
@@ -38,14 +38,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 class Amounts(AmountsMixin, Lab):
     """A lab with drivers in this process."""
 
-    def propose(self, first: int, last: int, *outputs: str) -> backfill.Backfill:
+    def propose(self, first: int, last: int, *outputs: str) -> backfill_plan.Backfill:
         """What a backfill of some days would do."""
         spark: Any = SimpleNamespace(session=self.session)
-        return backfill.propose(
+        return backfill_plan.propose(
             self.config, spark, self.name, BEGIN + first * DAY, BEGIN + last * DAY, outputs or ("moves",)
         )
 
-    def ask(self, wanted: backfill.Backfill) -> Event:
+    def ask(self, wanted: backfill_plan.Backfill) -> Event:
         """Compute it, and ask for it."""
         spark: Any = SimpleNamespace(session=self.session)
         computed = backfill.compute(self.config, spark, wanted)

@@ -18,14 +18,15 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.housekeeping import GRACE, Found, discard, find, remove, topics_of
+from kappa.control.housekeeping import GRACE, discard, find, remove, topics_of
+from kappa.control.leftovers import Found
 from kappa.driver.launcher import log_file
 from kappa.lake import heartbeat
 from kappa.lake.epochs import Epochs
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.offsets.vector import Offsets
+from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
-from kappa.replay.plan import build_plan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import FromMarker
 

@@ -30,7 +30,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.liveness import Sign
 from kappa.names import EpochPaths, code_file, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certificate import certify
+from kappa.replay.certify import certify
 
 BOTH = {"a.b": 2, "a.c": 2}
 #: Hashes of stored code: one that moves several topologies together, and one of before that.

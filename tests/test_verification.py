@@ -13,7 +13,8 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
-from kappa.verify.diff import checked, output_diff, table_diff
+from kappa.verify.checks import checked
+from kappa.verify.diff import output_diff, table_diff
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kappa.control import backfill_plan
 from kappa_airflow.drivers import actor, terminal_errors_fail
 from kappa_airflow.forms import backfill_form, check_form, reason_of
 from kappa_airflow.replay import ReplayTask
@@ -46,7 +47,7 @@ class BackfillInterval(ReplayTask):
             LazySession(config=self._config(), name=f"kappa backfill {self.topology}") as spark,
         ):
             check_form(list(backfill_form()), getattr(context["dag_run"], "conf", None) or {})
-            wanted = backfill.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
+            wanted = backfill_plan.propose(spark.config, spark, self.topology, begin, end, form.get("outputs") or ())
             for line in wanted.render():
                 tell = self.log.warning if line.strip().startswith(("warning", "REFUSED")) else self.log.info
                 tell("%s", line)

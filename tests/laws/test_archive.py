@@ -20,8 +20,9 @@ from lab import Lab, lab, read_messages
 from rig import QUICK_JVM
 
 from kappa import control
+from kappa.archive.overview import stop
 from kappa.archive.reader import Archive
-from kappa.archive.writer import Archiver, run, stop
+from kappa.archive.writer import Archiver, run
 from kappa.errors import DataLossError, DriverAlreadyRunningError, StaleWriterError
 from kappa.lake import queries
 from kappa.names import ArchivePaths

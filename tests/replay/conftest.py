@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kappa.offsets.vector import Offsets
+from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, MarkerFacts, SavepointFacts, SourceFacts, TopologyFacts
-from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest
 from kappa.topology.shapes import Shape, tables_only

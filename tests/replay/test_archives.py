@@ -24,8 +24,9 @@ from kappa.offsets.coverage import (
     without,
 )
 from kappa.offsets.vector import OffsetRange, Offsets, uncovered
+from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LogFacts, SourceFacts, TopologyFacts
-from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import ToEarliest, ToOffset
 

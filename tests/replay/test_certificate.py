@@ -8,7 +8,8 @@ from typing import Literal
 import pytest
 
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts, certify
+from kappa.replay.certificate import Certificate, MoveFacts, SliceFacts
+from kappa.replay.certify import certify
 
 
 def at(offset: int) -> Offsets:

@@ -11,8 +11,9 @@ import pytest
 
 from kappa.errors import RefusedError, UsageError
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, MarkerFacts
-from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan, build_plan
+from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import Seed
 from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
 

@@ -25,7 +25,8 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certificate import Certificate, MoveFacts, certify
+from kappa.replay.certificate import Certificate, MoveFacts
+from kappa.replay.certify import certify
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -12,13 +12,13 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
+from kappa.archive.overview import _NOBODY, _checked_id, _lost, _position, schemas_of
 from kappa.archive.reader import Archive
-from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name
+from kappa.archive.rows import COLUMNS, PARTITION, archived_rows
 from kappa.config import Config
 from kappa.errors import (
     ConflictError,
@@ -27,17 +27,15 @@ from kappa.errors import (
     LedgerError,
     StaleWriterError,
     Transient,
-    UnknownArchiveError,
 )
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat, liveness, tables
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
-from kappa.offsets.coverage import ArchiveFacts, bounded
-from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start, ranges_to_json
+from kappa.offsets.coverage import bounded
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_start, ranges_to_json
 from kappa.spark.kafka_source import read_log
-from kappa.topology import Source, registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,141 +44,12 @@ if TYPE_CHECKING:
 FILE_RECORDS = 50_000
 #: Pause between two looks at the log while following.
 IDLE_SECONDS = 0.5
-#: How a stop takes the archive away from its archiver.
-_NOBODY = "nobody"
 #: Nobody holds on to an older version of an archive: Delta may clean up its log as it does by itself.
 _CONFIGURATION = {
     "delta.dataSkippingStatsColumns": "seq,offset",
     "delta.logRetentionDuration": "interval 30 days",
     "delta.enableExpiredLogCleanup": "true",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """What archiving a topic would do now.
-
-    Attributes:
-        topic: the topic.
-        topic_id: Kafka's id of it.
-        position: next offset to archive of each partition.
-        end: the stable end.
-        lost: offsets that retention removed before they were archived, between the archive's end and the log's beginning.
-        schemas: names of the schemas by which records are parsed; those that the deployed topologies read the topic by.
-    """
-
-    topic: str
-    topic_id: str
-    position: Offsets
-    end: Offsets
-    lost: tuple[OffsetRange, ...]
-    schemas: tuple[str, ...]
-
-    @property
-    def left(self) -> int:
-        """Offsets that are not archived yet."""
-        return sum(max(0, last - (self.position.get(*at) or 0)) for at, last in self.end.items())
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchiveStatus:
-    """How far an archive is.
-
-    Attributes:
-        topic: the topic.
-        facts: what it covers.
-        records: how many records it holds.
-        left: offsets of the log behind its end; None when Kafka was not asked, or has the topic no more.
-        is_same_topic: whether the broker's topic is the archived one; None when Kafka was not asked.
-        archiver: ``running``, ``stopped``, ``dead`` or ``never`` (started).
-        message: what the archiver says.
-    """
-
-    topic: str
-    facts: ArchiveFacts
-    records: int
-    left: int | None
-    is_same_topic: bool | None
-    archiver: str
-    message: str
-
-
-def outlook(config: Config, broker: Broker, topic: str) -> Outlook:
-    """What archiving a topic would do now. Changes nothing.
-
-    Raises:
-        DataLossError: the topic was recreated since it was archived.
-        TopologyError: it does not exist.
-    """
-    archive = Archive(config.lake, topic)
-    topic_id = _checked_id(broker, archive)
-    low, end = broker.low_watermarks([topic]), broker.stable_offsets([topic])
-    state = archive.ledger.state()
-    position = _position(state, end) if state.commits else low
-    return Outlook(
-        topic=topic,
-        topic_id=topic_id,
-        position=position.merge(Offsets.of((item.at, item.end) for item in _lost(position, low))),
-        end=end,
-        lost=_lost(position, low),
-        schemas=tuple(schemas_of(config, topic)),
-    )
-
-
-def status(config: Config, topic: str) -> ArchiveStatus:
-    """How far an archive is.
-
-    Raises:
-        UnknownArchiveError: the topic has no archive.
-        BrokerUnreachableError: Kafka does not answer.
-    """
-    archive = Archive(config.lake, topic)
-    facts = archive.facts()
-    if facts is None:
-        raise UnknownArchiveError(
-            f"Topic {topic!r} has no archive in {config.lake}. Begin one: kappa archive start {topic} --execute",
-            topic=topic,
-        )
-    left: int | None = None
-    with Broker(config.bootstrap_servers) as broker:
-        is_same = topic in broker.topics(topic) and broker.topic_ids([topic])[topic] == facts.topic_id
-        if is_same:
-            left = outlook(config, broker, topic).left
-    sign = liveness.look(archive.paths.heartbeat, config.stale_seconds)
-    beat = sign.beat
-    state = "never" if beat is None else beat.state if sign.state in ("alive", "stopped") else sign.state
-    return ArchiveStatus(
-        topic=topic, facts=facts, records=sum(chunk.rows for chunk in archive.chunks), left=left, is_same_topic=is_same,
-        archiver=state, message=beat.message if beat else "",
-    )  # fmt: skip
-
-
-def stop(config: Config, topic: str) -> bool:
-    """Take an archive away from its archiver, wherever that runs; whether there was one.
-
-    The archiver ends before its next write to the ledger. Idempotent; the next start goes on where it was.
-    """
-    ledger = Archive(config.lake, topic).ledger
-    while True:
-        state = ledger.state()
-        if state.claim is None or state.claim.writer == _NOBODY:
-            return False
-        try:
-            ledger.claim(_NOBODY, "", state)
-        except ConflictError:  # a slice was planned or committed meanwhile
-            continue
-        return True
-
-
-def schemas_of(config: Config, topic: str) -> dict[str, Source]:
-    """The schemas by which the deployed topologies read a topic, by name; each once."""
-    found: dict[str, Source] = {}
-    for topology in registry.topologies(config.topologies)[0].values():
-        for source in topology.sources:
-            name = schema_name(source)
-            if source.topic == topic and name is not None:
-                found[name] = source
-    return dict(sorted(found.items()))
 
 
 class Archiver:
@@ -471,19 +340,6 @@ def run(
             time.sleep(IDLE_SECONDS)
 
 
-def _position(state: LedgerState, end: Offsets) -> Offsets:
-    """Next offset to archive of every partition; one that appeared later begins at 0."""
-    return ranges_end(state.commits[-1].ranges).naming(end)
-
-
-def _lost(position: Offsets, low: Offsets) -> tuple[OffsetRange, ...]:
-    return tuple(
-        OffsetRange(topic=at[0], partition=at[1], start=position[at], end=first)
-        for at, first in low.items()
-        if at in position and position[at] < first
-    )
-
-
 def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
     names = ", ".join(map(str, lost))
     return DataLossError(
@@ -491,15 +347,3 @@ def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
         f"To go on behind the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
         topic=topic, lost=ranges_to_json(lost),
     )  # fmt: skip
-
-
-def _checked_id(broker: Broker, archive: Archive) -> str:
-    found = broker.topic_ids([archive.topic])[archive.topic]
-    expected = archive.topic_id
-    if expected is not None and found != expected:
-        raise DataLossError(
-            f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the old topic mean nothing in the "
-            f"new one. Move the folder {archive.paths.root} away to keep the old records, then start a new archive.",
-            topic=archive.topic, found=found, expected=expected,
-        )  # fmt: skip
-    return found

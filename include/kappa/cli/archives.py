@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kappa.archive import overview
 from kappa.archive import writer as archiver
+from kappa.archive.overview import Outlook
 from kappa.archive.reader import archived_topics
-from kappa.archive.writer import Archiver, Outlook
+from kappa.archive.writer import Archiver
 from kappa.cli.options import Execute, Json, config, dry, dry_run, say, say_json, table
 from kappa.config import Config
 from kappa.kafka.broker import Broker
@@ -44,7 +46,7 @@ def start(
     """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was stopped."""
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
-        found = [archiver.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
+        found = [overview.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
     if not execute:
         if json:
             say_json({"executed": False, "topics": found})
@@ -62,7 +64,7 @@ def start(
         )
         return
     _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
-    done = [archiver.status(chosen, outlook.topic) for outlook in found]
+    done = [overview.status(chosen, outlook.topic) for outlook in found]
     if json:
         say_json({"executed": True, "topics": done})
         return
@@ -78,7 +80,7 @@ def status(
 ) -> None:
     """Show what the archives cover, without a gap, and how far they are behind the log."""
     chosen = config()
-    found = [archiver.status(chosen, name) for name in ([topic] if topic else archived_topics(chosen.lake))]
+    found = [overview.status(chosen, name) for name in ([topic] if topic else archived_topics(chosen.lake))]
     if json:
         say_json(found)
         return
@@ -100,12 +102,12 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     chosen = config()
     if not execute:
         dry_run(
-            lambda: [archiver.stop(chosen, topic) for topic in topics], f"kappa archive stop {' '.join(topics)}",
+            lambda: [overview.stop(chosen, topic) for topic in topics], f"kappa archive stop {' '.join(topics)}",
             what=f"end the archiver of {', '.join(topics)}", otherwise=f"{', '.join(topics)} has no archiver",
         )  # fmt: skip
         return
     for topic in topics:
-        is_ended = archiver.stop(chosen, topic)
+        is_ended = overview.stop(chosen, topic)
         say(f"The archiver of {topic} stops." if is_ended else f"{topic} has no archiver: nothing was changed.")
 
 

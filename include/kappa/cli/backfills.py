@@ -8,6 +8,7 @@ import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
 from kappa.control import backfill as backfills
+from kappa.control import backfill_plan
 from kappa.offsets.notation import parsed_time
 from kappa.spark.session import LazySession
 
@@ -38,7 +39,7 @@ def backfill(
     chosen = config()
     said = (lambda _: None) if json else (lambda line: say(f"  {line}"))
     with LazySession(config=chosen, name=f"kappa backfill {topology}") as spark:
-        wanted = backfills.propose(chosen, spark, topology, parsed_time(begin), parsed_time(end), output or ())
+        wanted = backfill_plan.propose(chosen, spark, topology, parsed_time(begin), parsed_time(end), output or ())
         if not json:
             say(wanted.render())
         if wanted.refusals:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control.housekeeping import Leftover
+from kappa.control.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
 from kappa.lake.epochs import Epochs

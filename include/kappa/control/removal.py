@@ -11,7 +11,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control import housekeeping as house
-from kappa.control.housekeeping import Found, Leftover
+from kappa.control.leftovers import Found, Leftover
 from kappa.driver.process import await_end
 from kappa.errors import IllegalTransitionError
 from kappa.faults import crash_point

@@ -17,9 +17,10 @@ from kappa.lake.chains import check_bindings
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.names import plan_file
+from kappa.replay.building import build_plan
 from kappa.replay.dry_run import about_to
 from kappa.replay.findings import Finding
-from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker

@@ -22,8 +22,9 @@ from kappa.lake.epoch_record import TopologyRecord
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets, TopicPartition
+from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts
-from kappa.replay.plan import ReplayPlan, build_plan
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 

@@ -1,19 +1,7 @@
 """What a user writes: a topology, its sources, tables, outputs, checks and step. Pure."""
 
-from kappa.topology.declaration import (
-    ORDER,
-    RECORD_COLUMNS,
-    Append,
-    Check,
-    Effects,
-    Schedule,
-    Slice,
-    Source,
-    Table,
-    Threshold,
-    Topic,
-    Topology,
-)
+from kappa.topology.declaration import Effects, Schedule, Slice, Threshold, Topology
+from kappa.topology.members import ORDER, RECORD_COLUMNS, Append, Check, Source, Table, Topic
 
 __all__ = [
     "ORDER", "RECORD_COLUMNS", "Append", "Check", "Effects", "Schedule", "Slice", "Source", "Table", "Threshold", "Topic", "Topology",

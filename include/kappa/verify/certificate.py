@@ -13,7 +13,8 @@ from kappa.lake.rollup import runs_of
 from kappa.names import EpochPaths
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets
-from kappa.replay.certificate import Certificate, MoveFacts, certify
+from kappa.replay.certificate import Certificate, MoveFacts
+from kappa.replay.certify import certify
 from kappa.replay.rules.cutover import companions
 from kappa.replay.stages import Stage
 

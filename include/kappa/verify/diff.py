@@ -5,23 +5,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-import re
 import secrets
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from kappa.errors import first_line
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.standing import dead_letter_notes, has_common_topic, topic_notes
-from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
-from kappa.topology import Append, Check, Table, Topology
+from kappa.replay.verdict import DiffReport, Drift, OutputDiff, Sample, TableDiff, judged
+from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
 from kappa.topology.thresholds import Limit
+from kappa.verify.checks import checked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,8 +29,6 @@ _SAMPLES = 5
 #: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
 ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
-#: Names of temporary views are the session's, which drivers in one process share.
-_views = threading.Lock()
 
 
 def verify(
@@ -239,54 +235,6 @@ def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
         parts.append(F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column)
     nulls = F.concat(*(F.when(F.col(quote(name)).isNull(), "1").otherwise("0") for name in names))
     return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
-
-
-def checked(session: SparkSession, topology: Topology, tables: Mapping[str, DataFrame]) -> list[CheckResult]:
-    """The topology's checks on its tables and append outputs by name. One that raises does not hold."""
-    if not topology.checks:
-        return []
-    is_masked = any(member.masked for member in (*topology.tables, *topology.appends))
-    with _views:
-        for name, frame in tables.items():
-            frame.createOrReplaceTempView(name)
-        return [
-            _checked(check, partial(_contradicting, session, check, tables), is_masked) for check in topology.checks
-        ]
-
-
-def _checked(check: Check, run: Callable[[], int | bool], is_masked: bool) -> CheckResult:
-    from py4j.protocol import Py4JNetworkError
-
-    try:
-        found = run()
-    except (Py4JNetworkError, ConnectionError):
-        raise  # Spark is gone: that says nothing about the check, and the driver tries again
-    except Exception as error:  # whatever a user's check raises is a reason not to trust the candidate
-        return CheckResult(name=check.name, ok=False, detail=f"raised {_error(error, is_masked)}")
-    if isinstance(found, bool):
-        return CheckResult(name=check.name, ok=found, detail="" if found else "it says that it does not hold")
-    return CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else "")
-
-
-def _contradicting(session: SparkSession, check: Check, tables: Mapping[str, DataFrame]) -> int | bool:
-    """Number of rows that contradict a check, or whether it holds."""
-    if check.function is None:
-        return session.sql(check.sql).count()
-    found = check.function(tables)
-    if isinstance(found, bool):
-        return found
-    if not callable(getattr(found, "count", None)) or not hasattr(found, "schema"):
-        raise TypeError(f"its function returned {type(found).__name__}, not a DataFrame or a bool")
-    return found.count()
-
-
-def _error(error: Exception, is_masked: bool) -> str:
-    """Class and first line of an error; a message may hold values, of which some must not be seen."""
-    line, kind = first_line(error), type(error).__name__
-    if not is_masked:
-        return f"{kind}: {line}" if line else kind
-    condition = re.match(r"\[[A-Z_.0-9]+\]", line)
-    return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
 
 
 def _dead_alone(

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from kappa.offsets.vector import Offsets
+from kappa.replay.building import build_plan
 from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, SourceFacts, TopologyFacts
-from kappa.replay.plan import build_plan
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
 

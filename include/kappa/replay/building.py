@@ -1,0 +1,228 @@
+"""A plan, made from a request and what is known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from kappa.offsets.coverage import ArchiveFacts, first_readable, from_archive
+from kappa.offsets.vector import Offsets
+from kappa.replay import chains
+from kappa.replay.estimates import estimated
+from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
+from kappa.replay.findings import Finding, refusals, relaxed
+from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.resolution import Resolved, every_partition, resolve_start
+from kappa.replay.rules import (
+    archive as archive_rules,
+)
+from kappa.replay.rules import (
+    chain as chain_rules,
+)
+from kappa.replay.rules import (
+    effort as effort_rules,
+)
+from kappa.replay.rules import (
+    live as live_rules,
+)
+from kappa.replay.rules import (
+    log as log_rules,
+)
+from kappa.replay.rules import (
+    request as request_rules,
+)
+from kappa.replay.rules import (
+    topic as topic_rules,
+)
+from kappa.topology.thresholds import limits_of
+
+
+def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> ReplayPlan:
+    """Make a plan: resolve the start, freeze the end, gather all findings. Never raises because of a finding.
+
+    Args:
+        request: what was asked for.
+        facts: what was found; for a start by time with ``first_records``, looked up
+            for :func:`~kappa.replay.starts.start_time` of the same ``now``. Topics that are no source are left aside.
+        now: when.
+    """
+    topology = facts.topology
+    found = request_rules.replay_already_active(request.topology, facts.active)
+    if topology is None:
+        return _plan(request, facts, [*found, *request_rules.unknown_topology(request.topology, facts.known)], now)
+    facts = replace(
+        facts, log=_sources_only(facts.log, topology), archives=_archives(request, facts.archives, topology)
+    )
+    unreadable = [*request_rules.code_does_not_import(topology), *facts.chain.findings]
+    if not unreadable:
+        unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
+    if unreadable:
+        return _plan(request, facts, [*found, *unreadable], now)
+    found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
+    found += _log_findings(topology, facts.log, facts.live, facts.spread)
+    found += archive_rules.archive_of_another_topic(facts.archives, facts.log.topic_ids)
+    found += archive_rules.archive_behind_log(facts.archives, facts.log.topic_ids, facts.log.low)
+    # What an archive covers up to the log's beginning can be read as if retention had not removed it.
+    low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
+    facts = replace(facts, log=replace(facts.log, low=low))
+    resolved = resolve_start(request, facts, now)
+    end = _end(request, facts)
+    found += archive_rules.compacted_sources(
+        facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
+    )
+    found += [*resolved.findings, *facts.step, *_chain_findings(request, facts, resolved)]
+    found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
+    found += topic_rules.topics_taken(topology.versioned, facts.next_epoch, facts.taken)
+    found += topic_rules.everything_sent(topology.reconciled, topology.shapes, facts.live)
+    if request.resolved_seed is Seed.FROM_CHANGELOG:
+        appended = [name for name, of in topology.versioned.items() if of in topology.appends]
+        found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
+    if resolved.start is not None:
+        found += _vector_findings(request, resolved.start, end, facts)
+        found += _effort_findings(request, resolved.start, end, facts, now)
+    return _plan(request, facts, found, now, resolved=resolved, end=end)
+
+
+def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
+    topics = {source.topic for source in topology.sources}
+    return LogFacts(
+        low=log.low.only(topics),
+        high=log.high.only(topics),
+        stable=log.stable.only(topics),
+        topic_ids={topic: value for topic, value in log.topic_ids.items() if topic in topics},
+        cleanup={topic: value for topic, value in log.cleanup.items() if topic in topics},
+        last_times={at: value for at, value in log.last_times.items() if at[0] in topics},
+    )
+
+
+def _archives(
+    request: ReplayRequest, archives: Mapping[str, ArchiveFacts], topology: TopologyFacts
+) -> dict[str, ArchiveFacts]:
+    topics = {source.topic for source in topology.sources}
+    return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
+
+
+def _log_findings(
+    topology: TopologyFacts, log: LogFacts, live: LiveFacts | None, spread: tuple[str, ...]
+) -> list[Finding]:
+    found = log_rules.open_transactions(log.stable, log.high)
+    if live is None:
+        return found
+    keeper = f"The live epoch {live.epoch}"
+    keyed = [source.topic for source in topology.sources if source.keyed]
+    return [
+        *found,
+        *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
+        *log_rules.partition_counts_changed(keyed, live.origin, log.high),
+        *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+        *live_rules.reader_schema_changed(topology.shapes, live.shapes, live.epoch),
+        *live_rules.group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
+        *live_rules.order_across_cuts(
+            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
+        ),
+    ]
+
+
+def _chain_findings(request: ReplayRequest, facts: Facts, resolved: Resolved) -> list[Finding]:
+    """What speaks against reading own topics of other epochs from there."""
+    chain, live = facts.chain, facts.live
+    if not chain.bound:
+        return []
+    found = chain_rules.start_within_chain(request.start, chain.bound)
+    keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
+    if live is not None and live.is_behind:
+        found += chain_rules.upstream_behind(keys, live.epoch)
+    if request.resolved_seed is Seed.FROM_SAVEPOINT and live is not None:
+        found += chain_rules.seeded_from_another(live.upstreams, keys)
+    is_lost = resolved.start is not None and chains.roots(chain, resolved.start) is None
+    if is_lost and not refusals(found):
+        found += chain_rules.upstream_behind(keys, live.epoch if live else None)
+    return found
+
+
+def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offsets]:
+    if not facts.chain.bound or resolved.start is None:
+        return {}
+    begin = chains.roots(facts.chain, start) or Offsets()
+    is_seeded = resolved.seed_epoch is not None and facts.live is not None and facts.live.root_origin is not None
+    return {"start": begin, "origin": facts.live.root_origin if is_seeded else begin}  # type: ignore[union-attr,dict-item]  # is_seeded says so
+
+
+def _end(request: ReplayRequest, facts: Facts) -> Offsets:
+    if request.end is not None:
+        # Not reduced to the sources: a topic that is none is a finding, not left out in silence.
+        return every_partition(Offsets(), facts.log).merge(request.end)
+    return every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
+
+
+def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
+    found = request_rules.start_after_end(start, end)
+    if request.end is not None:
+        found += log_rules.end_above_high_watermark(end, facts.log.high, facts.log.stable)
+        found += request_rules.end_ahead_of_live(end, facts.live.position) if facts.live else []
+    if request.resolved_seed is Seed.EMPTY:
+        found += request_rules.partial_history(start)
+    return found
+
+
+def _effort_findings(
+    request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts, now: datetime
+) -> list[Finding]:
+    estimate = estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
+    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
+    is_firm = facts.live is not None and not estimate.rough
+    seconds = estimate.seconds if is_firm else None
+    slice_share = min(1.0, request.slice_records / max(1, estimate.offsets))
+    return [
+        *effort_rules.retention_overtakes(facts.retention, seconds, slice_share, now),
+        *effort_rules.size_overtakes(facts.retention, seconds),
+        *effort_rules.disk_too_small(None if estimate.rough else estimate.disk_bytes, facts.free_bytes, facts.lake),
+        *effort_rules.fold_outlasts_tombstones(facts.fold),
+    ]
+
+
+def _plan(
+    request: ReplayRequest,
+    facts: Facts,
+    found: list[Finding],
+    now: datetime,
+    *,
+    resolved: Resolved | None = None,
+    end: Offsets | None = None,
+) -> ReplayPlan:
+    topology = facts.topology or TopologyFacts(name=request.topology)
+    resolved = resolved or Resolved(start=None)
+    live = facts.live
+    kept = relaxed(found, request.allow)
+    start, end = (resolved.start, end or Offsets()) if resolved.start is not None else (Offsets(), Offsets())
+    stages = FIRST_EPOCH if live is None else BESIDE_LIVE
+    return ReplayPlan(
+        topology=topology.name,
+        topology_version=topology.version,
+        code=topology.code,
+        epoch=facts.next_epoch,
+        live_epoch=live.epoch if live else None,
+        live_seq=live.seq if live else None,
+        start=start,
+        end=end,
+        origin=resolved.origin or start,
+        topic_ids=facts.log.topic_ids,
+        seed=request.resolved_seed,
+        seed_epoch=resolved.seed_epoch,
+        seed_seq=resolved.seed_seq,
+        tables=topology.tables,
+        appends=topology.appends,
+        topics=topology.topics,
+        versioned=tuple(topology.versioned),
+        reconciled=dict(topology.reconciled),
+        stages=() if refusals(kept) else stages,
+        findings=kept,
+        estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),
+        bound=dict(facts.chain.bound),
+        roots=_roots(facts, resolved, start),
+        archived=from_archive(start, end, facts.archives, facts.log.topic_ids),
+        created_at=now.astimezone(UTC),
+        request=request,
+    )

@@ -1,0 +1,251 @@
+"""What a topology consists of: sources, tables, outputs, checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from kappa.errors import TopologyError
+from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
+from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+from kappa.topology.declaration import _LONGEST_VERSIONED, _NAME
+
+#: What a replay means to the readers of a topic output.
+OnReplay = Literal["hold", "versioned", "reconcile"]
+
+
+#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
+#: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
+#: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
+RECORD_COLUMNS = {
+    "_key": "STRING",
+    "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "_topic": "STRING",
+    "_partition": "INT",
+    "_offset": "BIGINT",
+    "_timestamp": "TIMESTAMP",
+    "_order_timestamp": "TIMESTAMP",
+}
+
+
+ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
+
+
+_MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A Kafka topic, read under ``read_committed``.
+
+    Attributes:
+        topic: the topic's name.
+        schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead letter.
+            Ignored unless ``format`` is ``json``.
+        format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
+        keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
+        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times as long.
+        of: the topology whose versioned topic output it is. Each epoch then reads the own topic of one epoch of that topology;
+            the step knows it by the name of the output.
+    """
+
+    topic: str
+    schema: str = ""
+    format: Literal["json", "string", "bytes"] = "json"
+    keyed: bool = True
+    headers: bool = False
+    of: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in ("json", "string", "bytes"):
+            raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
+        if self.of is not None and not _NAME.fullmatch(self.of):
+            raise TopologyError(
+                f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic output it is."
+            )
+        if self.format == "json" and not self.schema:
+            raise TopologyError(
+                f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
+            )
+        odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
+        if odd:
+            raise TopologyError(
+                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. Use STRING, or "
+                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
+            )
+        clash = sorted({c.name for c in self.columns} & RECORD_COLUMNS.keys())
+        if clash:
+            raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns that the value is parsed into."""
+        if self.format == "json":
+            return columns_of(self.schema, f"source {self.topic!r}")
+        return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
+
+    @property
+    def record_columns(self) -> tuple[str, ...]:
+        """Those of :data:`RECORD_COLUMNS` that its records have."""
+        return tuple(name for name in RECORD_COLUMNS if self.headers or name != "_headers")
+
+    @property
+    def row_columns(self) -> list[str]:
+        """All columns of its rows: those of the value, then those of the record."""
+        return [*(column.name for column in self.columns), *self.record_columns]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Keyed state: the newest row of each key (a KTable).
+
+    The step's effect of this name holds at most one row for each key of the slice. A row whose boolean column ``_deleted``
+    is true removes its key.
+
+    Attributes:
+        name: name within the topology.
+        key: key columns, ``NOT NULL`` in the schema.
+        schema: Spark DDL of the row, key columns included.
+        masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
+    """
+
+    name: str
+    key: tuple[str, ...] | list[str]
+    schema: str
+    masked: tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "masked", tuple(self.masked))
+        _check_name("table", self.name)
+        known = {column.name: column for column in self.columns}
+        if not self.key:
+            raise TopologyError(f"Table {self.name!r} has no key. Name at least one column: key=['id'].")
+        for key in self.key:
+            if key not in known:
+                raise TopologyError(
+                    f"Table {self.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}."
+                )
+            if known[key].nullable:
+                raise TopologyError(f"Table {self.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        _check_masked(f"Table {self.name!r}", self.masked, known)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row."""
+        return columns_of(self.schema, f"table {self.name!r}")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        drift = (f"drift.{c.name}" for c in self.columns if is_numeric(c) and c.name not in (*self.key, *self.masked))
+        return tuple(f"{self.name}.{measure}" for measure in (*TABLE_MEASURES, *drift))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Rows that are appended to a Delta table, each slice's once.
+
+    Attributes:
+        name: name within the topology.
+        schema: Spark DDL of the row.
+        masked: columns whose values never appear in a report.
+    """
+
+    name: str
+    schema: str
+    masked: tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "masked", tuple(self.masked))
+        _check_name("output", self.name)
+        if not self.columns:
+            raise TopologyError(f"Output {self.name!r} has no columns.")
+        _check_masked(f"Output {self.name!r}", self.masked, [column.name for column in self.columns])
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Full names of what a threshold may limit."""
+        return tuple(f"{self.name}.{measure}" for measure in OUTPUT_MEASURES)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of a row, without the lineage columns that the platform adds."""
+        return columns_of(self.schema, f"output {self.name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """Records sent to a Kafka topic, derived from the written rows of an :class:`Append` or the changes of a :class:`Table`.
+
+    Attributes:
+        name: the topic's name.
+        of: name of the append output or table whose rows are sent; a deleted key sends a null value.
+        key: column whose value, as text, is the record's key; several are joined as a JSON array.
+        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch sends all
+            that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by pointer.
+            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone; only of
+            a table, by its key.
+    """
+
+    name: str
+    of: str
+    key: str | tuple[str, ...] | list[str]
+    on_replay: OnReplay = "hold"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
+            raise TopologyError(
+                f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
+            )
+        if self.on_replay not in get_args(OnReplay):
+            raise TopologyError(
+                f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."
+            )
+        if self.is_versioned and len(self.name) > _LONGEST_VERSIONED:
+            raise TopologyError(
+                f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its name would be "
+                f"longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
+            )
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether each epoch sends to a topic of its own."""
+        return self.on_replay == "versioned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A statement about the finished state that must hold before a cutover; one that raises does not hold.
+
+    Attributes:
+        name: what is checked, for people.
+        sql: a query over the topology's tables and append outputs, by their names; it must return no row.
+        function: the same as a function of those tables by name: the rows that contradict it, or whether it holds.
+    """
+
+    name: str
+    sql: str = ""
+    function: Callable[[Mapping[str, DataFrame]], DataFrame | bool] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.sql) == (self.function is not None):
+            raise TopologyError(f"Check {self.name!r} needs exactly one of sql and function.")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _MEMBER.fullmatch(name):
+        raise TopologyError(f"The name of {kind} {name!r} must be one lower-case word (letters, digits, '_').")
+
+
+def _check_masked(what: str, masked: Iterable[str], known: Iterable[str]) -> None:
+    for name in masked:
+        if name not in known:
+            raise TopologyError(f"{what}: masked column {name!r} is not in its schema, which has {sorted(known)}.")

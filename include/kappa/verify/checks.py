@@ -1,0 +1,68 @@
+"""The topology's own checks, run on a candidate."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kappa.errors import first_line
+from kappa.replay.verdict import CheckResult
+from kappa.topology import Check, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: Names of temporary views are the session's, which drivers in one process share.
+_views = threading.Lock()
+
+
+def checked(session: SparkSession, topology: Topology, tables: Mapping[str, DataFrame]) -> list[CheckResult]:
+    """The topology's checks on its tables and append outputs by name. One that raises does not hold."""
+    if not topology.checks:
+        return []
+    is_masked = any(member.masked for member in (*topology.tables, *topology.appends))
+    with _views:
+        for name, frame in tables.items():
+            frame.createOrReplaceTempView(name)
+        return [
+            _checked(check, partial(_contradicting, session, check, tables), is_masked) for check in topology.checks
+        ]
+
+
+def _checked(check: Check, run: Callable[[], int | bool], is_masked: bool) -> CheckResult:
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        found = run()
+    except (Py4JNetworkError, ConnectionError):
+        raise  # Spark is gone: that says nothing about the check, and the driver tries again
+    except Exception as error:  # whatever a user's check raises is a reason not to trust the candidate
+        return CheckResult(name=check.name, ok=False, detail=f"raised {_error(error, is_masked)}")
+    if isinstance(found, bool):
+        return CheckResult(name=check.name, ok=found, detail="" if found else "it says that it does not hold")
+    return CheckResult(name=check.name, ok=found == 0, detail=f"{found} rows contradict it" if found else "")
+
+
+def _contradicting(session: SparkSession, check: Check, tables: Mapping[str, DataFrame]) -> int | bool:
+    """Number of rows that contradict a check, or whether it holds."""
+    if check.function is None:
+        return session.sql(check.sql).count()
+    found = check.function(tables)
+    if isinstance(found, bool):
+        return found
+    if not callable(getattr(found, "count", None)) or not hasattr(found, "schema"):
+        raise TypeError(f"its function returned {type(found).__name__}, not a DataFrame or a bool")
+    return found.count()
+
+
+def _error(error: Exception, is_masked: bool) -> str:
+    """Class and first line of an error; a message may hold values, of which some must not be seen."""
+    line, kind = first_line(error), type(error).__name__
+    if not is_masked:
+        return f"{kind}: {line}" if line else kind
+    condition = re.match(r"\[[A-Z_.0-9]+\]", line)
+    return f"{kind} {condition[0] if condition else ''}".strip() + " (its message is not shown: columns are masked)"
