@@ -285,13 +285,13 @@ def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest
     def fails(*_: object) -> None:
         raise IndexError("no rows")
 
-    monkeypatch.setattr(backfill, "dependencies", fails)
+    monkeypatch.setattr(backfill_plan, "dependencies", fails)
     (found,) = amounts.propose(0, 1).refusals
     assert found.code == "backfill-not-inspected" and "IndexError: no rows" in found.message
 
 
 def test_a_live_epoch_of_an_older_platform_is_refused(amounts: Amounts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "KNOWS_BACKFILLS", "include/kappa/not_yet.py")
+    monkeypatch.setattr(backfill_plan, "KNOWS_BACKFILLS", "include/kappa/not_yet.py")
     (found,) = amounts.propose(0, 1).refusals
     assert found.code == "backfill-older-platform" and "kappa upgrade" in found.remedy
 
