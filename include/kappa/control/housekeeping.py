@@ -17,19 +17,18 @@ from pathlib import Path
 import psutil
 
 from kappa.config import Config
-from kappa.control.leftovers import Fate, Found, Judge, Leftover, is_at_work
+from kappa.control.leftovers import _EPOCH, Fate, Found, Judge, Leftover, is_at_work
 from kappa.errors import ConflictError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord
 from kappa.names import EpochPaths, code_file, epoch_word, plan_file
 from kappa.replay.stages import Stage
 
 #: Files younger than this stay: plan and code are written before the record that names them.
 GRACE = timedelta(hours=1)
 
-_EPOCH = re.compile(r"e(\d{4,})")
 _LOG = re.compile(r"(.+)\.e(\d{4,})\.log")
 
 
@@ -177,13 +176,6 @@ def _own_topics(records: Mapping[str, TopologyRecord]) -> dict[str, list[tuple[s
             for name in epoch.topics.values():
                 found.setdefault(name, []).append((topology, epoch.epoch))
     return found
-
-
-def _seed_epoch(epoch: EpochRecord) -> int | None:
-    from kappa.replay.plan import ReplayPlan
-
-    text = epoch.planned.detail.get("plan")
-    return ReplayPlan.from_json(text).seed_epoch if text else None
 
 
 def _epoch_folders(config: Config) -> Iterator[tuple[Path, str, int]]:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from kappa.config import Config
-from kappa.control.housekeeping import _EPOCH, _seed_epoch
 from kappa.lake import heartbeat, liveness
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.names import EpochPaths
+
+_EPOCH = re.compile(r"e(\d{4,})")
+
+
+def _seed_epoch(epoch: EpochRecord) -> int | None:
+    from kappa.replay.plan import ReplayPlan
+
+    text = epoch.planned.detail.get("plan")
+    return ReplayPlan.from_json(text).seed_epoch if text else None
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

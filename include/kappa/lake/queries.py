@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.lake.tables import SEQ
+from kappa.lake.tables import SEQ, declared_schema
 
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
@@ -167,12 +167,6 @@ def _run(sql: str, **relations: DeltaTable) -> pa.Table:
     import pyarrow as pa
 
     return pa.table(_builder(relations).execute(sql).read_all())
-
-
-def declared_schema(table: DeltaTable) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(table.schema().to_arrow())
 
 
 def _cast(found: pa.Table, table: DeltaTable) -> pa.Table:

@@ -10,13 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
-from kappa.lake.queries import declared_schema
 from kappa.topology.ddl import Column, delta_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
+
+
+def declared_schema(table: DeltaTable) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
+
 
 #: Log entries go when they are so old and nobody needs them (:mod:`kappa.lake.vacuum`); Delta itself would not ask for the latter.
 LOG_HOURS = 48

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.topology.members import Append, Check, Source, Table, Topic
+from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.schedule import Schedule
 from kappa.topology.thresholds import Threshold, limits_of, unknown
 
@@ -36,10 +36,7 @@ Effects = Mapping[str, "DataFrame"]
 Step = Callable[["Slice"], Effects]
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _EPOCH = re.compile(r"e\d{4,}")
-#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
-_LONGEST_VERSIONED = 240
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,11 @@ from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-from kappa.topology.declaration import _LONGEST_VERSIONED, _NAME
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+
+#: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
+_LONGEST_VERSIONED = 240
+
 
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
