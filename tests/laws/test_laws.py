@@ -98,7 +98,7 @@ class TestLaw1OneCodePath:
         }
         assert touches == {
             ("slices/writing.py", "call_step", "topology.step"),
-            ("replay/plan.py", "build_plan", "facts.step"),  # findings about a step, no step
+            ("replay/building.py", "build_plan", "facts.step"),  # findings about a step, no step
             ("topology/undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
         }, "whatever holds a step, under any name or as a value, can call it"
 

@@ -22,7 +22,7 @@ def test_an_output_is_named_or_the_ones_that_there_are() -> None:
 def test_what_is_cumulative_names_why_and_the_replay_that_does_it() -> None:
     found = backfill_rules.cumulative("a.b", {"moves": (), "totals": ("reads table 'balances'", "joins rows")})
     assert [f.code for f in found] == ["backfill-cumulative"]
-    assert "the step reads table 'balances', and joins rows" in found[0].message
+    assert "the step reads table 'balances' and joins rows" in found[0].message
     assert "`kappa replay a.b`" in found[0].remedy and "--from-savepoint" in found[0].remedy
 
 

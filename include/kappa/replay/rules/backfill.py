@@ -40,7 +40,7 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
     return [
         refuse(
             "backfill-cumulative",
-            f"Rows of {output!r} are not computed record by record: the step {', and '.join(found)}. "
+            f"Rows of {output!r} are not computed record by record: the step {_together(found)}. "
             "The records of an interval do not say what they are.",
             f"`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from a savepoint.",
             output=output,
@@ -186,6 +186,10 @@ def holds_topics(topics: Mapping[str, str]) -> list[Finding]:
         )
         for output, topic in topics.items()
     ]
+
+
+def _together(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _behind(offsets: Offsets, other: Offsets) -> list[tuple[TopicPartition, int]]:
