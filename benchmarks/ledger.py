@@ -38,7 +38,7 @@ from kappa.kafka.connection import producer_settings
 from kappa.lake import heartbeat, rollup
 from kappa.lake.append_log import AppendLog
 from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger, _arrow_schema, _Fold, _to_record
+from kappa.lake.ledger import Ledger, StateFold, _arrow_schema, _to_record
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.retention import held
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
@@ -241,7 +241,7 @@ def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
 
 def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     """Put what so many slices leave into the ledger: rows that stay, and the roll-up that the product made of the others."""
-    fold = _Fold()
+    fold = StateFold()
     records = {row.n: row for row in run.ledger.rows()}
     for row in records.values():
         fold.add(row)
@@ -289,7 +289,7 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     log.replace(kept, [_to_record(last)], state.rolled.detail["upto"])
 
 
-def _look(fold: _Fold, n: int, at: datetime, keeps: Any) -> LedgerRow:
+def _look(fold: StateFold, n: int, at: datetime, keeps: Any) -> LedgerRow:
     state = fold.state()
     readable = state.readable
     kept = set(held([(commit.seq, commit.at) for commit in readable], at, keeps, ()))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kappa.control import backfill_plan
 from kappa_airflow.drivers import actor, terminal_errors_fail
 from kappa_airflow.forms import backfill_form, check_form, reason_of
 from kappa_airflow.replay import ReplayTask
@@ -36,7 +35,7 @@ class BackfillInterval(ReplayTask):
         Raises:
             AirflowFailException: a finding refuses it, or the live epoch is another by now.
         """
-        from kappa.control import backfill
+        from kappa.control import backfill, backfill_plan
         from kappa.spark.session import LazySession
 
         begin, end = _interval(context)

@@ -60,6 +60,7 @@ def control(monkeypatch: pytest.MonkeyPatch, config: Config) -> Any:
     """``fake_control`` in the place of ``kappa.control``; drivers are this process, until a test says otherwise."""
     monkeypatch.syspath_prepend(str(FAKES))
     fake: Any = load("kappa_fake_control", FAKES / "fake_control.py")
+    fake.__path__ = [str(Path(kappa.__file__).parent / "control")]  # what lies below it is the real one
     monkeypatch.setitem(sys.modules, "kappa.control", fake)
     monkeypatch.setattr(kappa, "control", fake, raising=False)
     fake._launch = lambda config, topology, epoch: os.getpid()

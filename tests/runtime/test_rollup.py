@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import rollup
-from kappa.lake.ledger import Ledger, _Fold, _to_record
+from kappa.lake.ledger import Ledger, _to_record
 from kappa.lake.ledger_rows import Kind, LedgerRow, Sends
-from kappa.lake.ledger_state import LedgerState
+from kappa.lake.ledger_state import LedgerState, StateFold
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -122,7 +122,7 @@ class Story:
 
 
 def state_of(rows: Sequence[LedgerRow]) -> LedgerState:
-    fold = _Fold()
+    fold = StateFold()
     for row in rows:
         fold.add(row)
     return fold.state()
@@ -160,7 +160,7 @@ def unnumbered(certificate: Certificate) -> Certificate:
 
 def replayed(rows: Sequence[LedgerRow], at: Sequence[int]) -> tuple[LedgerState, LedgerState, list[LedgerRow]]:
     """The same rows with roll-ups at these numbers: as somebody sees it that followed, and that opens what is left."""
-    warm, left, n = _Fold(), [], 0
+    warm, left, n = StateFold(), [], 0
     for row in rows:
         n += 1
         here = _numbered(row, n)

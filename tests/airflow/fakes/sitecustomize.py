@@ -13,7 +13,8 @@ class _Fakes(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname, path=None, target=None):
         if fullname not in FAKES:
             return None
-        return importlib.util.spec_from_file_location(fullname, FAKES[fullname])
+        below = [f"{folder}/control" for folder in path or ()]  # what lies below it is the real one
+        return importlib.util.spec_from_file_location(fullname, FAKES[fullname], submodule_search_locations=below)
 
 
 if not any(isinstance(finder, _Fakes) for finder in sys.meta_path):
