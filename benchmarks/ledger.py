@@ -38,8 +38,9 @@ from kappa.kafka.connection import producer_settings
 from kappa.lake import heartbeat, rollup
 from kappa.lake.append_log import AppendLog
 from kappa.lake.epochs import Epochs
-from kappa.lake.ledger import Ledger, StateFold, _arrow_schema, _to_record
+from kappa.lake.ledger import Ledger, _arrow_schema, _to_record
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import StateFold
 from kappa.lake.retention import held
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
