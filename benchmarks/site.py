@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa import control
 from kappa.config import Config
-from kappa.driver import host as drivers
+from kappa.driver import host
 from kappa.driver.driver import Driver
 from kappa.driver.launcher import log_file
 from kappa.errors import KappaError
@@ -236,7 +236,7 @@ def site(folder: Path, scale: Scale) -> Iterator[Site]:
             yield Site(config=config, scale=scale)
         finally:
             for log in folder.joinpath("home").glob("*/_kappa/epochs"):
-                drivers.end_local(dataclasses.replace(config, lake=str(log.parents[1])))
+                host.end_local(dataclasses.replace(config, lake=str(log.parents[1])))
 
 
 def now() -> datetime:

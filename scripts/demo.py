@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kappa import control, serving
 from kappa.config import Config
-from kappa.driver import host as drivers
+from kappa.driver import host
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
 from kappa.lake.epochs import Epochs
@@ -136,17 +136,12 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     print("\n".join(explain(ReplayPlan.from_json(candidate.planned.detail["plan"]))))
     follow(config, candidate.epoch, lambda p: p.stage is Stage.VERIFIED)
     path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
-    question = f"{path}/taskInstances/approve/-1/hitlDetails"
-    asked = until(
-        "the approval is asked for",
-        lambda: call("GET", f"{path}/taskInstances/approve")["state"] == "awaiting_input" and call("GET", question),
-    )
+    asked = until("the approval is asked for", lambda: question(call, path))
     print(
         f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: {url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
     )
-    time.sleep(5)  # as long as a person takes to click; docs/airflow.md says why
-    call("PATCH", question, {"chosen_options": ["Approve"], "params_input": {}})
-    print("Answered: Approve\n")
+    stage = until("the answer is taken", lambda: approved(config, call, path, candidate.epoch))
+    print(f"The answer is taken: epoch {candidate.epoch} is {stage}\n")
     follow(config, candidate.epoch, lambda p: p.is_live)
     print("\n".join(control.diff(config, TOPOLOGY, candidate.epoch).render()))
     print("\n".join(control.certify(config, TOPOLOGY).render()))
@@ -156,6 +151,33 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     if state != "success":
         raise KappaError("The replay's DAG run did not succeed.")
     return int(candidate.epoch)
+
+
+def question(call: Callable[..., Any], run: str) -> Any:
+    """What the task ``approve`` of a DAG run asks and waits for; None if it does not."""
+    path = f"{run}/taskInstances/approve"
+    if call("GET", path)["state"] != "awaiting_input":
+        return None
+    asked = call("GET", f"{path}/-1/hitlDetails")
+    return None if asked["response_received"] else asked
+
+
+def approved(config: Config, call: Callable[..., Any], run: str, epoch: int) -> Stage | None:
+    """Approve what a DAG run asks; the stage of the epoch once the approval is on record.
+
+    An answer can be lost: Airflow takes a task for failed that was answered before its scheduler saw it park, and the task
+    asks again. docs/airflow.md has more.
+    """
+    stage = control.progress(config, TOPOLOGY, epoch).stage
+    if stage is not Stage.VERIFIED:
+        return stage
+    if question(call, run) is not None:
+        time.sleep(5)  # as long as a person takes to click
+        call(
+            "PATCH", f"{run}/taskInstances/approve/-1/hitlDetails", {"chosen_options": ["Approve"], "params_input": {}}
+        )
+        print("Answered: Approve", flush=True)
+    return None
 
 
 class Watched(Thread):
@@ -390,9 +412,9 @@ def clear(home: Path) -> None:
 
 def stop(config: Config) -> None:
     """End everything: drivers at a slice boundary, then the stack, then drivers that Airflow started again meanwhile."""
-    drivers.end_local(config)
+    host.end_local(config)
     supervisor.down(config)
-    drivers.end_local(config)
+    host.end_local(config)
 
 
 def headline(text: str) -> None:

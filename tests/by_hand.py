@@ -10,8 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from kappa import clock
-from kappa.lake import merge_on_read as contents
-from kappa.lake import queries, tables
+from kappa.lake import merge_on_read, queries, tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import Contents, contents_of
@@ -89,16 +88,16 @@ class Epoch:
     def table(self, row: LedgerRow) -> Rows:
         """The table as of a commit; the same by condition, part by part, and by the newest changes over the fold."""
         at = self.at(row)
-        found = as_rows(contents.query(at))
-        parts = [row for part in contents.chunks(at, COLUMNS, 2) for row in part.to_pylist()]
+        found = as_rows(merge_on_read.query(at))
+        parts = [row for part in merge_on_read.chunks(at, COLUMNS, 2) for row in part.to_pylist()]
         assert as_rows(pa.Table.from_pylist(parts, ROW)) == found
         for total in range(10):
-            assert as_rows(contents.query(at, where=f"total = {total}")) == {
+            assert as_rows(merge_on_read.query(at, where=f"total = {total}")) == {
                 k: v for k, v in found.items() if v == total
             }
-        counted = contents.query(at, select='COUNT(*) AS n, MAX("select") AS most')
+        counted = merge_on_read.query(at, select='COUNT(*) AS n, MAX("select") AS most')
         assert counted.to_pylist() == [{"n": len(found), "most": max((k[1] for k in found), default=None)}]
-        base, over = as_rows(queries.query(at.path, at.version)), contents.changed(at)
+        base, over = as_rows(queries.query(at.path, at.version)), merge_on_read.changed(at)
         for change in [] if over is None else over.to_pylist():
             base.pop((change["id"], change["select"]), None)
             if not change["_deleted"]:

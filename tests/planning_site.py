@@ -34,8 +34,7 @@ from kappa.lake.ledger_rows import LedgerRow, Sends
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.estimates import Measured
-from kappa.slices import changelog
-from kappa.slices import versioned_topics as versioned
+from kappa.slices import changelog, versioned_topics
 from kappa.slices.places import create_tables
 from kappa.topology import registry
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
@@ -214,8 +213,8 @@ class Site:
 
     def _tell(self, epoch: int, *events: str) -> None:
         topology = registry.load(self.config.topologies, self.name)
-        versioned.put_names_on_record(self.epochs, self.kafka, topology, self.paths(epoch))
-        versioned.create_topics(self.kafka, topology, self.paths(epoch), 2)
+        versioned_topics.put_names_on_record(self.epochs, self.kafka, topology, self.paths(epoch))
+        versioned_topics.create_topics(self.kafka, topology, self.paths(epoch), 2)
         for event in events:
             self.epochs.add(self.name, epoch, event, actor="driver", verdict="same")
 

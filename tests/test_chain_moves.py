@@ -12,9 +12,8 @@ from on_record import FIRST, SECOND, empty_lake
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import joint_cutover as joint_moves
-from kappa.control import removal
-from kappa.driver import joint_handover as companions
+from kappa.control import joint_cutover, removal
+from kappa.driver import joint_handover
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake.chains import check_bindings, sent_ends_of
@@ -51,7 +50,7 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """``b`` reads ``a``: a live epoch and a verified candidate of each, the candidate on the candidate's topic."""
-    monkeypatch.setattr(joint_moves, "_unable", lambda *_: "")
+    monkeypatch.setattr(joint_cutover, "_unable", lambda *_: "")
     config = empty_lake(tmp_path, monkeypatch)
     tell(config, "a", 1, *FIRST)
     tell(config, "b", 1, *FIRST, reads=1)
@@ -65,7 +64,7 @@ def events(config: Config) -> list[Event]:
 
 
 def both(config: Config) -> None:
-    joint_moves.cut_over(config, {"a": 2, "b": 2}, actor="ada", reason="together")
+    joint_cutover.cut_over(config, {"a": 2, "b": 2}, actor="ada", reason="together")
 
 
 def ledger(config: Config, topology: str, epoch: int) -> Ledger:
@@ -117,7 +116,7 @@ def test_neither_moves_alone_and_the_way_out_is_named(config: Config) -> None:
     with pytest.raises(MoveRefusedError, match="Move both together: kappa cutover a b --execute"):
         control.cut_over(config, "b", 2, actor="ada", reason="alone")
     with pytest.raises(MoveRefusedError, match="Live epoch 1 of 'b' reads"):
-        joint_moves.cut_over(config, {"a": 2}, actor="ada", reason="alone")
+        joint_cutover.cut_over(config, {"a": 2}, actor="ada", reason="alone")
     assert len(events(config)) == before
     both(config)
     assert [e.event for e in events(config)[before:]] == ["handover", "handover"]
@@ -131,8 +130,8 @@ def test_neither_goes_back_alone(config: Config) -> None:
         with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
             control.rollback(config, name, actor="ada", reason="back")
     with pytest.raises(MoveRefusedError, match="cannot be moved together"):
-        joint_moves.recall(config, ["b"], actor="ada", reason="back")
-    assert joint_moves.recall(config, ["a", "b"], actor="ada", reason="back") == {"a": 1, "b": 1}
+        joint_cutover.recall(config, ["b"], actor="ada", reason="back")
+    assert joint_cutover.recall(config, ["a", "b"], actor="ada", reason="back") == {"a": 1, "b": 1}
 
 
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +200,7 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
     both(config)
     pending = {name: Epochs(config.lake).record(name).handover for name in "ab"}
     assert pending["a"] is not None and pending["b"] is not None
-    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     reads = upstreams(config, 1).keys
     assert two.meet(pending["b"], root(5), reads=reads) is None
     assert one.meet(pending["a"], root(9)) == root(9)
@@ -220,9 +219,9 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     asked = Epochs(config.lake).record("a").handover
     assert asked is not None
     tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
-    monkeypatch.setattr(companions.Companions, "_missing", lambda *_: "")
-    monkeypatch.setattr(companions, "attested", lambda found, *_: found)  # there is no Kafka here
-    assert not companions.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+    monkeypatch.setattr(joint_handover.Companions, "_missing", lambda *_: "")
+    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+    assert not joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
     ends = [e for e in events(config) if e.event == "withdrawn"]
     assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
     assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]

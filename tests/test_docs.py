@@ -337,11 +337,11 @@ class World:
         """End what runs, also what a snippet that failed left."""
         home = self.environ.get("KAPPA_HOME")
         if home and Path(home).is_dir():
-            from kappa.driver import host as drivers
+            from kappa.driver import host
             from kappa_local import supervisor
 
             config = Config.from_env({name: value for name, value in self.environ.items() if name.startswith(PREFIX)})
-            drivers.end_local(config)
+            host.end_local(config)
             supervisor.down(config)
 
 

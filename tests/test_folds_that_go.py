@@ -14,9 +14,7 @@ from by_hand import AT, Epoch, Rows, as_rows, merged
 from kappa import clock, serving
 from kappa.config import Config
 from kappa.driver.maintenance import is_piled_up, maintain
-from kappa.lake import merge_on_read as contents
-from kappa.lake import queries
-from kappa.lake import vacuum as upkeep
+from kappa.lake import merge_on_read, queries, vacuum
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED, contents_of
@@ -52,9 +50,9 @@ def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
     assert state.committed is not None
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
     epoch.run.ledger.append(row)
-    upkeep.forget_before(epoch.paths.changes("sums"), state.seq)
+    vacuum.forget_before(epoch.paths.changes("sums"), state.seq)
     kept = {state.committed.delta_versions["changes/sums"]}
-    upkeep.vacuum(epoch.paths.changes("sums"), lambda: kept, age=timedelta(0), check=lambda: None)
+    vacuum.vacuum(epoch.paths.changes("sums"), lambda: kept, age=timedelta(0), check=lambda: None)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -85,7 +83,9 @@ def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
             keeps_all = chance.random() < 0.1
             maintain(epoch.run, replace(config, keep_minutes=keep), watch.at, named, keeps_all=keeps_all)
             state = epoch.run.ledger.state()
-            found = {commit.seq: as_rows(contents.query(epoch.at(state.resolved(commit)))) for commit in state.readable}
+            found = {
+                commit.seq: as_rows(merge_on_read.query(epoch.at(state.resolved(commit)))) for commit in state.readable
+            }
             assert found == {seq: expected.get(seq, {}) for seq in found}
             assert row.seq in found and (len(found) > 1 or keep == 5.0)
 

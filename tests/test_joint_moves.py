@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
-from kappa.control import joint_cutover as joint_moves
-from kappa.control import overview, removal
-from kappa.driver import joint_handover as companions
+from kappa.control import joint_cutover, overview, removal
+from kappa.driver import joint_handover
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
 from kappa.lake import code
 from kappa.lake.epoch_record import TopologyRecord
@@ -73,7 +72,7 @@ def events(config: Config) -> list[Event]:
 
 
 def cut_over(config: Config, members: dict[str, int] | None = None, **how: Any) -> None:
-    joint_moves.cut_over(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
+    joint_cutover.cut_over(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
 
 
 def commits(config: Config) -> int:
@@ -111,12 +110,12 @@ def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(con
 
 def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config) -> None:
     control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
-    assert not joint_moves.is_live(config, {"a.b": 2})
+    assert not joint_cutover.is_live(config, {"a.b": 2})
     Epochs(config.lake).add("a.b", 2, "withdrawn", actor="driver", reason="epoch 2 did not take over within 120 s")
     with pytest.raises(MoveRefusedError, match=r"a\.b is not moved: .* withdrawn by driver .* did not take over"):
-        joint_moves.is_live(config, {"a.b": 2})
+        joint_cutover.is_live(config, {"a.b": 2})
     control.cut_over(config, "a.b", 2, actor="ada", reason="again")
-    assert not joint_moves.is_live(config, {"a.b": 2})
+    assert not joint_cutover.is_live(config, {"a.b": 2})
 
 
 def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_changed(config: Config) -> None:
@@ -164,7 +163,7 @@ def test_while_the_group_waits_no_member_moves_by_itself_and_who_asked_is_named(
     for ask in (
         lambda: control.cut_over(config, "a.b", 2, actor="bob", reason="alone"),
         lambda: control.rollback(config, "a.b", actor="bob", reason="back"),
-        lambda: joint_moves.recall(config, ["a.b", "a.c"], actor="bob", reason="back"),
+        lambda: joint_cutover.recall(config, ["a.b", "a.c"], actor="bob", reason="back"),
         lambda: cut_over(config, {**BOTH, "a.d": 2}, actor="bob"),
         lambda: cut_over(config, {"a.b": 2, "a.d": 2}, actor="bob"),
     ):
@@ -184,12 +183,12 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
     assert record(config, "a.b").handover is None and record(config, "a.c").handover is None
     assert record(config, "a.c").candidate is not None
     with pytest.raises(MoveRefusedError, match="aborted by eve at"):
-        joint_moves.is_live(config, BOTH)
+        joint_cutover.is_live(config, BOTH)
 
 
 def test_where_the_old_epochs_stand_decides_where_all_yield_once_all_stand_and_it_stays(config: Config) -> None:
     cut_over(config)
-    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     first, second = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8}})
     assert one.meet(handover(config, "a.b"), first) is None
     assert one.meet(handover(config, "a.b"), first) is None
@@ -210,7 +209,7 @@ def test_where_the_old_epochs_stand_decides_where_all_yield_once_all_stand_and_i
 
 def test_a_handover_of_one_topology_yields_where_it_is(config: Config) -> None:
     control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
-    one = companions.Companions(config=config, epochs=Epochs(config.lake))
+    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
     position = Offsets({"pos": {0: 5}})
     assert one.meet(handover(config, "a.b"), position) == position
     assert events(config)[-1].event == "handover"
@@ -228,22 +227,22 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
         at = events(config)[-1].at
         ledger.append(LedgerRow(kind="commit", seq=0, writer="w", at=at, ranges=ranges))
         ledger.append(LedgerRow(seq=0, writer="w", at=at, **last))  # type: ignore[arg-type]
-    companions.Companions(config=config, epochs=Epochs(config.lake)).meet(
+    joint_handover.Companions(config=config, epochs=Epochs(config.lake)).meet(
         handover(config, topology), Offsets({"pos": {0: 9}})
     )
 
-    monkeypatch.setattr(companions.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
+    monkeypatch.setattr(joint_handover.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
     good = certify("a.b", (), {})
     complete = type(good)(**{**vars(good), "complete": True, "problems": ()})
-    monkeypatch.setattr(companions, "certificate_of", lambda *_, **__: complete)
-    monkeypatch.setattr(companions, "attested", lambda found, *_: found)  # there is no Kafka here
+    monkeypatch.setattr(joint_handover, "certificate_of", lambda *_, **__: complete)
+    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
 
 
 def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_over(config, keep_old_running=True)
-    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     asked = handover(config, "a.b")
     assert not one.move(asked)
     in_place(config, "a.b", monkeypatch)
@@ -260,15 +259,15 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     for event in moved:
         assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
         assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
-    assert joint_moves.is_live(config, BOTH)
+    assert joint_cutover.is_live(config, BOTH)
 
 
 def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_over(config)
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    monkeypatch.setattr(companions, "certificate_of", lambda lake, record, **_: certify(record.topology, (), {}))
-    one = companions.Companions(config=config, epochs=Epochs(config.lake))
+    monkeypatch.setattr(joint_handover, "certificate_of", lambda lake, record, **_: certify(record.topology, (), {}))
+    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
     assert not one.move(handover(config, "a.b"))
     assert [e.event for e in events(config)[-2:]] == ["withdrawn", "withdrawn"]
     assert "a certificate is not complete: a.b: No epoch was ever live" in events(config)[-1].reason
@@ -283,10 +282,10 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
     asked = handover(config, "a.b")
-    one, two = (companions.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
 
     def meanwhile(_: str) -> None:
-        monkeypatch.setattr(companions, "crash_point", lambda *_: None)
+        monkeypatch.setattr(joint_handover, "crash_point", lambda *_: None)
         if is_aborted:
             monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker, and there was no driver
             monkeypatch.setattr(removal, "await_end", lambda *_: None)
@@ -294,7 +293,7 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
         else:
             assert two.move(asked)
 
-    monkeypatch.setattr(companions, "crash_point", meanwhile)
+    monkeypatch.setattr(joint_handover, "crash_point", meanwhile)
     if is_aborted:
         with pytest.raises(MoveRefusedError, match=r"'a\.c' epoch 2 aborted by eve at \d\d:\d\d:\d\d: wrong"):
             one.move(asked)
@@ -307,14 +306,14 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
 def test_epochs_come_back_together_or_not_at_all(config: Config) -> None:
     before = len(events(config))
     with pytest.raises(MoveRefusedError) as error:
-        joint_moves.recall(config, BOTH, actor="ada", reason="back")
+        joint_cutover.recall(config, BOTH, actor="ada", reason="back")
     assert "Epoch 2 of 'a.b' is being built" in str(error.value) and "'a.c'" in str(error.value)
     assert len(events(config)) == before
     for topology in BOTH:
         tell(config, topology, 2, "moved", **{"from": 1})
-    assert joint_moves.recall(config, BOTH, actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
+    assert joint_cutover.recall(config, BOTH, actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
     assert [e.event for e in events(config)[-2:]] == ["recalled", "recalled"]
-    assert joint_moves.recall(config, BOTH, actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
+    assert joint_cutover.recall(config, BOTH, actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
     assert len(events(config)) == before + 4
     assert "is RETIRED: it can take over once it is CAUGHT_UP again" in refused(config, members={"a.b": 1, "a.c": 1})
 
@@ -327,7 +326,7 @@ def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypa
     real = serving._snapshot
 
     def meanwhile(*arguments: Any) -> Any:
-        companions.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+        joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
         return real(*arguments)
 
     monkeypatch.setattr(serving, "_snapshot", meanwhile)
@@ -367,7 +366,7 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert control.status(config, "a.b").moved_with == control.status(config, "a.d").moving_with == {}
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    assert companions.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
+    assert joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
     assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output

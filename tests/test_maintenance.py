@@ -15,8 +15,7 @@ from kappa import control, serving
 from kappa.config import Config
 from kappa.driver.maintenance import maintain
 from kappa.errors import LedgerError, UnknownEpochError
-from kappa.lake import merge_on_read as contents
-from kappa.lake import queries, tables
+from kappa.lake import merge_on_read, queries, tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import contents_of
@@ -82,7 +81,7 @@ class Epoch:
         """The table's row after a slice."""
         state = self.ledger.state()
         (commit,) = [row for row in state.commits if row.seq == seq]
-        return contents.query(contents_of(self.paths, state.resolved(commit), "sums")).to_pylist()[0]["total"]
+        return merge_on_read.query(contents_of(self.paths, state.resolved(commit), "sums")).to_pylist()[0]["total"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kappa.names import EpochPaths
-from kappa.verify import measurements as measures
+from kappa.verify import measurements
 
 
 def test_all_of_the_folder_counts_but_a_second_run(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_all_of_the_folder_counts_but_a_second_run(tmp_path: Path) -> None:
         file = Path(paths.root, name)
         file.parent.mkdir(parents=True)
         file.write_bytes(b"." * size)
-    assert measures.disk_bytes(paths, {}) == 12
+    assert measurements.disk_bytes(paths, {}) == 12
 
 
 def test_a_file_that_goes_while_it_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,9 +26,9 @@ def test_a_file_that_goes_while_it_is_counted_counts_nothing(tmp_path: Path, mon
     Path(paths.root, "x").write_bytes(b"12345")
     walked = list(os.walk(paths.root))
     monkeypatch.setattr(os, "walk", lambda _: [(folder, names, [*files, "gone"]) for folder, names, files in walked])
-    assert measures.disk_bytes(paths, {}) == 5
+    assert measurements.disk_bytes(paths, {}) == 5
 
 
 def test_where_the_lake_is_no_folder_only_tables_count(tmp_path: Path) -> None:
     paths = EpochPaths(lake=str(tmp_path / "none"), topology="a.b", epoch=1)
-    assert measures.disk_bytes(paths, {"tables/t": 0}) == 0
+    assert measurements.disk_bytes(paths, {"tables/t": 0}) == 0

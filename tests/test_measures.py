@@ -18,7 +18,7 @@ from kappa.replay.explain import explain
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
-from kappa.verify import measurements as measures
+from kappa.verify import measurements
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -150,7 +150,7 @@ def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: 
     plain = planned(stream).estimate
     seq = stream.ledger(first).state().commits[1].seq
     seeded = planned(stream, start=FromSavepoint(seq=seq))
-    held = measures.rates(stream.config.lake, stream.record(), stream.ledger(first).state()).live_bytes
+    held = measurements.rates(stream.config.lake, stream.record(), stream.ledger(first).state()).live_bytes
     assert seeded.estimate.disk_bytes == held + round(seeded.estimate.records * plain.disk_bytes / 30)
     found = replayed(stream, start=FromSavepoint(seq=seq))
     assert found["measured"]["disk_bytes"] > 0
@@ -178,13 +178,13 @@ def test_a_replay_that_earlier_code_ran_is_measured_by_its_ledger(stream: Lab) -
     first = live(stream)
     found = replayed(stream)
     record, state = stream.record(), stream.ledger(first).state()
-    known = measures.rates(stream.config.lake, record, state)
+    known = measurements.rates(stream.config.lake, record, state)
     epoch = record.epoch(found["epoch"])
     older = replace(epoch, replayed=replace(epoch.replayed, detail={"seq": found["seq"]}))
     without = replace(record, epochs={**record.epochs, found["epoch"]: older})
-    told = measures.rates(stream.config.lake, without, state)
+    told = measurements.rates(stream.config.lake, without, state)
     assert (told.records_per_second, told.bytes_per_record) == (known.records_per_second, known.bytes_per_record)
-    assert measures.outcome(older) == ""
+    assert measurements.outcome(older) == ""
 
 
 def _started(row: Any) -> Any:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kappa.lake import code, queries, tables
-from kappa.lake import vacuum as upkeep
+from kappa.lake import code, queries, tables, vacuum
 from kappa.lake.append_log import AppendLog
 from kappa.topology.ddl import columns_of
 
@@ -36,7 +35,7 @@ def test_tables_are_written_read_and_cleaned_up(tmp_path: Path, name: str) -> No
     tables.create(path, columns_of("_seq BIGINT, id STRING", "test"))
     for seq in (1, 2, 3):
         tables.append(path, pa.table({"_seq": pa.array([seq], pa.int64()), "id": ["a"]}), seq)
-    upkeep.vacuum(path, lambda: [1], age=timedelta(0), check=lambda: None)
+    vacuum.vacuum(path, lambda: [1], age=timedelta(0), check=lambda: None)
     assert queries.query(path, None).num_rows == 3
     found = queries.files(path)
     if found is not None:

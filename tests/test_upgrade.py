@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kappa import control
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.control.upgrade import Upgrade
 from kappa.driver.driver import Driver
 from kappa.errors import MoveRefusedError, RefusedError, UsageError
@@ -51,8 +51,8 @@ def later(stream: Lab, account: str, amount: int) -> None:
 def ask(stream: Lab, **wanted: Any) -> Upgrade:
     """Deploy version 2, which counts twice, and ask for it."""
     stream.deploy(2)
-    found = upgrading.propose(stream.config, stream.name, slices=0)
-    upgrading.upgrade(
+    found = upgrade.propose(stream.config, stream.name, slices=0)
+    upgrade.upgrade(
         stream.config, replace(found, **wanted), history_stands=True, actor="ada", reason="twice from now on"
     )
     return found
@@ -147,14 +147,14 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
     stream.deploy(2)
-    found = upgrading.propose(stream.config, stream.name, slices=0)
+    found = upgrade.propose(stream.config, stream.name, slices=0)
     answers: list[str] = []
     gate = threading.Barrier(2, timeout=60)
 
     def operator(name: str) -> None:
         gate.wait()
         try:
-            upgrading.upgrade(stream.config, found, history_stands=True, actor=name, reason="r")
+            upgrade.upgrade(stream.config, found, history_stands=True, actor=name, reason="r")
             answers.append("asked")
         except MoveRefusedError as error:
             answers.append(str(error))
@@ -173,34 +173,34 @@ def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
 
 def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> None:
     epoch = live(stream)
-    same = upgrading.propose(stream.config, stream.name, slices=0)
+    same = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in same.refusals] == ["upgrade-same-code"]
     stream.deploy(2)
-    found = upgrading.propose(stream.config, stream.name, slices=0)
+    found = upgrade.propose(stream.config, stream.name, slices=0)
     files = sorted(Path(stream.config.lake, "_kappa").rglob("*"))
     with pytest.raises(UsageError, match="--history-stands"):
-        upgrading.upgrade(stream.config, found, history_stands=False, actor="ada", reason="r")
+        upgrade.upgrade(stream.config, found, history_stands=False, actor="ada", reason="r")
     with pytest.raises(UsageError, match="and why"):
-        upgrading.upgrade(stream.config, found, history_stands=True, actor="ada", reason=" ")
+        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason=" ")
     file = stream.config.topologies / "balances.py"
     file.write_text(
         file.read_text().replace("counted BIGINT, total BIGINT", "counted BIGINT, total BIGINT, more STRING")
     )
-    other = upgrading.propose(stream.config, stream.name, slices=0)
+    other = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in other.refusals] == ["upgrade-changes-outputs"]
     with pytest.raises(RefusedError, match="column 'more' of output 'moves' is new"):
-        upgrading.upgrade(stream.config, other, history_stands=True, actor="ada", reason="r")
+        upgrade.upgrade(stream.config, other, history_stands=True, actor="ada", reason="r")
     file.write_text("import a_module_that_nobody_has\n" + file.read_text())
-    broken = upgrading.propose(stream.config, stream.name, slices=0)
+    broken = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in broken.refusals] == ["code-does-not-import"]
     assert sorted(Path(stream.config.lake, "_kappa").rglob("*")) == files
     assert stream.record().epoch(epoch).upgrade is None
     stream.deploy(2)
     stream.plan_replay()
-    beside = upgrading.propose(stream.config, stream.name, slices=0)
+    beside = upgrade.propose(stream.config, stream.name, slices=0)
     assert [f.code for f in beside.refusals] == ["upgrade-beside-candidate"]
     with pytest.raises(MoveRefusedError, match="is being built"):
-        upgrading.upgrade(stream.config, found, history_stands=True, actor="ada", reason="r")
+        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason="r")
 
 
 def test_code_that_cannot_be_had_on_the_drivers_host_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
@@ -217,7 +217,7 @@ def test_code_that_cannot_be_had_on_the_drivers_host_is_withdrawn_and_the_stream
     assert stream.record().epoch(epoch).upgrade is None
     assert stream.record().events[-1].event == "upgrade_withdrawn"
     with pytest.raises(MoveRefusedError, match="is not in the lake"):
-        upgrading.await_switch(stream.config, wanted)
+        upgrade.await_switch(stream.config, wanted)
 
 
 def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_twice(stream: Lab) -> None:

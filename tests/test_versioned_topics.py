@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kappa import control, faults, serving
 from kappa.cli import app
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.errors import RefusedError, UnknownTopologyError
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
@@ -241,8 +241,8 @@ def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     stream.deploy(1, 3)
-    wanted = upgrading.propose(stream.config, stream.name, slices=0)
-    upgrading.upgrade(stream.config, wanted, history_stands=True, actor="test", reason="three times from now on")
+    wanted = upgrade.propose(stream.config, stream.name, slices=0)
+    upgrade.upgrade(stream.config, wanted, history_stands=True, actor="test", reason="three times from now on")
     stream.wait(lambda: stream.record().epoch(first).code == wanted.to_code, "the new code runs")
     stream.tell([("a", 10)], minute=1)
     assert sorted(stream.story(first)) == sorted([*told(ROWS, 1), ("a", 30, 41)])
@@ -250,7 +250,7 @@ def test_an_upgrade_goes_on_in_the_same_topic(world_of: Versioned) -> None:
 
     stream.outputs = VERSIONED.replace("versioned", "hold")
     stream.deploy(2)
-    (refused,) = upgrading.propose(stream.config, stream.name, slices=0).refusals
+    (refused,) = upgrade.propose(stream.config, stream.name, slices=0).refusals
     assert refused.code == "upgrade-changes-topics"
 
 

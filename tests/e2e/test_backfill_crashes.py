@@ -16,7 +16,7 @@ from amounts import BEGIN, DAY, AmountsMixin, Move, doubled
 from rig import Rig, is_running, rig
 
 from kappa import control, faults
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.lake.events import Event
 from kappa.verify.recount import recount
 
@@ -69,9 +69,9 @@ def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Amou
         made.await_live(epoch)
         made.settle(epoch)
         made.deploy(2)
-        wanted = upgrading.propose(made.config, made.name, slices=0)
-        upgrading.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
-        upgrading.await_switch(made.config, wanted)
+        wanted = upgrade.propose(made.config, made.name, slices=0)
+        upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
+        upgrade.await_switch(made.config, wanted)
         made.rest()
         # Whether a driver runs is the test's to say, not the command's.
         made.config = replace(made.config, launcher="elsewhere")

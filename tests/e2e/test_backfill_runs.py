@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
 from harness import AirflowStack, running, wait_for
 
 from kappa import control, serving
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.replay.stages import Stage
 from kappa_local.invoices import Invoices
 
@@ -112,9 +112,9 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
         machine.await_live(first)
         machine.settle(first)
         machine.deploy(2)
-        wanted = upgrading.propose(machine.config, machine.name, slices=0)
-        upgrading.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="three percent from now on")
-        upgrading.await_switch(machine.config, wanted)
+        wanted = upgrade.propose(machine.config, machine.name, slices=0)
+        upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="three percent from now on")
+        upgrade.await_switch(machine.config, wanted)
         assert {share for *_, share, _ in machine.points()} == {TWO}
 
         dag = f"backfill__{machine.name}"

@@ -18,7 +18,7 @@ import pytest
 from rig import Rig, rig, rows
 
 from kappa import control
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
@@ -191,14 +191,14 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
     machine.deploy(1)
     file = machine.config.topologies / "balances.py"
     file.write_text(file.read_text().replace("Running balances", "The same, said otherwise"))
-    wanted = upgrading.propose(machine.config, machine.name, slices=0)
-    upgrading.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="words only")
+    wanted = upgrade.propose(machine.config, machine.name, slices=0)
+    upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="words only")
     machine.await_death(epoch)
     made = machine.ledger(epoch).state().upgrade
     assert (made is not None) == (point != "upgrade.ready")
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.run(epoch)
-    upgrading.await_switch(machine.config, wanted)
+    upgrade.await_switch(machine.config, wanted)
     machine.settle(epoch)
     assert machine.prove({epoch: 1}) == 24
     assert machine.beat(epoch).code == wanted.to_code

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rig import rows
 
-from kappa.lake import heartbeat, queries, savepoints
-from kappa.lake import merge_on_read as contents
+from kappa.lake import heartbeat, merge_on_read, queries, savepoints
 from kappa.lake.merge_on_read import contents_of
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def readable(machine: Rig, epoch: int) -> dict[int, dict[str, int]]:
     paths, state = machine.paths(epoch), machine.ledger(epoch).state()
     found: dict[int, dict[str, int]] = {}
     for commit in map(state.resolved, state.readable):
-        found[commit.seq] = {"balances": contents.query(contents_of(paths, commit, "balances")).num_rows}
+        found[commit.seq] = {"balances": merge_on_read.query(contents_of(paths, commit, "balances")).num_rows}
         for place in ("outputs/moves", "dead_letters", "tables/balances"):
             found[commit.seq][place] = queries.query(f"{paths.root}/{place}", commit.delta_versions[place]).num_rows
     return found

@@ -14,11 +14,10 @@ from by_hand import TABLE, Epoch, as_rows, merged
 from lab import DEADLINE_SECONDS, Lab, lab
 
 from kappa import control, serving
-from kappa.control import upgrade as upgrading
+from kappa.control import upgrade
 from kappa.driver import upgrade as switching
 from kappa.driver.maintenance import maintain
-from kappa.lake import merge_on_read as contents
-from kappa.lake import queries, tables
+from kappa.lake import merge_on_read, queries, tables
 from kappa.lake.merge_on_read import FOLDED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
@@ -174,8 +173,8 @@ def test_code_that_knows_no_folds_gets_no_epoch_whose_changes_wait(slow: Lab, mo
 
     def ask() -> None:
         slow.deploy(2)
-        found = upgrading.propose(slow.config, slow.name, slices=0)
-        upgrading.upgrade(slow.config, found, history_stands=True, actor="test", reason="test")
+        found = upgrade.propose(slow.config, slow.name, slices=0)
+        upgrade.upgrade(slow.config, found, history_stands=True, actor="test", reason="test")
 
     ask()
     slow.wait(lambda: "upgrade_withdrawn" in [e.event for e in slow.record().events], "it is withdrawn")
@@ -248,7 +247,7 @@ def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
         epoch.run.fold_seconds = chance.choice([0.0, 3600.0])
         epoch.run.arrow_rows = chance.choice([0, 500_000])  # 0: Spark folds, and overwrites
         row, now = epoch.slice(changes), merged(now, changes)
-        read = contents.frame(spark, epoch.at(row)).toArrow()
+        read = merge_on_read.frame(spark, epoch.at(row)).toArrow()
         assert as_rows(read) == epoch.table(row) == now
         if number == 5:
             maintain(epoch.run, _config(tmp_path), row.at)

@@ -31,8 +31,7 @@ from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
-from kappa.slices import changelog, places, sending, writing
-from kappa.slices import protocol as slices
+from kappa.slices import changelog, places, protocol, sending, writing
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -144,7 +143,7 @@ class TestLaw3ExactlyOnceInDelta:
         run = driver.slice_run
         driver.open_sender()
         state = run.ledger.state()
-        plan = slices.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
         first = writing.write_effects(run, plan, run.ledger.state(), None)
         versions = dict(first.delta_versions)
         run.written = {}
@@ -155,10 +154,10 @@ class TestLaw3ExactlyOnceInDelta:
         for _ in range(2):
             run.written = {}
             sending.send_effects(run, plan, first)
-            slices.apply_changes(run, plan, first)
+            protocol.apply_changes(run, plan, first)
             folded.append(tables.version(table))
         assert folded == [folded[0], folded[0] + 1, folded[0] + 1], "folded by the first, and not again"
-        slices.commit_slice(run, plan, first)
+        protocol.commit_slice(run, plan, first)
         assert stream.balances() == {"a": 14, "b": 2, "c": 4}
         assert sorted(stream.sent()) == sorted([*ROWS, ("a", 10)])
 
@@ -168,7 +167,7 @@ class TestLaw3ExactlyOnceInDelta:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         driver = claimed(stream, epoch)
         run = driver.slice_run
-        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         writing.write_effects(run, plan, run.ledger.state(), None)
 
         def raises(_: object) -> Any:
@@ -177,7 +176,7 @@ class TestLaw3ExactlyOnceInDelta:
         later = claimed(stream, epoch)
         later.slice_run.topology = replace(later.topology, step=raises)
         later.open_sender()
-        slices.finish_slice(later.slice_run, plan)
+        protocol.finish_slice(later.slice_run, plan)
         assert stream.balances()["z"] == 1
 
     def test_what_an_attempt_wrote_counts_and_not_what_the_next_one_computes(
@@ -189,7 +188,7 @@ class TestLaw3ExactlyOnceInDelta:
         driver = claimed(stream, epoch)
         run = driver.slice_run
         driver.open_sender()
-        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         writing.write_effects(run, plan, run.ledger.state(), None)
         honest = driver.topology.step
 
@@ -201,8 +200,8 @@ class TestLaw3ExactlyOnceInDelta:
         run.topology = replace(driver.topology, step=fickle)
         again = writing.write_effects(run, plan, run.ledger.state(), None)
         sending.send_effects(run, plan, again)
-        slices.apply_changes(run, plan, again)
-        slices.commit_slice(run, plan, again)
+        protocol.apply_changes(run, plan, again)
+        protocol.commit_slice(run, plan, again)
         sent = [orjson.loads(value) for value in stream.sent_values()]
         assert [row["total"] for row in sent if row["id"] == "z"] == [1]
         assert stream.balances()["z"] == 1
@@ -216,7 +215,7 @@ class TestLaw4ExactlyOnceInKafka:
         driver = claimed(stream, epoch)
         run = driver.slice_run
         driver.open_sender()
-        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         sending.send_effects(run, plan, writing.write_effects(run, plan, run.ledger.state(), None))
         stream.run(epoch)
         stream.settle(epoch)
@@ -230,7 +229,7 @@ class TestLaw4ExactlyOnceInKafka:
         driver = claimed(stream, epoch)
         run = driver.slice_run
         driver.open_sender()
-        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
         assert run.sender is not None
         run.sender.begin()
@@ -249,7 +248,7 @@ class TestLaw5OneWriter:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stale = claimed(stream, epoch)
         stale.open_sender()
-        plan = slices.plan_slice(
+        plan = protocol.plan_slice(
             stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
         )
         stream.run(epoch)
@@ -257,9 +256,9 @@ class TestLaw5OneWriter:
         before = [row.n for row in stream.ledger(epoch).rows()]
         versions = {path: tables.version(path) for path in places.effect_paths(stale.topology, stale.paths)}
         with pytest.raises(StaleWriterError):
-            slices.finish_slice(stale.slice_run, plan)
+            protocol.finish_slice(stale.slice_run, plan)
         with pytest.raises(StaleWriterError):
-            slices.plan_slice(
+            protocol.plan_slice(
                 stale.slice_run, stale.ledger.state(), next_ranges(stream, stale), sends="live", logged=True
             )
         assert [row.n for row in stream.ledger(epoch).rows()] == before
@@ -422,9 +421,9 @@ class TestLaw8AConsistentCut:
         driver = claimed(stream, epoch)
         run = driver.slice_run
         driver.open_sender()
-        plan = slices.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
+        plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
-        slices.apply_changes(run, plan, effects)
+        protocol.apply_changes(run, plan, effects)
         found = {row["id"] for row in queries.query(run.paths.table("balances"), None).to_pylist()}
         assert "z" in found, "the table is ahead of its last commit"
         middle = serving.snapshot(stream.config, stream.name)
@@ -432,7 +431,7 @@ class TestLaw8AConsistentCut:
         assert middle.rows("moves").num_rows == len(ROWS)
         assert {row["id"] for row in middle.rows("balances").to_pylist()} == {"a", "b", "c"}
         sending.send_effects(run, plan, effects)
-        slices.commit_slice(run, plan, effects)
+        protocol.commit_slice(run, plan, effects)
         after = serving.snapshot(stream.config, stream.name)
         assert after.seq == before.seq + 1
         assert after.rows("moves").num_rows == len(ROWS) + 1
@@ -556,7 +555,7 @@ class TestLaw10SideEffectsHappenOnce:
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stream.settle(first)
         driver = claimed(stream, second)
-        slices.plan_slice(
+        protocol.plan_slice(
             driver.slice_run, driver.ledger.state(), next_ranges(stream, driver), sends="held", logged=True
         )
         stream.run(second)
@@ -615,15 +614,15 @@ class TestLaw12NothingIsDroppedInSilence:
         ranges, before = next_ranges(stream, driver), run.ledger.state()
         monkeypatch.setattr(Reading, "counts", lambda reading: replace(counts(reading), rows_read=2))
         with pytest.raises(MiscountedError, match="read 2 records; 1 parsed and 0 are dead letters"):
-            slices.run_slice(run, ranges, sends="live", logged=True)
+            protocol.run_slice(run, ranges, sends="live", logged=True)
         state = run.ledger.state()
         assert (state.open_plan, state.open_effects, state.position) == (None, None, before.position)
         assert "z" not in stream.balances()
         with pytest.raises(LedgerError, match=f"Slice {before.seq + 1} at the same offsets did not add up either"):
-            slices.run_slice(run, ranges, sends="live", logged=True)
+            protocol.run_slice(run, ranges, sends="live", logged=True)
         assert run.ledger.state().open_effects is None
         monkeypatch.setattr(Reading, "counts", counts)
-        row = slices.run_slice(run, ranges, sends="live", logged=True)
+        row = protocol.run_slice(run, ranges, sends="live", logged=True)
         assert (row.seq, row.rows_read, row.rows_parsed) == (before.seq + 2, 1, 1)
         assert stream.balances()["z"] == 1
         assert [account for account, _ in stream.sent()].count("z") == 1

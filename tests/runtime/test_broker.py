@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, TopologyError
-from kappa.kafka import offsets_for_times as times
+from kappa.kafka import offsets_for_times
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Record, Sender
 from kappa.offsets.vector import Offsets
@@ -118,7 +118,7 @@ def test_a_time_is_the_first_record_that_reaches_it(kafka: Broker, topic: TopicF
 def test_markers_and_aborted_records_have_no_time(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
 ) -> None:
-    monkeypatch.setattr(times, "_GRAIN", grain)
+    monkeypatch.setattr(offsets_for_times, "_GRAIN", grain)
     name, draw = topic(), random.Random(grain)
     for _ in range(6):
         transact(kafka, name, *(draw.randrange(100, 200) for _ in range(draw.randrange(1, 6))))
@@ -137,7 +137,7 @@ def test_markers_and_aborted_records_have_no_time(
 def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(times, "_GRAIN", 1)
+    monkeypatch.setattr(offsets_for_times, "_GRAIN", 1)
     name = topic()
     with Sender(kafka.bootstrap_servers, name, name) as sender:
         sender.init()
@@ -157,7 +157,7 @@ def test_what_was_not_read_between_two_answers_is_not_taken_for_known(
 def test_records_before_an_offset_do_not_count_where_that_is_asked(
     kafka: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, grain: int
 ) -> None:
-    monkeypatch.setattr(times, "_GRAIN", grain)
+    monkeypatch.setattr(offsets_for_times, "_GRAIN", grain)
     name, draw = topic(), random.Random(grain)
     transact(kafka, name, 100, 10**12, 120)  # the second one is of the future
     for _ in range(6):

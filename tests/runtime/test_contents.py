@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kappa import clock
-from kappa.lake import merge_on_read as contents
-from kappa.lake import queries, tables
+from kappa.lake import merge_on_read, queries, tables
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import FOLDED
-from kappa.slices import merging as folding
+from kappa.slices import merging
 from kappa.slices.merging import fold, fold_between, is_due, unfolded
 from kappa.slices.protocol import apply_changes, commit_slice
 
@@ -58,8 +57,8 @@ def test_a_condition_never_brings_back_a_row_that_was_changed_or_removed(tmp_pat
     epoch.slice({("a", 0): 1, ("b", 0): 1})
     epoch.run.fold_seconds = 3600.0
     row = epoch.slice({("a", 0): 2, ("b", 0): None})
-    assert as_rows(contents.query(epoch.at(row), where="total = 1")) == {}
-    assert as_rows(contents.query(epoch.at(row), where="id = 'a'", order_by="total", limit=1)) == {("a", 0): 2}
+    assert as_rows(merge_on_read.query(epoch.at(row), where="total = 1")) == {}
+    assert as_rows(merge_on_read.query(epoch.at(row), where="id = 'a'", order_by="total", limit=1)) == {("a", 0): 2}
 
 
 def test_what_waited_long_enough_is_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +83,7 @@ def test_the_first_commit_of_a_savepoint_period_is_folded(tmp_path: Path, monkey
 
 
 def test_many_changes_are_folded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "most_changes", lambda _: 2)
+    monkeypatch.setattr(merging, "most_changes", lambda _: 2)
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
     rows = [epoch.slice({("a", 0): number}) for number in range(4)]
     assert [FOLDED in row.detail for row in rows] == [True, True, False, True], "the third change is one too many"
@@ -121,7 +120,7 @@ def test_a_late_fold_of_a_writer_that_was_replaced_changes_no_commit(tmp_path: P
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
     rows = [epoch.slice({("a", 0): number, ("b", number % 2): number}) for number in range(3)]
     late = epoch.at(rows[0])
-    tables.merge(late.path, contents.changed(late), TABLE.key, TABLE.columns, late.seq)
+    tables.merge(late.path, merge_on_read.changed(late), TABLE.key, TABLE.columns, late.seq)
     row = epoch.slice({})
     assert row.detail[FOLDED]["sums"]["seq"] == rows[0].seq
     assert epoch.table(row) == epoch.table(rows[2]) == {("a", 0): 2, ("b", 0): 2, ("b", 1): 1}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kappa.kafka import offsets_for_times as times
+from kappa.kafka import offsets_for_times
 from kappa.kafka.offsets_for_times import Confirmer
 from kappa.offsets.vector import Offsets
 
@@ -55,7 +55,7 @@ def test_records_before_an_offset_do_not_count_and_what_was_read_is_remembered(
 ) -> None:
     began = min(began, len(log) - 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(times, "_GRAIN", 1)
+        patch.setattr(offsets_for_times, "_GRAIN", 1)
         confirmer = Confirmer("")
         patch.setattr(confirmer, "_reader", Log(log))
         for since in sorted(data.draw(st.lists(st.integers(began, len(log) - 1), min_size=1, max_size=4))):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.archive.rows import schema_name
@@ -19,10 +18,6 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.topology import Source, registry
-
-if TYPE_CHECKING:
-    pass
-
 
 #: How a stop takes the archive away from its archiver.
 _NOBODY = "nobody"

@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kappa.archive import overview
-from kappa.archive import writer as archiver
+from kappa.archive import overview, writer
 from kappa.archive.overview import Outlook
 from kappa.archive.reader import archived_topics
 from kappa.archive.writer import Archiver
@@ -152,4 +151,4 @@ def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, sk
             if is_plain:
                 console.print(f"{task.description}: {task.completed:,.0f} offsets archived, {rate}", highlight=False)
 
-        archiver.run(archivers, follow=follow, every_seconds=every, on_slice=told, is_over=stopping.is_set)
+        writer.run(archivers, follow=follow, every_seconds=every, on_slice=told, is_over=stopping.is_set)

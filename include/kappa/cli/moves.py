@@ -26,7 +26,7 @@ from kappa.cli.options import (
 )
 from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
-from kappa.control import joint_cutover as joint_moves
+from kappa.control import joint_cutover
 from kappa.driver.expiry import Expiry
 from kappa.errors import UnknownEpochError, UsageError
 from kappa.lake.epochs import Epochs
@@ -161,7 +161,7 @@ def rollback(
 
     def act() -> dict[str, int]:
         if len(topologies) > 1:
-            return joint_moves.recall(chosen, topologies, actor=actor(), reason=reason)
+            return joint_cutover.recall(chosen, topologies, actor=actor(), reason=reason)
         return {named: control.rollback(chosen, named, to=to, actor=actor(), reason=reason)}
 
     if not execute:
@@ -265,7 +265,7 @@ def _move(
 
         def is_live(_: control.Progress) -> bool:
             expiry.look(expiry.epochs.record(name))
-            return joint_moves.is_live(chosen, wanted)
+            return joint_cutover.is_live(chosen, wanted)
 
         # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
         watch(chosen, name, epoch, until=is_live, quiet=json)
@@ -291,7 +291,7 @@ def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str
         return
     epochs = Epochs(chosen.lake)
     live = {name: epochs.record(name).live for name in wanted}
-    joint_moves.cut_over(
+    joint_cutover.cut_over(
         chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
         replaces={name: epoch for name, epoch in live.items() if epoch is not None},
     )  # fmt: skip

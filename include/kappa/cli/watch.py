@@ -11,14 +11,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import joint_cutover as joint_moves
+from kappa.control import joint_cutover
 from kappa.driver.expiry import Expiry
+from kappa.driver.process import Revival
 from kappa.errors import StuckError
 from kappa.lake.epochs import Epochs
 
 PAUSE_SECONDS = 0.5
 #: A driver that died is started again while somebody waits for it.
-REVIVE_SECONDS = 5.0
 
 
 def watch(
@@ -38,7 +38,7 @@ def watch(
         TextColumn("{task.fields[doing]}"),
     )
     shown = ""
-    revived = time.monotonic()
+    revival = Revival(config, {topology: epoch})
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty() or quiet) as bar:
         task = bar.add_task("", total=None, epoch=epoch, stage="", rate="", doing="")
         while True:
@@ -62,9 +62,8 @@ def watch(
                     f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
                     epoch=epoch,
                 )
-            if not found.driver.is_running and time.monotonic() - revived > REVIVE_SECONDS:
-                revived = time.monotonic()
-                control.ensure_driver(config, topology, epoch)
+            if not found.driver.is_running:
+                revival.look()
             time.sleep(PAUSE_SECONDS)
 
 
@@ -84,8 +83,8 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
         )
         for name in members
     }  # fmt: skip
-    revived = time.monotonic()
-    while not joint_moves.is_live(config, members):
+    revival = Revival(config, members)
+    while not joint_cutover.is_live(config, members):
         for name, epoch in members.items():
             expiries[name].look(epochs.record(name))
             found = control.progress(config, name, epoch)
@@ -97,8 +96,5 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
                     f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of {', '.join(members)} is moved.",
                     epoch=epoch,
                 )
-        if time.monotonic() - revived > REVIVE_SECONDS:
-            revived = time.monotonic()
-            for name, epoch in members.items():
-                control.ensure_driver(config, name, epoch)
+        revival.look()
         time.sleep(PAUSE_SECONDS)

@@ -22,7 +22,6 @@ from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
-from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
@@ -35,7 +34,7 @@ from kappa.slices.seeding import SeedSource
 from kappa.topology import registry
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
-from kappa.verify.second_run import advance, opened, rows_of
+from kappa.verify.second_run import advance, beside, opened, rows_of
 
 if TYPE_CHECKING:
     from kappa.spark.session import LazySession
@@ -65,18 +64,16 @@ def compute(
     topology = registry.load_apart(
         code_store.extract(config.lake, wanted.code, config.home) / "topologies", wanted.topology
     )
-    state = Ledger(paths.ledger).state()
     start, end = ranges_start(wanted.ranges), ranges_end(wanted.ranges)
     with Broker(config.bootstrap_servers) as broker:
-        run = EpochRun(
-            topology=topology, paths=paths, writer=f"{wanted.folder}-{time.time_ns()}", code=wanted.code, ledger=Ledger(paths.ledger),
-            session=spark.session, broker=broker, bootstrap_servers=config.bootstrap_servers, topic_ids=state.commits[0].detail["topic_ids"],
-            archived=wanted.archived, arrow_rows=config.arrow_rows, small_slice=config.small_slice,
+        run = beside(
+            config, spark.session, broker, paths, topology, writer=f"{wanted.folder}-{time.time_ns()}", code=wanted.code,
+            archived=wanted.archived,
         )  # fmt: skip
         made = opened(run, wanted.folder, SeedSource(kind="empty"), start)
         archives = [run.archive(topic) for topic in sorted({item.topic for item in wanted.archived})]
         index = time_index(broker, start.topics, archives)
-        while advance(made, end, index, config.slice_records, check=lambda _: None):
+        while advance(made, end, index, config.slice_records):
             done = start.count_to(made.ledger.state().position)
             progress(f"computed {done:,} of {wanted.offsets:,} offsets")
     progress("comparing with the live epoch")
@@ -156,7 +153,8 @@ def await_replaced(
         MoveRefusedError: the driver withdrew it; the message says why.
         DriverNotRunningError: it is not done yet; it stays asked for.
     """
-    deadline, revived = time.monotonic() + timeout_seconds, time.monotonic()
+    deadline = time.monotonic() + timeout_seconds
+    revival = process.Revival(config, {asked.topology: asked.epoch})
     progress(f"waiting for the turn of epoch {asked.epoch}")
     while time.monotonic() < deadline:
         record = Epochs(config.lake).record(asked.topology)
@@ -173,9 +171,8 @@ def await_replaced(
                 f"Compute the interval again: kappa backfill {asked.topology}",
                 live=record.live,
             )
-        if time.monotonic() - revived > 5.0 and record.epoch(asked.epoch).is_wanted:
-            revived = time.monotonic()
-            process.ensure_driver(config, asked.topology, asked.epoch)
+        if record.epoch(asked.epoch).is_wanted:
+            revival.look()
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it stays asked for. "

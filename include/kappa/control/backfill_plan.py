@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 #: Begins the name of a backfill's folder.
 FOLDER = "backfill-"
-
-
 #: What stored code has that can replace an interval.
 KNOWS_BACKFILLS = "include/kappa/driver/backfill.py"
 

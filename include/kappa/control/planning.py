@@ -46,7 +46,7 @@ from kappa.replay.starts import FromMarker, start_time
 from kappa.slices import ownership, turns
 from kappa.topology import registry
 from kappa.topology.shapes import shapes_from_dict
-from kappa.verify import measurements as measures
+from kappa.verify import measurements
 
 if TYPE_CHECKING:
     from kappa.topology import Topology
@@ -89,7 +89,7 @@ def survey(
     own = [versioned_topic(name, number) for name in (deployed.versioned if deployed else ())]
     candidate, at = record.candidate, start_time(request.start, now)
     live, live_state = _live(config, broker, record, chain)
-    known_rates = measures.rates(config.lake, record, live_state)
+    known_rates = measurements.rates(config.lake, record, live_state)
     facts = Facts(
         topology=deployed,
         log=log,

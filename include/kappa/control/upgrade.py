@@ -192,7 +192,7 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
     """
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
     deadline = time.monotonic() + timeout_seconds
-    revived = time.monotonic()
+    revival = process.Revival(config, {wanted.topology: wanted.epoch})  # the driver starts its successor itself
     while time.monotonic() < deadline:
         record = Epochs(config.lake).record(wanted.topology)
         epoch = record.epoch(wanted.epoch)
@@ -203,9 +203,7 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
         beat = heartbeat.read(paths.heartbeat)
         if epoch.code == wanted.to_code and beat is not None and beat.code == wanted.to_code:
             return
-        if time.monotonic() - revived > 5.0:  # the driver starts its successor itself; this is for one that died
-            revived = time.monotonic()
-            process.ensure_driver(config, wanted.topology, wanted.epoch)
+        revival.look()
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after {timeout_seconds:.0f} s; the upgrade "
@@ -219,16 +217,13 @@ def _evidence(
 ) -> tuple[DiffReport | None, Sequence[Finding]]:
     if slices < 1:
         return None, upgrade_rules.without_evidence("none was asked for.")
-    from kappa.spark.session import build_session
+    from kappa.spark.session import LazySession
     from kappa.verify.trial import evidence
 
     assert record.live is not None
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=record.live)
-    session = build_session(config, f"kappa upgrade {record.topology}")
-    try:
-        return evidence(config, session, paths, before, after, slices)
-    finally:
-        session.stop()
+    with LazySession(config=config, name=f"kappa upgrade {record.topology}") as spark:
+        return evidence(config, spark.session, paths, before, after, slices)
 
 
 def _busy(record: TopologyRecord) -> list[Finding]:

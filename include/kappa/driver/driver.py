@@ -39,8 +39,7 @@ from kappa.replay.chains import is_at, topics_of
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
-from kappa.slices import changelog, ownership
-from kappa.slices import versioned_topics as versioned
+from kappa.slices import changelog, ownership, versioned_topics
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.cuts import cut_by_time
 from kappa.slices.protocol import finish_slice, run_slice
@@ -50,7 +49,7 @@ from kappa.spark.jvm_heap import OldObjects
 from kappa.spark.live_query import LiveQuery
 from kappa.topology.shapes import tables_only
 from kappa.topology.thresholds import limits_of
-from kappa.verify import measurements as measures
+from kappa.verify import measurements
 from kappa.verify.inspection import inspected
 from kappa.verify.second_run import SECOND_RUN, discard
 
@@ -239,12 +238,12 @@ class Driver(Workbench):
         """Create the consumer group at the plan's start: from here on Kafka's own tools show it."""
         self.say("rewinding")
         ownership.claim(self.broker, self.paths, self.epochs.lake_id())
-        if not versioned.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
+        if not versioned_topics.put_names_on_record(self.epochs, self.broker, self.topology, self.paths):
             return
         self.set_group(self.plan.start)
         crash_point("rewind.group")
         changelog.create_topics(self.broker, self.topology, self.paths, self.partitions())
-        versioned.create_topics(self.broker, self.topology, self.paths, self.partitions())
+        versioned_topics.create_topics(self.broker, self.topology, self.paths, self.partitions())
         crash_point("rewind.topics")
         self.event("rewound", group=self.paths.name)
 
@@ -253,7 +252,7 @@ class Driver(Workbench):
         source = SeedSource(kind=self.plan.seed, epoch=self.plan.seed_epoch, seq=self.plan.seed_seq)
         begun, is_done = time.monotonic(), bool(self.ledger.state().commits)
         seed(self.slice_run, source, self.plan.start)
-        folded = {} if is_done else measures.folded(self.broker, self.paths, self.plan, time.monotonic() - begun)
+        folded = {} if is_done else measurements.folded(self.broker, self.paths, self.plan, time.monotonic() - begun)
         crash_point("seeded")
         # Here, where there is a JVM anyway, and before hours of replay: a plan is made without one.
         findings = inspected(self.session, self.topology)
@@ -294,7 +293,7 @@ class Driver(Workbench):
                 return
             detail["determinism"] = found.as_dict()
             self.log.info("computed twice", is_same=found.is_same, failures=list(found.failures))
-        self.event("replayed", **detail, **measures.replayed(self.paths, self.plan, state))
+        self.event("replayed", **detail, **measurements.replayed(self.paths, self.plan, state))
         if self.plan.request.determinism:
             crash_point("recomputed.record")
             self.second_run.close()

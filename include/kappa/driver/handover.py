@@ -28,8 +28,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import is_at
 from kappa.replay.rules.chain import move_refusals
-from kappa.slices import changelog, turns
-from kappa.slices import versioned_topics as versioned
+from kappa.slices import changelog, turns, versioned_topics
 from kappa.verify.attestation import attested
 from kappa.verify.certificate import certificate_of, ledgers_of
 
@@ -139,7 +138,9 @@ class Handover:
             reason=self._own.plan.request.reason,
         )
         reconciled = self._compare(record, wanted or 0)
-        extras = self._said_of_topics(versioned.boundaries(self._own.broker, record, self._own.paths.epoch), reconciled)
+        extras = self._said_of_topics(
+            versioned_topics.boundaries(self._own.broker, record, self._own.paths.epoch), reconciled
+        )
 
         def decide(events: list[Event]) -> Sequence[Event]:
             now = self._own.record()
@@ -161,7 +162,7 @@ class Handover:
         reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
         if reconciled is None:
             return None
-        return self._said_of_topics(versioned.boundaries(self._own.broker, record, handover.epoch), reconciled)
+        return self._said_of_topics(versioned_topics.boundaries(self._own.broker, record, handover.epoch), reconciled)
 
     @staticmethod
     def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from kappa.config import Config
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake import vacuum as upkeep
+from kappa.lake import vacuum
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
@@ -85,14 +85,14 @@ def maintain(
     check = partial(run.ledger.check_claim, run.writer)
     for name, seq in forgotten.items():
         check()
-        upkeep.forget_before(run.paths.changes(name), seq + 1)
+        vacuum.forget_before(run.paths.changes(name), seq + 1)
     age = timedelta(hours=config.delete_after_hours)
     for path in [*effect_paths(run.topology, run.paths), *(run.paths.table(t.name) for t in run.topology.tables)]:
         place = path.removeprefix(f"{run.paths.root}/")
         check()
-        upkeep.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
+        vacuum.compact(path, CHANGES_BYTES if place.startswith("changes/") else None)
         if not keeps_all:
-            upkeep.vacuum(path, partial(_held_now, run, place), age=age, check=check)
+            vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check)
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
     return row
 

@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from kappa.config import Config
-from kappa.driver.launcher import launch
+from kappa.driver.launcher import launch, log_file
 from kappa.errors import KappaError
 from kappa.lake import heartbeat, liveness
 from kappa.lake.epochs import Epochs
@@ -19,10 +20,10 @@ from kappa.replay.dry_run import about_to
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
-
-
 #: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child ends.
 POLL_SECONDS = 0.1
+#: How often it is looked whether a driver that is waited for has died.
+REVIVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +87,6 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
             status = driver_status(config, topology, epoch)
             if status.is_running or status.state == "stopped":
                 return status
-            from kappa.driver.launcher import log_file
-
             raise KappaError(
                 f"The driver of epoch {epoch} of {topology!r} ended at once; see {log_file(config, topology, epoch)}.",
                 topology=topology,
@@ -95,6 +94,29 @@ def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
             )
         time.sleep(POLL_SECONDS)
     return driver_status(config, topology, epoch)
+
+
+class Revival:
+    """Starts a driver that died again while something is waited for, looking every few seconds.
+
+    Args:
+        config: settings.
+        epochs: whose drivers; topology -> epoch.
+        seconds: between two looks; the first look is as late.
+    """
+
+    def __init__(self, config: Config, epochs: Mapping[str, int], seconds: float = REVIVE_SECONDS) -> None:
+        self._config = config
+        self._epochs = epochs
+        self._seconds = seconds
+        self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Start the drivers that do not run, if it is time."""
+        if time.monotonic() - self._looked > self._seconds:
+            self._looked = time.monotonic()
+            for topology, epoch in self._epochs.items():
+                ensure_driver(self._config, topology, epoch)
 
 
 def wanted_drivers(config: Config) -> list[tuple[str, int]]:

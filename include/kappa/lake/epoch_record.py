@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kappa.errors import UnknownEpochError, UnknownTopologyError
+from kappa.lake.events import STAGE_OF, Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import Binding, bindings_from_dict
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
 from kappa.replay.stages import Stage
-
-if TYPE_CHECKING:
-    pass
-
-from kappa.lake.events import STAGE_OF, Event
 
 
 @dataclass(frozen=True, kw_only=True)

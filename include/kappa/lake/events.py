@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kappa.replay.stages import Stage
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Events that bring an epoch to a stage.
 STAGE_OF = {

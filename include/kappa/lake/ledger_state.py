@@ -5,17 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from kappa.errors import LedgerError
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.rollup import stays
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology.shapes import Shape, shapes_from_dict
-
-if TYPE_CHECKING:
-    pass
-
-from kappa.lake.ledger_rows import LedgerRow
 
 
 class Commits(Sequence[LedgerRow]):

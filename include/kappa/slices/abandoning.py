@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import tables
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
-
-if TYPE_CHECKING:
-    pass
-
 from kappa.slices.places import effect_paths
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import is_sent

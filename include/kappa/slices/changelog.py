@@ -23,7 +23,7 @@ from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
-from kappa.slices import versioned_topics as versioned
+from kappa.slices import versioned_topics
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker, sent_ends
 from kappa.spark.decoding import decoded
@@ -148,7 +148,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     if run.marker_seq < committed.seq:
         partitions = max(run.broker.partitions(topic) for topic in run.topic_ids)
         create_topics(run.broker, run.topology, run.paths, partitions)
-        versioned.create_topics(run.broker, run.topology, run.paths, partitions)
+        versioned_topics.create_topics(run.broker, run.topology, run.paths, partitions)
         # The sender is initialised: from here on no earlier driver can add to what is read now.
         begun = Begun(run.broker)
         crash_point("baseline.begun", committed.seq)
@@ -166,7 +166,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
                 run.ledger.check_claim(run.writer)
                 tombstones = [Record(topic=name, key=key, value=None, headers=headers) for key in sorted(gone)]
                 run.sender.send(tombstones, state.position)
-        for records in versioned.seeded(run, committed, BASELINE_ROWS):
+        for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
             run.sender.send(begun.lacking(records), state.position)
             crash_point("baseline.topics", committed.seq)

@@ -34,8 +34,6 @@ __all__ = [
 
 Effects = Mapping[str, "DataFrame"]
 Step = Callable[["Slice"], Effects]
-
-
 _EPOCH = re.compile(r"e\d{4,}")
 
 

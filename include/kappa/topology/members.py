@@ -18,12 +18,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 
 #: Kafka allows 249 characters; an epoch's number, with ``.e``, takes six and some day more.
 _LONGEST_VERSIONED = 240
-
-
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
-
-
 #: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
 #: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
 #: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
@@ -39,8 +35,6 @@ RECORD_COLUMNS = {
 
 
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
-
-
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
 
 

@@ -53,17 +53,14 @@ def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
     Code that does not import gives nothing: the plan refuses it with a finding of its own.
     """
     from kappa.errors import CodeError, UnknownTopologyError
-    from kappa.spark.session import build_session
+    from kappa.spark.session import LazySession
 
     try:
         deployed = registry.load(config.topologies, topology)
     except (CodeError, UnknownTopologyError):
         return ()
-    session = build_session(config, f"kappa plan {topology}")
-    try:
-        return inspected(session, deployed)
-    finally:
-        session.stop()
+    with LazySession(config=config, name=f"kappa plan {topology}") as spark:
+        return inspected(spark.session, deployed)
 
 
 def _without_rows(session: SparkSession, topology: Topology) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:

@@ -30,12 +30,39 @@ from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from kappa.topology import Append, Table
+    from kappa.config import Config
+    from kappa.kafka.broker import Broker
+    from kappa.topology import Append, Table, Topology
 
 #: Name of the second run of a replay.
 SECOND_RUN = "replay"
+
+
+def beside(
+    config: Config, session: SparkSession, broker: Broker, paths: EpochPaths, topology: Topology, *, writer: str, code: str,
+    archived: tuple[OffsetRange, ...] = (),
+) -> EpochRun:  # fmt: skip
+    """An epoch as another process than its driver holds it, to compute a range of it apart by :func:`opened`.
+
+    Args:
+        config: settings.
+        session: Spark.
+        broker: Kafka's administration.
+        paths: the epoch; it is seeded.
+        topology: the code, the epoch's or another.
+        writer: who claims the ledgers of ranges that are computed apart; the epoch's own is only read.
+        code: what these ledgers name as the code.
+        archived: the ranges that are read from archives.
+    """
+    ledger = Ledger(paths.ledger)
+    seeded = ledger.state().commits[0].detail
+    return EpochRun(
+        topology=topology, paths=paths, writer=writer, code=code, ledger=ledger, session=session, broker=broker,
+        bootstrap_servers=config.bootstrap_servers, topic_ids=seeded["topic_ids"], bound=seeded.get("bound", {}), archived=archived,
+        arrow_rows=config.arrow_rows, small_slice=config.small_slice,
+    )  # fmt: skip
 
 
 def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> EpochRun:
@@ -72,8 +99,8 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
 
 
 def advance(
-    run: EpochRun, end: Offsets, index: TimeIndex, size: int, *, check: Callable[[Sequence[OffsetRange]], None]
-) -> bool:
+    run: EpochRun, end: Offsets, index: TimeIndex, size: int, *, check: Callable[[Sequence[OffsetRange]], None] = lambda _: None
+) -> bool:  # fmt: skip
     """Compute one more slice of a run that :func:`opened` gave; False when it has reached the end.
 
     Idempotent: a run that was killed goes on with its own ledger.
@@ -83,7 +110,7 @@ def advance(
         end: where it ends.
         index: looks times up, for the cuts.
         size: most offsets of a slice.
-        check: raises when the records of a slice are no longer in the log.
+        check: raises when the records of a slice are no longer in the log; without it the reading of the slice does.
     """
     state = run.ledger.state()
     if state.open_plan is not None:

@@ -19,12 +19,11 @@ from kappa.offsets.vector import ranges_end
 from kappa.replay.findings import Finding
 from kappa.replay.rules.upgrade import fails_on_real_records, without_evidence
 from kappa.replay.verdict import DiffReport
-from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource
 from kappa.topology import Topology
 from kappa.verify.diff import verify
 from kappa.verify.inspection import inspected
-from kappa.verify.second_run import compute, discard, opened
+from kappa.verify.second_run import beside, compute, discard, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,11 +60,7 @@ def evidence(
         with Broker(config.bootstrap_servers) as broker:
 
             def run(code: str, topology: Topology) -> tuple[EpochPaths, LedgerRow]:
-                epoch = EpochRun(
-                    topology=topology, paths=paths, writer=f"{name}-{code}", code=code, ledger=Ledger(paths.ledger), session=session,
-                    broker=broker, bootstrap_servers=config.bootstrap_servers, topic_ids=state.commits[0].detail["topic_ids"],
-                    arrow_rows=config.arrow_rows, small_slice=config.small_slice, bound=state.commits[0].detail.get("bound", {}),
-                )  # fmt: skip
+                epoch = beside(config, session, broker, paths, topology, writer=f"{name}-{code}", code=code)
                 source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
                 made = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))
                 done = [compute(made, row.ranges) for row in rows]
