@@ -30,13 +30,13 @@ def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stre
     stream.produce([("a", 1)])
     epoch = stream.plan_replay()
     driver = Driver(stream.config, stream.name, epoch, session=stream.session)
-    create = driver.ledger.create
+    create = driver.context.ledger.create
 
     def given_up_and_created() -> None:
         control.abort(stream.config, stream.name, epoch, actor="test", reason="never mind")
         create()
 
-    driver.ledger.create = given_up_and_created  # type: ignore[method-assign]
+    driver.context.ledger.create = given_up_and_created  # type: ignore[method-assign]
     with pytest.raises(IllegalTransitionError, match="came up too late"):
         driver.run()
     assert not Path(stream.paths(epoch).root).exists()

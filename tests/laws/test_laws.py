@@ -17,7 +17,9 @@ from lab import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
 from kappa import control, serving
-from kappa.driver.driver import Driver
+from kappa.driver.claiming import claim
+from kappa.driver.context import Context
+from kappa.driver.handover import Handover
 from kappa.errors import (
     DriverAlreadyRunningError,
     IllegalTransitionError,
@@ -46,10 +48,10 @@ def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
         yield made
 
 
-def claimed(stream: Lab, epoch: int) -> Driver:
-    """A driver that has the epoch, to be led by hand."""
-    driver = Driver(stream.config, stream.name, epoch, session=stream.session)
-    driver.claim()
+def claimed(stream: Lab, epoch: int) -> Context:
+    """What a driver that has the epoch works with, to be led by hand."""
+    driver = Context(stream.config, stream.name, epoch, session=stream.session)
+    claim(driver)
     driver.beat = type("Quiet", (), {"is_lost": False, "say": lambda *_, **__: None, "close": lambda *_, **__: None})()  # type: ignore[assignment]
     return driver
 
@@ -63,7 +65,7 @@ def live_epoch(stream: Lab) -> int:
     return epoch
 
 
-def next_ranges(stream: Lab, driver: Driver) -> Any:
+def next_ranges(stream: Lab, driver: Context) -> Any:
     position = driver.ledger.state().position
     return position.span_to(position.merge(stream.kafka.stable_offsets([stream.topic])))
 
@@ -267,7 +269,7 @@ class TestLaw5OneWriter:
 
     def test_of_two_drivers_that_claim_at_once_one_stops(self, stream: Lab, monkeypatch: Any) -> None:
         epoch = live_epoch(stream)
-        drivers = [Driver(stream.config, stream.name, epoch, session=stream.session) for _ in range(2)]
+        drivers = [Context(stream.config, stream.name, epoch, session=stream.session) for _ in range(2)]
         both, read = threading.Barrier(2, timeout=DEADLINE_SECONDS), heartbeat.read
 
         def read_at_once(path: str) -> Any:
@@ -277,13 +279,13 @@ class TestLaw5OneWriter:
         monkeypatch.setattr(heartbeat, "read", read_at_once)
         raised: list[BaseException] = []
 
-        def claim(driver: Driver) -> None:
+        def claim_at_once(driver: Context) -> None:
             try:
-                driver.claim()
+                claim(driver)
             except BaseException as error:
                 raised.append(error)
 
-        threads = [threading.Thread(target=claim, args=[driver], daemon=True) for driver in drivers]
+        threads = [threading.Thread(target=claim_at_once, args=[driver], daemon=True) for driver in drivers]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -355,7 +357,7 @@ class TestLaw7OnePointer:
         driver = claimed(stream, second)
         stale_record = replace(stream.record(), live=99)
         with pytest.raises(MoveRefusedError):
-            driver.handover.move(replace(stale_record), None, driver.ledger.state())
+            Handover(driver, lambda *_: None).move(replace(stale_record), None, driver.ledger.state())
         assert serving.resolve(stream.config, stream.name) == epoch
 
     def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:

@@ -270,12 +270,12 @@ class Hanging:
 def test_a_commit_that_hangs_is_given_up_and_the_next_one_is_made(broker: KafkaProcess, topic: TopicFactory) -> None:
     name, released = topic(), threading.Event()
     with Broker(broker.bootstrap_servers, timeout_seconds=2.0) as client:
-        client._consumer, client._group = Hanging(released), name  # type: ignore[assignment]
+        client._committer._consumer, client._committer._group = Hanging(released), name  # type: ignore[assignment]
         with pytest.raises(BrokerUnreachableError, match="did not end in 3 s"):
             client.set_group_offsets(name, Offsets({name: {0: 1}}))
         client.set_group_offsets(name, Offsets({name: {0: 2}}))
         assert client.group_position(name, [(name, 0)]) == Offsets({name: {0: 2}})
-        client._consumer = Hanging(released)  # type: ignore[assignment]
+        client._committer._consumer = Hanging(released)  # type: ignore[assignment]
     released.set()
 
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Literal
 
-from kappa.driver.context import Workbench
+from kappa.driver.context import Context
 from kappa.errors import (
     ConflictError,
     DataLossError,
@@ -95,14 +95,14 @@ class Attempts:
     """What the driver of an epoch makes of errors.
 
     Args:
-        own: what the driver works with.
+        context: what the driver works with.
     """
 
     #: The event after which the driver waits for a decision.
     stuck: Event | None = None
 
-    def __init__(self, own: Workbench) -> None:
-        self._own = own
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._failures = 0
         self._failed_at: tuple[Offsets, int] | None = None
         self._is_lost = False
@@ -136,31 +136,33 @@ class Attempts:
             StaleWriterError: another driver claimed the epoch.
             Exception: the error itself, where only a new process can go on.
         """
-        own = self._own
+        context = self._context
         if isinstance(error, StaleWriterError):
-            own.ledger.check_claim(own.writer)  # raises unless only the producer was fenced
+            context.ledger.check_claim(context.writer)  # raises unless only the producer was fenced
         if isinstance(error, DisagreementError):
-            own.ledger.check_claim(own.writer)  # to a driver that was replaced its successor's slices look like that
-        if isinstance(error, LedgerError) and not own.ledger.exists():
+            context.ledger.check_claim(
+                context.writer
+            )  # to a driver that was replaced its successor's slices look like that
+        if isinstance(error, LedgerError) and not context.ledger.exists():
             raise error
         if isinstance(error, SupersededError):
-            turns.put_on_record(own.epochs, own.paths, error)
+            turns.put_on_record(context.epochs, context.paths, error)
             raise error
-        if own.is_spark_dead():
+        if context.is_spark_dead():
             raise error  # a new process gets a new JVM; whoever watches the epoch starts it
-        own.spend_sender()
+        context.spend_sender()
         what = f"{type(error).__name__}: {said(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
-        is_there = own.is_kafka_there()
+        is_there = context.is_kafka_there()
         if isinstance(error, Transient) or not is_there:
-            state = own.ledger.state()
+            state = context.ledger.state()
             self._unsent += is_there and state.open_effects is not None
             return self._wait("waiting", error, 1.0)
-        state = own.ledger.state()
+        state = context.ledger.state()
         trace = "".join(traceback.format_tb(error.__traceback__))
         if self.stuck is not None:  # a handover tries to finish what was sent: not for ever, and not in a hot loop
-            own.log.error("failed", error=what, seq=state.seq, trace=trace)
+            context.log.error("failed", error=what, seq=state.seq, trace=trace)
             self._waits += 1
             return min(LONGEST_PAUSE_SECONDS, float(self._waits))
         # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
@@ -168,9 +170,9 @@ class Attempts:
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._said = at, what, said(error)
         self._is_lost = isinstance(error, DataLossError)
-        own.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
+        context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, DisagreementError)  # another try would find the same
-        if is_hopeless or (state.open_plan is None and self._failures >= own.config.attempts):
+        if is_hopeless or (state.open_plan is None and self._failures >= context.config.attempts):
             self.give_up(state)
             return 0.0
         return float(self._failures)
@@ -182,17 +184,18 @@ class Attempts:
             state: the ledger, with a planned slice.
             events: the topology's, oldest first.
         """
+        context = self._context
         plan = state.open_plan
         assert plan is not None
-        found, is_decided = last_stuck(events, self._own.paths.epoch, plan.seq)
+        found, is_decided = last_stuck(events, context.paths.epoch, plan.seq)
         if found is not None and not is_decided:
             self.stuck = found
             return "stuck"
-        if found is not None and is_abandonable(self._own.slice_run, state):
+        if found is not None and is_abandonable(context.slice_run, state):
             return "again"  # claims of drivers that only waited are no attempts: the same slice, counted from the start
         before = 0 if found is None else int(found.detail.get("claims", state.tries))
         tried = max(0, state.tries - before) + self._failures
-        limit, run = self._own.config.attempts, self._own.slice_run
+        limit, run = context.config.attempts, context.slice_run
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
         # Records that are gone do not come back in smaller slices, and those beside them would be computed all the same.
@@ -209,27 +212,27 @@ class Attempts:
         assert plan is not None
         most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
         detail = {"most": most, "tries": state.tries + self._failures}
-        self._own.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
-        abandon_slice(self._own.slice_run, plan, detail)
+        self._context.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
+        abandon_slice(self._context.slice_run, plan, detail)
         self._failures, self._failed_at, self._unsent = 0, None, 0
 
     def give_up(self, state: LedgerState) -> None:
         """Put it on record that the epoch is stuck, and say so; it waits for a decision then."""
-        own = self._own
+        context = self._context
         if self.stuck is None:
             dead = f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out of memory?"
             what = self._error or dead
-            self.stuck = own.epochs.add(
-                own.topology.name, own.paths.epoch, "stuck", actor="driver", reason=self._said or dead, error=what,
+            self.stuck = context.epochs.add(
+                context.topology.name, context.paths.epoch, "stuck", actor="driver", reason=self._said or dead, error=what,
                 seq=state.seq, claims=state.tries,
             )  # fmt: skip
-            own.log.error("stuck", error=what, seq=state.seq)
-        own.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
+            context.log.error("stuck", error=what, seq=state.seq)
+        context.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
 
     def is_decided(self, events: Sequence[Event]) -> bool:
         """Whether the wait is over: the epoch was told to try again."""
         assert self.stuck is not None
-        epoch, n = self._own.paths.epoch, self.stuck.n
+        epoch, n = self._context.paths.epoch, self.stuck.n
         if not any(e.event in DECISIONS and e.epoch == epoch and e.n > n for e in events):
             return False
         self.stuck = None
@@ -240,8 +243,8 @@ class Attempts:
         """Errors that pass by themselves do not count as attempts; the pauses between them grow."""
         self._waits += 1
         seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
-        self._own.log.warning(event, error=str(error), pause_seconds=seconds)
-        self._own.say(f"waiting: {error}" if isinstance(error, KappaError) else f"waiting: {said(error)}")
+        self._context.log.warning(event, error=str(error), pause_seconds=seconds)
+        self._context.say(f"waiting: {error}" if isinstance(error, KappaError) else f"waiting: {said(error)}")
         return seconds
 
 

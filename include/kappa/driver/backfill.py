@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from kappa.driver.attempts import Attempts
-    from kappa.driver.context import Workbench
+    from kappa.driver.context import Context
     from kappa.lake.epoch_record import EpochRecord
 
 #: What ledger rows of a replacement have in their detail: the event that asked for it.
@@ -47,12 +47,12 @@ class Replacements:
     """What the driver of a live epoch does about backfills that are asked for.
 
     Args:
-        own: what the driver works with.
+        context: what the driver works with.
         attempts: what it makes of errors.
     """
 
-    def __init__(self, own: Workbench, attempts: Attempts) -> None:
-        self._own = own
+    def __init__(self, context: Context, attempts: Attempts) -> None:
+        self._context = context
         self._attempts = attempts
 
     def next(self, mine: EpochRecord, state: LedgerState) -> LedgerRow | None:
@@ -66,46 +66,46 @@ class Replacements:
         """
         if not mine.backfills:
             return None
-        own, asked = self._own, mine.backfills[0]
+        context, asked = self._context, mine.backfills[0]
         committed = done(state, asked)
         if committed is not None:  # the driver before died between the ledger and the record
-            conclude(own.epochs, own.slice_run, asked, outcome(committed))
+            conclude(context.epochs, context.slice_run, asked, outcome(committed))
             return None
         begin, end = (datetime.fromisoformat(asked.detail[name]) for name in ("from", "to"))
-        own.say(f"replacing rows from {utc(begin)} to {utc(end)}")
+        context.say(f"replacing rows from {utc(begin)} to {utc(end)}")
         try:
-            check(own.slice_run, asked)
+            check(context.slice_run, asked)
         except (StaleWriterError, Transient):
             raise
         except Exception as error:  # whatever it is, it is no reason to stop the stream
             self._withdraw(asked, str(error))
             return None
-        return self.finish(plan(own.slice_run, state, asked))
+        return self.finish(plan(context.slice_run, state, asked))
 
     def finish(self, planned: LedgerRow) -> LedgerRow | None:
         """Go on with a planned replacement, or undo it where it failed too often; the commit row, None where it was undone."""
-        own = self._own
-        mine = own.record().epoch(own.paths.epoch)
+        context = self._context
+        mine = context.record().epoch(context.paths.epoch)
         asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
-        tried = own.ledger.state().tries + self._attempts.failures
+        tried = context.ledger.state().tries + self._attempts.failures
         if planned.logged:
-            own.open_sender()
-        is_marked = planned.logged and is_sent(own.slice_run, planned)
-        if tried >= own.config.attempts and not is_marked:
-            undo(own.slice_run, planned)
+            context.open_sender()
+        is_marked = planned.logged and is_sent(context.slice_run, planned)
+        if tried >= context.config.attempts and not is_marked:
+            undo(context.slice_run, planned)
             if asked is not None:
                 self._withdraw(
                     asked, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
                 )
             return None
-        row = finish(own.slice_run, planned)
+        row = finish(context.slice_run, planned)
         if asked is not None:
-            conclude(own.epochs, own.slice_run, asked, outcome(row))
+            conclude(context.epochs, context.slice_run, asked, outcome(row))
         return row
 
     def _withdraw(self, asked: Event, reason: str) -> None:
-        self._own.log.error("backfill withdrawn", reason=reason, asked=asked.n)
-        conclude(self._own.epochs, self._own.slice_run, asked, None, reason)
+        self._context.log.error("backfill withdrawn", reason=reason, asked=asked.n)
+        conclude(self._context.epochs, self._context.slice_run, asked, None, reason)
 
 
 def rows_from(ranges: Iterable[OffsetRange]) -> str:

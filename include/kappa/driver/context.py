@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 import uuid
@@ -20,8 +19,6 @@ from kappa.driver import process
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import (
     ConflictError,
-    DriverAlreadyRunningError,
-    IllegalTransitionError,
     KappaError,
     RefusedError,
     StaleWriterError,
@@ -31,7 +28,7 @@ from kappa.errors import (
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
-from kappa.lake import heartbeat, liveness
+from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -60,7 +57,7 @@ IDLE_SECONDS = 0.2
 log = structlog.get_logger("kappa.driver.driver")
 
 
-class Workbench:
+class Context:
     """An epoch, as its driver has it at hand. It keeps no state of the epoch: that is the record's and the ledger's.
 
     Args:
@@ -73,9 +70,11 @@ class Workbench:
 
     #: What is done at the moment, for people.
     doing = ""
+    #: Why the driver is to end at the next slice boundary; None while it is not.
+    stop_reason: str | None = None
     _followed: Ledger | None = None
     _asked_for_live = 0.0
-    _fold_looked = (-1, 0.0)
+    _merge_looked = (-1, 0.0)
 
     def __init__(
         self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
@@ -190,24 +189,24 @@ class Workbench:
     _owns_names = False
 
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
-        """Wait for what comes next, and meanwhile fold what has waited long enough. Between two slices only."""
+        """Wait for what comes next, and meanwhile merge what has waited long enough. Between two slices only."""
         self.watchdog.begin("waiting for what comes next")
-        self.fold_when_due()
+        self.merge_when_due()
         time.sleep(seconds)
 
     def alarm(self, line: Line) -> None:
         """Put into the log what every thread is at: a line does not end."""
         self.log.error(line.level, line=line.name, seconds=round(line.seconds, 1), stacks=stacks())
 
-    def fold_when_due(self) -> None:
-        """Fold changes that wait for longer than they may. Between two slices only."""
-        if self.is_fold_due():
-            self.fold()
+    def merge_when_due(self) -> None:
+        """Merge changes that wait for longer than they may. Between two slices only."""
+        if self.is_merge_due():
+            self.merge()
 
-    def is_fold_due(self) -> bool:
+    def is_merge_due(self) -> bool:
         """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
         committed = self.ledger.state().committed
-        seq, looked = self._fold_looked
+        seq, looked = self._merge_looked
         if committed is None or (
             committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.fold_seconds)
         ):
@@ -215,7 +214,7 @@ class Workbench:
         age = timedelta(seconds=self.config.fold_seconds)
         return any(clock.now() - at >= age for at in unfolded_since(committed))
 
-    def fold(self, *, is_asked: bool = False) -> None:
+    def merge(self, *, is_asked: bool = False) -> None:
         """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of them.
 
         Raises:
@@ -226,7 +225,7 @@ class Workbench:
             return
         if self.record().epoch(self.paths.epoch).stage.is_ended:
             return
-        self._fold_looked = (state.commits[-1].seq, time.monotonic())
+        self._merge_looked = (state.commits[-1].seq, time.monotonic())
         try:
             if fold_between(self.slice_run, is_asked=is_asked):
                 self.log.info("folded", seq=state.commits[-1].seq)
@@ -250,43 +249,6 @@ class Workbench:
             self.session.stop()
         if "broker" in self.__dict__:
             self.broker.close()
-
-    def claim(self) -> None:
-        """Claim the epoch in its ledger.
-
-        Raises:
-            DriverAlreadyRunningError: another driver has it.
-            IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
-        """
-        self._check_not_ended()
-        self.ledger.create()
-        state = self.ledger.state()
-        found = liveness.settled(self.paths.heartbeat, self.config.stale_seconds)
-        if found.is_alive and found.beat is not None:
-            raise DriverAlreadyRunningError(
-                f"Epoch {self.paths.epoch} of {self.topology.name!r} has a driver: {found.beat.writer}, last heard of at {found.beat.at:%H:%M:%S}.",
-                writer=found.beat.writer,
-            )
-        try:
-            self.ledger.claim(self.writer, self.code, state)
-        except ConflictError as error:
-            raise DriverAlreadyRunningError(
-                f"Another driver claimed epoch {self.paths.epoch} of {self.topology.name!r} at the same moment."
-            ) from error
-        crash_point("claim")
-        self._check_not_ended()
-
-    def _check_not_ended(self) -> None:
-        """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing back."""
-        stage = self.record().epoch(self.paths.epoch).stage
-        if not stage.is_ended:
-            return
-        if heartbeat.read(self.paths.heartbeat) is None:
-            shutil.rmtree(self.paths.root, ignore_errors=True)
-        raise IllegalTransitionError(
-            f"Epoch {self.paths.epoch} of {self.topology.name!r} is {stage}: its driver came up too late, and ends.",
-            epoch=self.paths.epoch,
-        )
 
     def has_claim(self) -> bool:
         """Whether no other driver claimed the epoch since."""
@@ -416,16 +378,8 @@ class Workbench:
             mine = self.record().epoch(self.paths.epoch)
             if mine.stage.is_ended:
                 return []
-            return [
-                Event(
-                    topology=self.topology.name,
-                    epoch=self.paths.epoch,
-                    event=event,
-                    at=clock.now(),
-                    actor="driver",
-                    detail=detail,
-                )
-            ]
+            name, epoch = self.paths.topology, self.paths.epoch
+            return [Event(topology=name, epoch=epoch, event=event, at=clock.now(), actor="driver", detail=detail)]
 
         self.ledger.check_claim(self.writer)
         self.epochs.append(decide)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kappa import clock
 from kappa.driver import reconciliation
-from kappa.driver.context import IDLE_SECONDS, Workbench
+from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.expiry import Expiry
 from kappa.driver.joint_handover import Companions
 from kappa.errors import MoveRefusedError, RefusedError
@@ -42,7 +42,7 @@ class Handover:
     """Both sides of a handover, for one epoch.
 
     Args:
-        own: what the epoch's driver works with.
+        context: what the epoch's driver works with.
         read_on: makes one live slice towards some offsets.
     """
 
@@ -51,30 +51,33 @@ class Handover:
     _prepared = -PREPARE_SECONDS
     _compared = -math.inf
 
-    def __init__(self, own: Workbench, read_on: Callable[[LedgerState, Offsets], None]) -> None:
-        self._own = own
+    def __init__(self, context: Context, read_on: Callable[[LedgerState, Offsets], None]) -> None:
+        self._context = context
         self._read_on = read_on
-        self._expiry = Expiry(config=own.config, epochs=own.epochs, actor="driver", state_of=own.driver_state)
-        self._companions = Companions(config=own.config, epochs=own.epochs, extras=self._extras)
+        self._expiry = Expiry(
+            config=context.config, epochs=context.epochs, actor="driver", state_of=context.driver_state
+        )
+        self._companions = Companions(config=context.config, epochs=context.epochs, extras=self._extras)
 
     def take_over(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
+        context = self._context
         assert record.live is not None
-        live_state = self._own.live_ledger(record).state()
+        live_state = context.live_ledger(record).state()
         if live_state.yielded_for != handover.n:
-            self._own.say("waiting for the live epoch to yield")
+            context.say("waiting for the live epoch to yield")
             if self._expiry.look(record):
                 return
-            self._own.ensure_live_driver(record.live)
+            context.ensure_live_driver(record.live)
             time.sleep(IDLE_SECONDS / 4)
             return
-        state = self._own.ledger.state()
-        if not is_at(live_state.standing, state.standing, is_bound=self._own.is_chained(record)):
+        state = context.ledger.state()
+        if not is_at(live_state.standing, state.standing, is_bound=context.is_chained(record)):
             return
         if together_of(handover):
             self._move_together(record, handover)
             return
-        reasons = move_refusals(links(self._own.epochs.events()), {record.topology: handover.epoch})
+        reasons = move_refusals(links(context.epochs.events()), {record.topology: handover.epoch})
         if reasons:  # somebody began to read the epoch that would stop, after this was asked for
             self._companions.withdraw(handover, " ".join(reasons))
         else:
@@ -82,14 +85,15 @@ class Handover:
 
     def get_ready(self, record: TopologyRecord) -> None:
         """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too old."""
-        if not self._own.topology.reconciled_topics or record.handover is not None or record.live is None:
+        context = self._context
+        if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
             return
         # Changes stay for so long; the next comparison goes on from this one.
-        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * self._own.config.keep_minutes / 2):
+        if time.monotonic() - self._compared < max(COMPARE_SECONDS, 60 * context.config.keep_minutes / 2):
             return
-        self._own.say("comparing tables for the topics that reconcile")
-        live = self._own.live_ledger(record).state()
-        reconciliation.get_ready(self._own.slice_run, reconciliation.predecessor(self._own.paths.lake, record, live))
+        context.say("comparing tables for the topics that reconcile")
+        live = context.live_ledger(record).state()
+        reconciliation.get_ready(context.slice_run, reconciliation.predecessor(context.paths.lake, record, live))
         self._compared = time.monotonic()
 
     def prepare(self, record: TopologyRecord) -> None:
@@ -98,7 +102,7 @@ class Handover:
             return
         self._prepared = time.monotonic()
         opened = self._companions.ledgers
-        for ledger in ledgers_of(self._own.config.lake, record, self._own.paths.epoch, opened).values():
+        for ledger in ledgers_of(self._context.config.lake, record, self._context.paths.epoch, opened).values():
             ledger.state()
 
     def _move_together(self, record: TopologyRecord, handover: Event) -> None:
@@ -107,62 +111,65 @@ class Handover:
         try:
             is_moved = self._companions.move(handover)
         except MoveRefusedError as error:
-            self._own.log.warning("not moved", error=str(error))
+            self._context.log.warning("not moved", error=str(error))
             return
         if is_moved:
-            self._own.log.info("moved", together=together_of(handover))
+            self._context.log.info("moved", together=together_of(handover))
             crash_point("moved")
         else:
-            self._own.say(f"waiting: {self._companions.missing(handover)}")
+            self._context.say(f"waiting: {self._companions.missing(handover)}")
             time.sleep(IDLE_SECONDS / 4)
 
     def move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
         """Compare-and-set of the live pointer."""
+        context = self._context
         certificate = certificate_of(
-            self._own.config.lake, record, candidate=self._own.paths.epoch, ledgers=self._companions.ledgers
+            context.config.lake, record, candidate=context.paths.epoch, ledgers=self._companions.ledgers
         )
-        certificate = attested(certificate, self._own.config, record.topology)
+        certificate = attested(certificate, context.config, record.topology)
         if not certificate.complete:
             raise RefusedError(
-                f"The certificate of epoch {self._own.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
+                f"The certificate of epoch {context.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
                 findings=(),
             )
         expected, wanted = record.live, handover.n if handover else None
         # The first epoch goes live by itself.
         asked = handover or Event(
-            topology=self._own.topology.name,
-            epoch=self._own.paths.epoch,
+            topology=context.topology.name,
+            epoch=context.paths.epoch,
             event="handover",
             at=clock.now(),
             actor="driver",
-            reason=self._own.plan.request.reason,
+            reason=context.plan.request.reason,
         )
         reconciled = self._compare(record, wanted or 0)
         extras = self._said_of_topics(
-            versioned_topics.boundaries(self._own.broker, record, self._own.paths.epoch), reconciled
+            versioned_topics.boundaries(context.broker, record, context.paths.epoch), reconciled
         )
 
         def decide(events: list[Event]) -> Sequence[Event]:
-            now = self._own.record()
+            now = context.record()
             pending = now.handover.n if now.handover else None
             if now.live != expected or pending != wanted:
                 raise MoveRefusedError(
-                    f"The pointer of {self._own.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
+                    f"The pointer of {context.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
                 )
             check_moves(events, {now.topology: asked.epoch})
             return [moved(now, asked, state, certificate, extras, at=clock.now())]
 
-        self._own.epochs.append(decide)
-        self._own.log.info("moved", from_epoch=expected, at=state.standing.to_json())
+        context.epochs.append(decide)
+        context.log.info("moved", from_epoch=expected, at=state.standing.to_json())
         crash_point("moved")
 
     def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
         """What the row of a companion's move says of its topics; None while its driver has not compared its tables."""
-        paths = EpochPaths(lake=self._own.paths.lake, topology=record.topology, epoch=handover.epoch)
+        paths = EpochPaths(lake=self._context.paths.lake, topology=record.topology, epoch=handover.epoch)
         reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
         if reconciled is None:
             return None
-        return self._said_of_topics(versioned_topics.boundaries(self._own.broker, record, handover.epoch), reconciled)
+        return self._said_of_topics(
+            versioned_topics.boundaries(self._context.broker, record, handover.epoch), reconciled
+        )
 
     @staticmethod
     def _said_of_topics(topics: dict[str, Any], reconciled: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -170,30 +177,30 @@ class Handover:
 
     def _compare(self, record: TopologyRecord, handover: int) -> dict[str, dict[str, int]]:
         """Write what the topics of tables get at this move, before it: afterwards the old epoch may go."""
-        found = reconciliation.written(
-            self._own.paths, (t.name for t in self._own.topology.reconciled_topics), handover
-        )
+        context = self._context
+        found = reconciliation.written(context.paths, (t.name for t in context.topology.reconciled_topics), handover)
         if found is not None:
             return found
-        self._own.say("comparing tables for the topics that reconcile")
-        live = self._own.live_ledger(record).state() if record.live is not None else LedgerState()
-        before = reconciliation.predecessor(self._own.paths.lake, record, live)
-        return reconciliation.write_differences(self._own.slice_run, before, handover)
+        context.say("comparing tables for the topics that reconcile")
+        live = context.live_ledger(record).state() if record.live is not None else LedgerState()
+        before = reconciliation.predecessor(context.paths.lake, record, live)
+        return reconciliation.write_differences(context.slice_run, before, handover)
 
     def may_yield(self, record: TopologyRecord, handover: Event, state: LedgerState, *, is_stuck: bool) -> bool:
         """Not before it has sent what its topics have to get, or the next epoch would build on what they do not hold.
 
         One that cannot send it is stuck and may: the next epoch sees that it never resumed. What has yielded stays so.
         """
-        is_due = reconciliation.is_due(self._own.topology, record, state)
+        is_due = reconciliation.is_due(self._context.topology, record, state)
         return not is_due or is_stuck or state.yielded_for == handover.n
 
     def yield_to(self, handover: Event, state: LedgerState, *, is_stuck: bool) -> None:
         """Stop sending at the last commit, or where its companions do; then wait for the successor, not for ever."""
+        context = self._context
         if state.yielded_for != handover.n:
-            self._own.ledger.check_claim(self._own.writer)
+            context.ledger.check_claim(context.writer)
             end = self._companions.meet(
-                handover, state.standing, is_stuck=is_stuck, reads=self._own.upstreams.keys
+                handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys
             )  # fmt: skip
             if end is None:
                 self._await_successor(handover, "standing until its companions do")
@@ -201,17 +208,17 @@ class Handover:
             if end != state.standing:
                 self._reach(end, state)
                 return
-            self._own.ledger.append(
+            context.ledger.append(
                 LedgerRow(
                     kind="yield",
                     seq=state.seq,
-                    writer=self._own.writer,
+                    writer=context.writer,
                     at=clock.now(),
-                    code=self._own.code,
+                    code=context.code,
                     detail={"handover": handover.n, "at": state.standing.as_dict()},
                 )
             )
-            self._own.log.info("yielded", at=state.standing.to_json(), to_epoch=handover.epoch)
+            context.log.info("yielded", at=state.standing.to_json(), to_epoch=handover.epoch)
             crash_point("yield")
             return
         self._await_successor(handover, f"yielded to epoch {handover.epoch}")
@@ -219,22 +226,22 @@ class Handover:
     def _reach(self, end: Offsets, state: LedgerState) -> None:
         """The last slices up to where all that hand over together yield."""
         if state.is_yielded:  # for a handover that was withdrawn, or it has only just gone live
-            self.resume(self._own.record(), state)
+            self.resume(self._context.record(), state)
             return
-        self._own.open_sender()
+        self._context.open_sender()
         self._read_on(state, end)
 
     def _await_successor(self, handover: Event, what: str) -> None:
-        self._own.say(what)
+        self._context.say(what)
         self.is_over(handover, what)
-        self._own.idle()
+        self._context.idle()
 
     def is_over(self, handover: Event, what: str) -> bool:
         """Whether one and the same thing is waited for since longer than a handover may take; it is withdrawn then."""
         if self._waits_for != (handover.n, what):
             self._waits_for, self._waits_since = (handover.n, what), time.monotonic()
         # Not since the request: the last slice before the yield may have taken longer than a handover may.
-        if time.monotonic() - self._waits_since <= self._own.config.handover_seconds:
+        if time.monotonic() - self._waits_since <= self._context.config.handover_seconds:
             return False
         self._withdraw(handover)
         return True
@@ -244,7 +251,7 @@ class Handover:
         self._companions.withdraw(handover, reason)
 
     def _withdraw(self, handover: Event) -> None:
-        patience, who = f"{self._own.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
+        patience, who = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
         if together_of(handover):
             reason = f"after {patience} {self._companions.missing(handover) or who}"
         else:
@@ -256,38 +263,40 @@ class Handover:
 
         The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to rebuild.
         """
-        self._own.say("going live")
-        self._own.open_sender()
-        turn = turns.next_turn(self._own.broker, self._own.paths, self._own.epochs.lake_id())
-        for topic in self._own.topology.topics:
-            if not topic.is_versioned and topic.name not in self._own.broker.topics(topic.name):
+        context = self._context
+        context.say("going live")
+        context.open_sender()
+        turn = turns.next_turn(context.broker, context.paths, context.epochs.lake_id())
+        for topic in context.topology.topics:
+            if not topic.is_versioned and topic.name not in context.broker.topics(topic.name):
                 settings = {"cleanup.policy": "compact"} if topic.on_replay == "reconcile" else {}
-                self._own.broker.create_topic(topic.name, partitions=self._own.partitions(), config=settings)
+                context.broker.create_topic(topic.name, partitions=context.partitions(), config=settings)
         if state.baseline_seq is None:
-            changelog.write_baseline(self._own.slice_run)
+            changelog.write_baseline(context.slice_run)
         detail: dict[str, Any] = {"at": state.standing.as_dict(), "handover": record.last_handover}
-        if reconciliation.is_due(self._own.topology, record, state):
+        if reconciliation.is_due(context.topology, record, state):
             detail["reconciled"] = self._reconcile(record, turn)
-        self._own.open_sender()
-        turns.begin(self._own.slice_run, self._own.ledger.state(), turn)
-        self._own.ledger.append(
+        context.open_sender()
+        turns.begin(context.slice_run, context.ledger.state(), turn)
+        context.ledger.append(
             LedgerRow(
-                kind="resume", seq=state.seq, writer=self._own.writer, at=clock.now(), code=self._own.code, detail=detail
+                kind="resume", seq=state.seq, writer=context.writer, at=clock.now(), code=context.code, detail=detail
             )
         )  # fmt: skip
-        self._own.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
+        context.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
         crash_point("resume")
-        if self._own.topology.reconciled_topics:
-            reconciliation.forget(self._own.paths)
+        if context.topology.reconciled_topics:
+            reconciliation.forget(context.paths)
 
     def _reconcile(self, record: TopologyRecord, turn: int) -> dict[str, Any]:
         """Send what differs; how many records of each topic."""
+        context = self._context
         found: dict[str, Any] = dict(record.moves[-1].detail.get("reconciled", {}))
         if any(count for counts in found.values() for count in counts.values()):
-            self._own.say("reconciling topics")
-            self._own.spend_sender()
-            self._own.open_sender(reconciliation.TRANSACTION_TIMEOUT)
-            self._own.slice_run.turn = turn
-            reconciliation.send(self._own.slice_run, record.last_handover)
-            self._own.spend_sender()  # slices get their shorter time again
+            context.say("reconciling topics")
+            context.spend_sender()
+            context.open_sender(reconciliation.TRANSACTION_TIMEOUT)
+            context.slice_run.turn = turn
+            reconciliation.send(context.slice_run, record.last_handover)
+            context.spend_sender()  # slices get their shorter time again
         return found

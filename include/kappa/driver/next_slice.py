@@ -1,13 +1,15 @@
-"""Slices of an epoch that reads own topics of other topologies' epochs: what its driver asks, beside Kafka and the ledgers.
+"""Where the next slice of an epoch ends.
 
-They end where a commit of the epochs that are read had filled their topics, never where the log happens to end.
+An epoch that reads topics alone is cut by time, wherever the log ends. One that reads versioned topics of other epochs ends its
+slices where a commit of those epochs had filled their topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from kappa.driver.context import Workbench
+from kappa.driver.context import Context
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
 from kappa.lake.ledger_state import LedgerState
@@ -15,57 +17,111 @@ from kappa.offsets.vector import Offsets
 from kappa.slices.cuts import cut_by_time
 
 
-class Chained:
-    """Where the slices of one epoch end.
-
-    Args:
-        own: what the epoch's driver works with.
-    """
-
-    def __init__(self, own: Workbench) -> None:
-        self._own = own
+class Cuts(Protocol):
+    """Ends of slices of at most ``most`` offsets; None where there is nothing to read yet."""
 
     def bulk(self, state: LedgerState, most: int) -> Cut:
-        """The next slice towards the end of the plan.
+        """The next slice towards the end of the plan."""
+        ...
 
-        Raises:
-            LedgerError: no commit of an epoch that is read lies between here and there.
+    def onward(self, state: LedgerState, most: int) -> Cut | None:
+        """The next slice towards the end of what there is."""
+        ...
+
+    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
+        """The next slice on the way to ``goal``, in offsets of root topics."""
+        ...
+
+    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
+        """The next slice after an epoch that stood at ``goals``, oldest first; it ends at one of them.
+
+        Where ``is_far``, a slice may end before the first of them if that is more than ``most`` offsets away.
         """
-        end = self._own.plan.end
-        cut = self._own.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
+        ...
+
+
+def cuts_of(context: Context) -> Cuts:
+    """What cuts the slices of a driver's epoch."""
+    return UpstreamCuts(context) if context.plan.bound else TimeCuts(context)
+
+
+class TimeCuts:
+    """Cuts of an epoch that reads topics alone; see :class:`Cuts`.
+
+    Args:
+        context: what the epoch's driver works with.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def bulk(self, state: LedgerState, most: int) -> Cut:
+        return self.towards(state, self._context.plan.end, most)
+
+    def onward(self, state: LedgerState, most: int) -> Cut | None:
+        end = self._context.stable(state.position)
+        return None if end == state.position else self.towards(state, end, most)
+
+    def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut:
+        return Cut(end=cut_by_time(self._context.time_index(), state, goal, most))
+
+    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
+        # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
+        position = state.position
+        own = set(position.topics) - set(goals[0].topics)
+        rest = position.merge(self._context.stable(position).only(own)) if own else position
+        fitting = [goal for goal in goals if position.count_to(rest.merge(goal)) <= most]
+        if not fitting and is_far:
+            return self.towards(state, rest.merge(goals[0]), most)
+        return Cut(end=rest.merge(fitting[-1] if fitting else goals[0]))
+
+
+class UpstreamCuts:
+    """Cuts of an epoch that reads versioned topics of other epochs; see :class:`Cuts`.
+
+    Args:
+        context: what the epoch's driver works with.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def bulk(self, state: LedgerState, most: int) -> Cut:
+        """Raises LedgerError where no commit of an epoch that is read lies between the last commit and the end of the plan."""
+        end = self._context.plan.end
+        cut = self._context.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
         if cut is None:
             raise LedgerError(
-                f"Epoch {self._own.paths.epoch} stands at {state.position.to_json()}, its plan ends at {end.to_json()}, and no commit of an "
-                "epoch that it reads lies between. Abort this replay and plan again."
+                f"Epoch {self._context.paths.epoch} stands at {state.position.to_json()}, its plan ends at {end.to_json()}, and no commit of "
+                "an epoch that it reads lies between. Abort this replay and plan again."
             )
         return cut
 
     def onward(self, state: LedgerState, most: int) -> Cut | None:
-        """The next slice of the live epoch; None when there is nothing new."""
-        return self._own.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
+        return self._context.upstreams.onward(state, self._direct_cut(state, self._direct_end(state), most), most)
 
     def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
-        """The next slice on the way to a place of the root topics; None while nothing of it is there."""
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
-        return self._own.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
+        return self._context.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
 
-    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int) -> Cut | None:
-        """The next slice of who follows somebody that stood at these places; None while there is none."""
+    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         direct = self._direct_end(state)
-        return self._own.upstreams.following(state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most)
+        return self._context.upstreams.following(
+            state, goals, lambda goal: direct.merge(goal.only(direct.topics)), most
+        )
 
     def _direct_cut(self, state: LedgerState, end: Offsets, most: int) -> Offsets:
-        """Where a slice towards ``end`` ends in those topics that are no own topics, cut by time."""
+        """Where a slice towards ``end`` ends in those topics that are not versioned, cut by time."""
         direct = self._direct()
         if not direct or state.committed is None:
             return Offsets()
-        return cut_by_time(self._own.time_index(), state, end.only(direct), most)
+        return cut_by_time(self._context.time_index(), state, end.only(direct), most)
 
     def _direct_end(self, state: LedgerState) -> Offsets:
-        """Where those topics end that are no own topics."""
+        """Where those topics end that are not versioned."""
         direct = sorted(self._direct())
-        return state.position.only(direct).merge(self._own.broker.stable_offsets(direct)) if direct else Offsets()
+        return state.position.only(direct).merge(self._context.broker.stable_offsets(direct)) if direct else Offsets()
 
     def _direct(self) -> set[str]:
-        return set(self._own.plan.topic_ids) - set(self._own.upstreams.topics.values())
+        return set(self._context.plan.topic_ids) - set(self._context.upstreams.topics.values())

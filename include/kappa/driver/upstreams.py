@@ -26,11 +26,11 @@ class Cut:
 
     Attributes:
         end: next offset of every topic that is read.
-        standing: the same in root topics.
+        standing: the same in root topics; None where no versioned topic is read, and ``end`` is it.
     """
 
     end: Offsets
-    standing: Offsets
+    standing: Offsets | None = None
 
 
 @dataclass(kw_only=True)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from confluent_kafka import (
     Consumer,
@@ -17,43 +14,25 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
-    AdminClient,
     ConfigResource,
     NewTopic,
     OffsetSpec,
 )
 
-from kappa.errors import DataLossError, KappaError, TopologyError
-from kappa.kafka.bounded import bounded
-from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable
+from kappa.errors import DataLossError, TopologyError
+from kappa.kafka.admin import Admin
+from kappa.kafka.committer import Committer, is_settling
 from kappa.kafka.offsets_for_times import Confirmer
 from kappa.kafka.reader import Reader, Sampler
 from kappa.offsets.vector import Offsets
 from kappa.offsets.vector import TopicPartition as At
 from kappa.replay.dry_run import about_to
 
-_SETTLE_SECONDS = 8.0
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-#: A topic that was just created, or whose leader moves: it was described, so that it exists.
-_SETTLING = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError._NOENT,
-)
-#: The first group of a broker, or one whose coordinator moves: the client does not try these again by itself.
-_COORDINATOR_SETTLING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 _COMMITTED, _ALL = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -72,10 +51,9 @@ class Broker:
     def __init__(self, bootstrap_servers: str, *, timeout_seconds: float = 8.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeout = timeout_seconds
-        self._client: AdminClient | None = None
+        self._admin = Admin(bootstrap_servers, timeout_seconds)
+        self._committer = Committer(bootstrap_servers, timeout_seconds)
         self._confirmer: Confirmer | None = None
-        self._consumer: Consumer | None = None
-        self._group: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -89,8 +67,9 @@ class Broker:
         """Disconnect. Safe twice; a question after it connects again."""
         if self._confirmer:
             self._confirmer.close()
-        self._client = self._confirmer = None
-        self._forget_committer()
+        self._confirmer = None
+        self._admin.close()
+        self._committer.close()
 
     # Offsets
 
@@ -120,13 +99,11 @@ class Broker:
 
         def is_settled() -> bool:
             nonlocal found
-            high, found = (
-                self.high_watermarks(names),
-                self.stable_offsets(names),
-            )  # in this order: it may end in between
+            high = self.high_watermarks(names)  # before the other: a transaction may end in between
+            found = self.stable_offsets(names)
             return found.dominates(high)
 
-        self._wait(is_settled, f"a transaction in {', '.join(names)} is open")
+        self._admin.wait(is_settled, f"a transaction in {', '.join(names)} is open")
         return found
 
     def decided_ends(self, topics: Iterable[str]) -> Offsets:
@@ -137,7 +114,9 @@ class Broker:
         """
         names = list(topics)
         ends = self.high_watermarks(names)
-        self._wait(lambda: self.stable_offsets(names).dominates(ends), f"a transaction in {', '.join(names)} is open")
+        self._admin.wait(
+            lambda: self.stable_offsets(names).dominates(ends), f"a transaction in {', '.join(names)} is open"
+        )
         return ends
 
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
@@ -163,21 +142,17 @@ class Broker:
 
     def topics(self, prefix: str = "") -> tuple[str, ...]:
         """Names that begin with ``prefix``, sorted; Kafka's internal topics only when the prefix begins like theirs."""
-        try:
-            names = self._admin.list_topics(timeout=self._timeout).topics
-        except KafkaException as error:
-            raise self._explained(error, "listing topics") from error
-        return tuple(
-            sorted(n for n in names if n.startswith(prefix) and (prefix.startswith("__") or not n.startswith("__")))
-        )
+        names = self._admin.metadata("listing topics").topics
+        is_shown = prefix.startswith("__")
+        return tuple(sorted(n for n in names if n.startswith(prefix) and (is_shown or not n.startswith("__"))))
 
     def partitions(self, topic: str) -> int:
         """Number of partitions."""
-        return len(self._described([topic])[topic].partitions)
+        return len(self._admin.described([topic])[topic].partitions)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's id of each topic, as its own tools print it: another id under the same name is another topic."""
-        return {name: str(found.topic_id).translate(_URL_SAFE) for name, found in self._described(topics).items()}
+        return {name: str(found.topic_id).translate(_URL_SAFE) for name, found in self._admin.described(topics).items()}
 
     def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
         """``cleanup.policy`` of each topic: ``delete``, ``compact`` or both, joined by a comma."""
@@ -185,28 +160,25 @@ class Broker:
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """All settings of each topic, defaults included."""
-        names = list(self._described(topics))
+        names = list(self._admin.described(topics))
         if not names:
             return {}
         asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        answers = self._admin.describe_configs(asked, request_timeout=self._timeout)
+        answers = self._admin.client.describe_configs(asked, request_timeout=self._timeout)
         return {
             resource.name: {
                 key: entry.value
-                for key, entry in self._answer(answer, f"reading settings of {resource.name!r}").items()
+                for key, entry in self._admin.answer(answer, f"reading settings of {resource.name!r}").items()
             }
             for resource, answer in answers.items()
         }
 
     def broker_config(self) -> dict[str, str]:
         """All settings of one of the brokers, defaults included; of a cluster's brokers, the first."""
-        try:
-            found = self._admin.list_topics(timeout=self._timeout).brokers
-        except KafkaException as error:
-            raise self._explained(error, "listing brokers") from error
+        found = self._admin.metadata("listing brokers").brokers
         asked = ConfigResource(ConfigResource.Type.BROKER, str(min(found)))
-        (answer,) = self._admin.describe_configs([asked], request_timeout=self._timeout).values()
-        return {key: entry.value for key, entry in self._answer(answer, "reading settings of a broker").items()}
+        (answer,) = self._admin.client.describe_configs([asked], request_timeout=self._timeout).values()
+        return {key: entry.value for key, entry in self._admin.answer(answer, "reading settings of a broker").items()}
 
     def create_topic(
         self, name: str, partitions: int, config: Mapping[str, str] | None = None, *, exists_ok: bool = True
@@ -221,12 +193,14 @@ class Broker:
         """
         about_to(f"create topic {name}")
         new = NewTopic(name, partitions, -1, config=dict(config or {}))
-        answers = self._admin.create_topics([new], operation_timeout=self._timeout, request_timeout=self._timeout)
+        answers = self._admin.client.create_topics(
+            [new], operation_timeout=self._timeout, request_timeout=self._timeout
+        )
         try:
             answers[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._explained(error, f"creating topic {name!r} with {dict(config or {})}") from error
+                raise self._admin.explained(error, f"creating topic {name!r} with {dict(config or {})}") from error
             found = self.partitions(name)
             if found == partitions and exists_ok:
                 return False
@@ -234,7 +208,7 @@ class Broker:
                 f"Topic {name!r} exists with {found} partitions; {partitions} were asked for. Use it as it is, or another name.",
                 topic=name, partitions=found, wanted=partitions,
             ) from error  # fmt: skip
-        self._wait(lambda: self._has_leaders(name, partitions), f"topic {name!r} has no leader yet")
+        self._admin.wait(lambda: self._has_leaders(name, partitions), f"topic {name!r} has no leader yet")
         self.low_watermarks([name])  # answers when the leaders do
         return True
 
@@ -244,10 +218,12 @@ class Broker:
         if not wanted:
             return
         about_to(f"delete topics {', '.join(wanted)}")
-        answers = self._admin.delete_topics(wanted, operation_timeout=self._timeout, request_timeout=self._timeout)
+        answers = self._admin.client.delete_topics(
+            wanted, operation_timeout=self._timeout, request_timeout=self._timeout
+        )
         for name, answer in answers.items():
-            self._answer(answer, f"deleting topic {name!r}", but={KafkaError.UNKNOWN_TOPIC_OR_PART})
-        self._wait(lambda: not set(wanted) & set(self.topics()), f"{wanted} are still listed")
+            self._admin.answer(answer, f"deleting topic {name!r}", but={KafkaError.UNKNOWN_TOPIC_OR_PART})
+        self._admin.wait(lambda: not set(wanted) & set(self.topics()), f"{wanted} are still listed")
 
     # Consumer groups
 
@@ -255,19 +231,19 @@ class Broker:
         """Consumer groups whose names begin with ``prefix``, sorted; asked again while a broker looks for its coordinators."""
         doing, deadline = "listing consumer groups", time.monotonic() + self._timeout
         while True:
-            listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout), doing)
+            listed = self._admin.answer(self._admin.client.list_consumer_groups(request_timeout=self._timeout), doing)
             if not listed.errors:
                 return tuple(sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix)))
             # A list of some groups would be taken for one of all.
-            if not _is_settling(listed.errors[0]) or time.monotonic() > deadline:
-                raise self._explained(listed.errors[0], doing)
+            if not is_settling(listed.errors[0]) or time.monotonic() > deadline:
+                raise self._admin.explained(listed.errors[0], doing)
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
         """What the group has committed; empty for a group that does not exist. Offsets of an open transaction do not show."""
         asked = [ConsumerGroupTopicPartitions(group)]
-        answers = self._admin.list_consumer_group_offsets(asked, request_timeout=self._timeout)
-        found = self._answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
+        answers = self._admin.client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
+        found = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
@@ -277,19 +253,17 @@ class Broker:
         def committed(consumer: Consumer) -> list[TopicPartition]:
             return consumer.committed(asked, timeout=self._timeout)
 
-        found = self._for_group(group, f"reading offsets of group {group!r}", committed)
+        found = self._committer.ask(group, f"reading offsets of group {group!r}", committed)
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_members(self, group: str) -> int:
         """How many active members the group has; 0 also for a group that does not exist."""
-        answers = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
-        found = self._answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
-        return len(found.members) if found else 0
+        return len(self.group_member_names(group))
 
     def group_member_names(self, group: str) -> list[str]:
         """Client id and host of each active member of the group."""
-        answers = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
-        found = self._answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
+        answers = self._admin.client.describe_consumer_groups([group], request_timeout=self._timeout)
+        found = self._admin.answer(answers[group], f"describing group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
         return [f"client {member.client_id!r} on {member.host}" for member in found.members] if found else []
 
     def set_group_offsets(self, group: str, offsets: Offsets) -> None:
@@ -306,48 +280,7 @@ class Broker:
         def commit(consumer: Consumer) -> list[TopicPartition]:
             return consumer.commit(offsets=wanted, asynchronous=False)
 
-        self._for_group(group, f"setting offsets of group {group!r}", commit)
-
-    def _for_group(
-        self, group: str, doing: str, ask: Callable[[Consumer], list[TopicPartition]]
-    ) -> list[TopicPartition]:
-        """What a consumer of the group answers; asked again while a broker that just started looks for its coordinators."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            consumer = self._committer(group)
-            try:
-                found = bounded(partial(ask, consumer), 1.5 * self._timeout, doing)
-                error = next((item.error for item in found if item.error is not None), None)
-            except KafkaException as raised:
-                found, error = [], raised.args[0]
-            except TimeoutError as hangs:  # a commit whose coordinator went away; its consumer hangs in close(), too
-                self._consumer = self._group = None
-                raise unreachable(self.bootstrap_servers, hangs) from hangs
-            if error is None:
-                return found
-            self._forget_committer()
-            if not _is_settling(error) or time.monotonic() > deadline:
-                raise self._explained(error, doing)
-            time.sleep(0.05)
-
-    def _committer(self, group: str) -> Consumer:
-        """A consumer that commits for a group and is no member of it.
-
-        Not the admin client: after an outage that answers no question about groups any more, or aborts the process
-        (librdkafka issue 4605, seen with 2.16.0).
-        """
-        if self._group != group:
-            self._forget_committer()
-            settings = {"group.id": group, "enable.auto.commit": False, "session.timeout.ms": int(1000 * self._timeout)}
-            self._consumer, self._group = Consumer(client_settings(self.bootstrap_servers) | settings), group
-        assert self._consumer is not None
-        return self._consumer
-
-    def _forget_committer(self) -> None:
-        consumer, self._consumer, self._group = self._consumer, None, None
-        if consumer is not None:
-            with contextlib.suppress(TimeoutError):  # without a broker it may ask for its coordinator without end
-                bounded(consumer.close, self._timeout, "closing a consumer")
+        self._committer.ask(group, f"setting offsets of group {group!r}", commit)
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members. Idempotent: a missing one is passed over.
@@ -356,8 +289,8 @@ class Broker:
             ConflictError: the group has members.
         """
         about_to(f"delete group {group}")
-        answers = self._admin.delete_consumer_groups([group], request_timeout=self._timeout)
-        self._answer(answers[group], f"deleting group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
+        answers = self._admin.client.delete_consumer_groups([group], request_timeout=self._timeout)
+        self._admin.answer(answers[group], f"deleting group {group!r}", but={KafkaError.GROUP_ID_NOT_FOUND})
 
     # Records
 
@@ -369,11 +302,8 @@ class Broker:
         """
         stable, low = self.stable_offsets(end.topics), self.low_watermarks(end.topics)
         for (topic, partition), offset in end.items():
-            readable, first, begin = (
-                stable.get(topic, partition),
-                low.get(topic, partition) or 0,
-                start.get(topic, partition) or 0,
-            )
+            readable, first = stable.get(topic, partition), low.get(topic, partition) or 0
+            begin = start.get(topic, partition) or 0
             if readable is None or readable < offset:
                 raise DataLossError(
                     f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: the topic "
@@ -425,10 +355,8 @@ class Broker:
         Raises:
             DataLossError: the topic lost records while it was read.
         """
-        end, low = (
-            self.stable_offsets([topic]).get(topic, partition),
-            self.low_watermarks([topic]).get(topic, partition),
-        )
+        end = self.stable_offsets([topic]).get(topic, partition)
+        low = self.low_watermarks([topic]).get(topic, partition)
         if end is None or low is None:
             raise TopologyError(f"Topic {topic!r} has no partition {partition}.", topic=topic, partition=partition)
         reader = Reader(self.bootstrap_servers, fetch_kbytes=256)
@@ -449,57 +377,17 @@ class Broker:
 
     # How it asks
 
-    @property
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            self._client = AdminClient(client_settings(self.bootstrap_servers) | {"socket.timeout.ms": 10_000})
-        return self._client
-
-    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
-        found = {}
-        for name in names:
-            try:
-                found[name] = answers[name].result()
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise unknown_topic(self.bootstrap_servers, name, self.topics()) from error
-                raise self._explained(error, f"describing topic {name!r}") from error
-        return found
-
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec, isolation: IsolationLevel, doing: str) -> Offsets:
-        return Offsets.of(self._listed(self._described(topics), spec, isolation, doing).items())
-
-    def _listed(
-        self, described: Mapping[str, Any], spec: OffsetSpec, isolation: IsolationLevel, doing: str
-    ) -> dict[At, int]:
-        asked = {TopicPartition(name, part.id): spec for name, found in described.items() for part in found.partitions}
-        if not asked:
-            return {}
-        found: dict[At, int] = {}
-        deadline = time.monotonic() + self._timeout
-        while asked:
-            left = max(1.0, deadline - time.monotonic())
-            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left)
-            for at, answer in answers.items():
-                settling = _SETTLING if time.monotonic() < deadline else ()
-                offset = self._answer(answer, f"{doing} of {at.topic}[{at.partition}]", but=settling)
-                if offset is not None:
-                    found[at.topic, at.partition] = offset.offset
-            asked = {at: spec for at in asked if (at.topic, at.partition) not in found}
-            if asked:
-                time.sleep(0.02)
-        return found
+        return Offsets.of(self._admin.offsets(self._admin.described(topics), spec, isolation, doing).items())
 
     def _first_records(self, topics: Iterable[str], timestamp_ms: int, since: Offsets) -> tuple[Offsets, dict[At, int]]:
-        described = self._described(topics)
+        described = self._admin.described(topics)
         # The end first: a record that arrives in between may reach the time, and must then lie behind the end.
-        end = Offsets.of(self._listed(described, _LATEST, _COMMITTED, "asking for the last stable offsets").items())
+        end = Offsets.of(
+            self._admin.offsets(described, _LATEST, _COMMITTED, "asking for the last stable offsets").items()
+        )
         spec = OffsetSpec.for_timestamp(max(0, timestamp_ms))
-        answers = self._listed(described, spec, _COMMITTED, f"asking for time {timestamp_ms}")
+        answers = self._admin.offsets(described, spec, _COMMITTED, f"asking for time {timestamp_ms}")
         if self._confirmer is None:
             self._confirmer = Confirmer(self.bootstrap_servers)
         found = {at: o for at, o in answers.items() if o >= 0}
@@ -508,29 +396,5 @@ class Broker:
     def _has_leaders(self, name: str, partitions: int) -> bool:
         if name not in self.topics(name):
             return False
-        found = self._described([name])[name].partitions
+        found = self._admin.described([name])[name].partitions
         return len(found) == partitions and all(part.leader is not None and part.leader.id >= 0 for part in found)
-
-    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while not is_done():
-            if time.monotonic() > deadline:
-                raise unreachable(self.bootstrap_servers, f"{what} after {_SETTLE_SECONDS:.0f} s")
-            time.sleep(0.02)
-
-    def _answer(self, answer: Future[Any], doing: str, but: Iterable[int] = ()) -> Any:
-        try:
-            return answer.result()
-        except KafkaException as error:
-            if error.args[0].code() in but:
-                return None
-            raise self._explained(error, doing) from error
-
-    def _explained(self, error: KafkaException | KafkaError, doing: str) -> KappaError:
-        return explained(error, self.bootstrap_servers, doing)
-
-
-def _is_settling(error: KafkaException | KafkaError) -> bool:
-    """Whether a broker that has just started, or a new group, has its coordinator in a moment."""
-    found = error.args[0] if isinstance(error, KafkaException) else error
-    return bool(found.code() in _COORDINATOR_SETTLING)

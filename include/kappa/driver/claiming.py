@@ -1,0 +1,49 @@
+"""Taking an epoch over: of all drivers that ever come up for it, the last one to claim it writes."""
+
+from __future__ import annotations
+
+import shutil
+
+from kappa.driver.context import Context
+from kappa.errors import ConflictError, DriverAlreadyRunningError, IllegalTransitionError
+from kappa.faults import crash_point
+from kappa.lake import heartbeat, liveness
+
+
+def claim(context: Context) -> None:
+    """Claim the epoch in its ledger.
+
+    Raises:
+        DriverAlreadyRunningError: another driver has it.
+        IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
+    """
+    _check_not_ended(context)
+    context.ledger.create()
+    state = context.ledger.state()
+    found = liveness.settled(context.paths.heartbeat, context.config.stale_seconds)
+    if found.is_alive and found.beat is not None:
+        raise DriverAlreadyRunningError(
+            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {found.beat.writer}, last heard of at {found.beat.at:%H:%M:%S}.",
+            writer=found.beat.writer,
+        )
+    try:
+        context.ledger.claim(context.writer, context.code, state)
+    except ConflictError as error:
+        raise DriverAlreadyRunningError(
+            f"Another driver claimed epoch {context.paths.epoch} of {context.topology.name!r} at the same moment."
+        ) from error
+    crash_point("claim")
+    _check_not_ended(context)
+
+
+def _check_not_ended(context: Context) -> None:
+    """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing back."""
+    stage = context.record().epoch(context.paths.epoch).stage
+    if not stage.is_ended:
+        return
+    if heartbeat.read(context.paths.heartbeat) is None:
+        shutil.rmtree(context.paths.root, ignore_errors=True)
+    raise IllegalTransitionError(
+        f"Epoch {context.paths.epoch} of {context.topology.name!r} is {stage}: its driver came up too late, and ends.",
+        epoch=context.paths.epoch,
+    )

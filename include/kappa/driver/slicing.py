@@ -1,0 +1,217 @@
+"""The slices of one epoch, one after the other: where the next one ends, the protocol, and the care between two of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.driver.attempts import Attempts, is_shrunk, said, slice_records
+from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.maintenance import is_due, maintain
+from kappa.driver.next_slice import cuts_of
+from kappa.driver.upstreams import Cut
+from kappa.errors import ConflictError, StaleWriterError
+from kappa.lake import chains, rollup
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_state import LedgerState
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.stages import Stage
+from kappa.replay.standing import has_common_topic
+from kappa.slices.protocol import run_slice
+from kappa.slices.reading import is_small
+from kappa.spark.jvm_heap import OldObjects
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Slices:
+    """Makes slices for an epoch, each in the driver's one thread or in that of its streaming query.
+
+    Args:
+        context: what the driver works with.
+        attempts: what it makes of errors.
+
+    Attributes:
+        seconds: how long the last slice took; 0.0 before the first.
+        cuts: where the next slice ends.
+    """
+
+    def __init__(self, context: Context, attempts: Attempts) -> None:
+        self._context = context
+        self._attempts = attempts
+        self.seconds = 0.0
+        self.cuts = cuts_of(context)
+
+    @cached_property
+    def _old_objects(self) -> OldObjects:
+        return OldObjects(self._context.session)
+
+    @property
+    def most(self) -> int:
+        """Most offsets of the next slice: by the plan, by this process's settings, and by what failed."""
+        context = self._context
+        return slice_records(
+            context.ledger.state(), min(context.plan.request.slice_records, context.config.slice_records)
+        )
+
+    @property
+    def apart(self) -> Sends:
+        """What a slice sends while another epoch is live: nothing, or what goes to the epoch's versioned topics."""
+        return "versioned" if self._context.topology.versioned_topics else "held"
+
+    def bulk(self, state: LedgerState) -> None:
+        """The next slice of a replay, towards the end of its plan."""
+        self.cut(state, self.cuts.bulk(state, self.most), sends=self.apart, what="replaying")
+
+    def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
+        """One live slice towards ``end``; a pause where none can be made yet."""
+        cut = self.cuts.towards(state, end, self.most)
+        if cut is None:
+            time.sleep(IDLE_SECONDS / 2)
+        else:
+            self.cut(state, cut, sends="live", what=what)
+
+    def read_on(self, state: LedgerState, end: Offsets) -> None:
+        """One live slice towards ``end``, where all that hand over together yield."""
+        self.towards(state, end, "going on to where its companions stand")
+
+    def follow(self, record: TopologyRecord, what: str) -> bool:
+        """One held slice that ends on a commit of the live epoch, or is a step towards one; False when there is none to follow."""
+        if record.live is None:
+            return False
+        state, theirs = self._context.ledger.state(), self._context.live_ledger(record).state()
+        position = state.standing
+        if (
+            theirs.committed is not None
+            and not self._context.plan.bound
+            and not has_common_topic(theirs.committed.standing, position)
+        ):
+            return record.handover is None and self._read_apart(state, what)
+        ahead: list[Offsets] = []
+        for row in reversed(theirs.commits):
+            end = row.standing.beside(position)
+            here = position.beside(end)
+            if end == here or not end.dominates(here):
+                break
+            ahead.insert(0, end)
+        if not ahead:
+            return False
+        # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of theirs.
+        is_far = theirs.rolled is not None or is_shrunk(state)
+        cut = self.cuts.following(state, ahead, self.most, is_far=is_far)
+        if cut is not None:
+            self.cut(state, cut, sends=self.apart, what=what)
+        return cut is not None
+
+    def _read_apart(self, state: LedgerState, what: str) -> bool:
+        """One held slice towards the end of topics of which the live epoch reads none; False when there is nothing to read."""
+        cut = self.cuts.onward(state, self.most)
+        if cut is not None:
+            self.cut(state, cut, sends=self.apart, what=what)
+        return cut is not None
+
+    def cut(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str) -> None:
+        """One slice from the last commit to a cut."""
+        self.run(state.position.span_to(cut.end), sends=sends, what=what, roots=cut.standing)
+
+    def run(
+        self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None, roots: Offsets | None = None
+    ) -> None:  # fmt: skip
+        """One slice, from planned to committed.
+
+        Args:
+            ranges: what it reads; the first offsets are those after the last commit.
+            sends: what it sends.
+            what: said of it in the heartbeat and the log.
+            raw: its records, where a streaming query has them already.
+            roots: where it ends in root topics; None where it reads no versioned topic.
+
+        Raises:
+            DataLossError: records of the ranges are gone.
+            StaleWriterError: another driver claimed the epoch.
+        """
+        context = self._context
+        context.check_low(ranges)
+        logged = context.ledger.state().baseline_seq is not None
+        if logged:
+            context.open_sender()
+        started = time.monotonic()
+        row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots)
+        self.seconds = time.monotonic() - started
+        self.committed(row, what, self.seconds)
+        # The next slice of a replay can wait. What large slices leave behind takes longer to collect than to outgrow.
+        if sends != "live" and is_small(ranges, context.config.small_slice):
+            self._old_objects.collect_if_grown()
+
+    def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
+        """What follows each commit: the heartbeat, the group, the files and the ledger's length."""
+        self._attempts.committed()
+        rate = row.rows_read / seconds if seconds else None
+        role = "live" if row.sends == "live" else "candidate"
+        self._context.beat.say(seq=row.seq, message=what, records_per_second=rate, role=role)
+        self._context.log.info(
+            "slice", seq=row.seq, what=what, rows=row.rows_read, dead=row.rows_dead, sends=row.sends,
+            seconds=round(seconds, 3),
+        )  # fmt: skip
+        if not row.logged:
+            # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
+            self._show_position(ranges_end(row.ranges))
+        self._maintain()
+        self._roll_up()
+
+    def _roll_up(self) -> None:
+        """Put one row in the place of the ledger's rows of slices long done, when there are enough of them."""
+        context, state = self._context, self._context.ledger.state()
+        if not rollup.is_due(state, context.config.rollup_slices):
+            return
+        if chains.is_read_by_replay(context.epochs.events(), context.topology.name, context.paths.epoch):
+            return
+        row = rollup.rolled_up(state, writer=context.writer, code=context.code, at=clock.now())
+        if row is None:
+            return
+        try:
+            context.ledger.roll_up(row)
+        except (StaleWriterError, ConflictError):
+            raise
+        except Exception as error:  # a ledger that is longer stops no stream; it is tried again after the next slice
+            context.log.error("not rolled up", error=f"{type(error).__name__}: {said(error)}", seq=row.seq)
+            return
+        context.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
+
+    def _show_position(self, position: Offsets) -> None:
+        """A consumer that was started with the epoch's group keeps the group from being moved; the slice is done all the same."""
+        try:
+            self._context.set_group(position)
+        except ConflictError as error:
+            self._context.log.warning("group not moved", error=str(error))
+
+    def _maintain(self) -> None:
+        """Look after the Delta files, when it is time."""
+        context, state = self._context, self._context.ledger.state()
+        if not is_due(state, context.config, clock.now()):
+            return
+        record = context.record()
+        candidate = record.candidate
+        named = record.named_seqs(context.paths.epoch)
+        is_compared = False
+        if record.live == context.paths.epoch and candidate is not None:
+            plan = ReplayPlan.from_json(candidate.planned.detail["plan"])
+            if plan.seed_epoch == context.paths.epoch and plan.seed_seq is not None:
+                named.add(plan.seed_seq)
+            # It compares itself with the commit at which it stands, however old that is by then.
+            is_compared = candidate.stage in (Stage.REPLAYED, Stage.CAUGHT_UP) and not candidate.is_recalled
+        context.say("looking after files")
+        try:
+            row = maintain(context.slice_run, context.config, clock.now(), named, keeps_all=is_compared)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # files that stay longer stop no stream; it is tried again when it is time
+            context.log.error("not maintained", error=f"{type(error).__name__}: {said(error)}", seq=state.seq)
+            return
+        context.log.info("maintained", seq=row.seq, readable_from=row.detail["readable_from"])

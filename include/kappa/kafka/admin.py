@@ -1,0 +1,134 @@
+"""Questions to Kafka's admin client, with the answers and errors of Kappa."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
+    AdminClient,
+    OffsetSpec,
+)
+
+from kappa.errors import KappaError
+from kappa.kafka.connection import client_settings, explained, unknown_topic, unreachable
+from kappa.offsets.vector import TopicPartition as At
+
+_SETTLE_SECONDS = 8.0
+#: A topic that was just created, or whose leader moves: it was described, so that it exists.
+_SETTLING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,
+)
+
+
+class Admin:
+    """An admin client that is made on the first question.
+
+    Args:
+        bootstrap_servers: brokers, ``host:port`` separated by commas.
+        timeout_seconds: how long one question may take.
+    """
+
+    def __init__(self, bootstrap_servers: str, timeout_seconds: float) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._timeout = timeout_seconds
+        self._client: AdminClient | None = None
+
+    @property
+    def client(self) -> AdminClient:
+        """The client of the library."""
+        if self._client is None:
+            self._client = AdminClient(client_settings(self._bootstrap_servers) | {"socket.timeout.ms": 10_000})
+        return self._client
+
+    def close(self) -> None:
+        """Disconnect; a question after it connects again."""
+        self._client = None
+
+    def metadata(self, doing: str) -> Any:
+        """Topics and brokers as the cluster lists them."""
+        try:
+            return self.client.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            raise self.explained(error, doing) from error
+
+    def described(self, topics: Iterable[str]) -> dict[str, Any]:
+        """Topic -> its description.
+
+        Raises:
+            TopologyError: there is no such topic; the message names similar ones.
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        answers = self.client.describe_topics(TopicCollection(names), request_timeout=self._timeout)
+        found = {}
+        for name in names:
+            try:
+                found[name] = answers[name].result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    known = [n for n in self.metadata("listing topics").topics if not n.startswith("__")]
+                    raise unknown_topic(self._bootstrap_servers, name, sorted(known)) from error
+                raise self.explained(error, f"describing topic {name!r}") from error
+        return found
+
+    def offsets(
+        self, described: Mapping[str, Any], spec: OffsetSpec, isolation: IsolationLevel, doing: str
+    ) -> dict[At, int]:
+        """One offset of each partition; asked again while leaders move.
+
+        Args:
+            described: the topics, from :meth:`described`.
+            spec: which offset.
+            isolation: whether records of open transactions count.
+            doing: named in errors.
+        """
+        asked = {TopicPartition(name, part.id): spec for name, found in described.items() for part in found.partitions}
+        found: dict[At, int] = {}
+        deadline = time.monotonic() + self._timeout
+        while asked:
+            left = max(1.0, deadline - time.monotonic())
+            answers = self.client.list_offsets(asked, isolation_level=isolation, request_timeout=left)
+            for at, answer in answers.items():
+                settling = _SETTLING if time.monotonic() < deadline else ()
+                offset = self.answer(answer, f"{doing} of {at.topic}[{at.partition}]", but=settling)
+                if offset is not None:
+                    found[at.topic, at.partition] = offset.offset
+            asked = {at: spec for at in asked if (at.topic, at.partition) not in found}
+            if asked:
+                time.sleep(0.02)
+        return found
+
+    def answer(self, answer: Future[Any], doing: str, but: Iterable[int] = ()) -> Any:
+        """The result of a future of the client; None for the error codes in ``but``."""
+        try:
+            return answer.result()
+        except KafkaException as error:
+            if error.args[0].code() in but:
+                return None
+            raise self.explained(error, doing) from error
+
+    def wait(self, is_done: Callable[[], bool], what: str) -> None:
+        """Wait until something holds that the cluster has promised.
+
+        Raises:
+            BrokerUnreachableError: it does not within some seconds.
+        """
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise unreachable(self._bootstrap_servers, f"{what} after {_SETTLE_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def explained(self, error: KafkaException | KafkaError, doing: str) -> KappaError:
+        """An error of the client in Kappa's words."""
+        return explained(error, self._bootstrap_servers, doing)

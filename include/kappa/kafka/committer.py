@@ -1,0 +1,85 @@
+"""Offsets of consumer groups, read and written by a consumer that is no member of them.
+
+Not by the admin client: after an outage that answers no question about groups any more, or aborts the process
+(librdkafka issue 4605, seen with 2.16.0).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from kappa.kafka.bounded import bounded
+from kappa.kafka.connection import client_settings, explained, unreachable
+
+#: The first group of a broker, or one whose coordinator moves: the client does not try these again by itself.
+_COORDINATOR_SETTLING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+def is_settling(error: KafkaException | KafkaError) -> bool:
+    """Whether a broker that has just started, or a new group, has its coordinator in a moment."""
+    found = error.args[0] if isinstance(error, KafkaException) else error
+    return bool(found.code() in _COORDINATOR_SETTLING)
+
+
+class Committer:
+    """A consumer of one group at a time.
+
+    Args:
+        bootstrap_servers: brokers, ``host:port`` separated by commas.
+        timeout_seconds: how long one question may take.
+    """
+
+    def __init__(self, bootstrap_servers: str, timeout_seconds: float) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._timeout = timeout_seconds
+        self._consumer: Consumer | None = None
+        self._group: str | None = None
+
+    def ask(self, group: str, doing: str, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        """What a consumer of the group answers; asked again while a broker that just started looks for its coordinators.
+
+        Raises:
+            BrokerUnreachableError: no answer in time.
+            ConflictError: the group has members, and the question moves it.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            consumer = self._of(group)
+            try:
+                found = bounded(partial(question, consumer), 1.5 * self._timeout, doing)
+                error = next((item.error for item in found if item.error is not None), None)
+            except KafkaException as raised:
+                found, error = [], raised.args[0]
+            except TimeoutError as hangs:  # a commit whose coordinator went away; its consumer hangs in close(), too
+                self._consumer = self._group = None
+                raise unreachable(self._bootstrap_servers, hangs) from hangs
+            if error is None:
+                return found
+            self.close()
+            if not is_settling(error) or time.monotonic() > deadline:
+                raise explained(error, self._bootstrap_servers, doing)
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Disconnect; a question after it connects again."""
+        consumer, self._consumer, self._group = self._consumer, None, None
+        if consumer is not None:
+            with contextlib.suppress(TimeoutError):  # without a broker it may ask for its coordinator without end
+                bounded(consumer.close, self._timeout, "closing a consumer")
+
+    def _of(self, group: str) -> Consumer:
+        if self._group != group:
+            self.close()
+            settings = {"group.id": group, "enable.auto.commit": False, "session.timeout.ms": int(1000 * self._timeout)}
+            self._consumer, self._group = Consumer(client_settings(self._bootstrap_servers) | settings), group
+        assert self._consumer is not None
+        return self._consumer
