@@ -61,8 +61,8 @@ def seeded(site: Site, keys: int) -> int:
 
 
 def _event(site: Site, epoch: int, event: str) -> None:
-    Epochs(site.config.lake).append(
-        lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")]
+    Epochs(site.config.lake).change(
+        TOPOLOGY, lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")]
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rig import Rig
 
 from kappa import serving
-from kappa.control import joint_cutover
+from kappa.control import cutover
 
 
 def live(members: Sequence[Rig]) -> set[int]:
@@ -40,7 +40,7 @@ def cut_over_through_deaths(members: Sequence[Rig]) -> None:
     The new drivers are to die at ``move.ready``; at least one of the old ones in the handover.
     """
     wanted = {member.name: 2 for member in members}
-    joint_cutover.cut_over(members[0].config, wanted, actor="ada", reason="together")
+    cutover.cut_over_together(members[0].config, wanted, actor="ada", reason="together")
     members[-1].await_death(1)  # the others' old drivers die too, and are started again by their successors
     dead = next_death(members, "move.ready")
     for member in dead:

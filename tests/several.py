@@ -13,7 +13,7 @@ from lab import DEADLINE_SECONDS, TOPOLOGY, Lab
 
 from kappa import faults, serving
 from kappa.config import Config
-from kappa.control import joint_cutover
+from kappa.control import cutover
 from kappa.driver.driver import Driver
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
@@ -78,7 +78,7 @@ def replayed(members: Sequence[Lab], version: int = 2) -> dict[str, int]:
 
 def cut_over(members: Sequence[Lab], wanted: Mapping[str, int], **how: Any) -> None:
     """Ask for the cutover."""
-    joint_cutover.cut_over(members[0].config, wanted, actor="ada", reason="together", **how)
+    cutover.cut_over_together(members[0].config, wanted, actor="ada", reason="together", **how)
 
 
 def await_all_live(members: Sequence[Lab], wanted: Mapping[str, int]) -> None:

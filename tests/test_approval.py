@@ -12,7 +12,7 @@ import pytest
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import approval, joint_cutover
+from kappa.control import approval, cutover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
@@ -42,7 +42,7 @@ def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport =
 @pytest.fixture(autouse=True)
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the epochs is taken for stored: none is run."""
-    monkeypatch.setattr(joint_cutover, "_unable", lambda *_: "")
+    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_an_approval_of_something_else_is_refused(config: Config, other: dict[st
 
 
 @pytest.mark.parametrize(
-    "move", [cut_over, lambda config: joint_cutover.cut_over(config, {"a.b": 2}, actor="x", reason="y")]
+    "move", [cut_over, lambda config: cutover.cut_over_together(config, {"a.b": 2}, actor="x", reason="y")]
 )
 def test_a_cutover_of_something_else_than_was_approved_is_refused(
     config: Config, move: Callable[[Config], None]
@@ -119,7 +119,7 @@ def test_a_cutover_of_something_else_than_was_approved_is_refused(
     before = shown(config)
     other = replace(before, report="another").to_dict()
     row = Event(topology="a.b", epoch=2, event="approved", at=datetime.now(UTC), actor="ann", detail=other)
-    Epochs(config.lake).append(lambda _: [row])
+    Epochs(config.lake).change(row.topology, lambda _: [row])
     with pytest.raises(MoveRefusedError, match="is not what was approved: the report was another"):
         move(config)
     assert record(config).handover is None
@@ -158,7 +158,7 @@ def test_a_rejected_epoch_has_no_driver_is_no_candidate_and_does_not_go_live(con
     known = record(config)
     assert known.candidate is None and not known.epoch(2).is_wanted and known.epoch(2).approved is None
     assert control.wanted_drivers(config) == [("a.b", 1)]
-    for act in (lambda: cut_over(config), lambda: joint_cutover.cut_over(config, {"a.b": 2}, actor="x", reason="y")):
+    for act in (lambda: cut_over(config), lambda: cutover.cut_over_together(config, {"a.b": 2}, actor="x", reason="y")):
         with pytest.raises(
             MoveRefusedError,
             match=r"rejected by bob at .*: wrong sums\. To take it up again: kappa start a\.b --epoch 2",

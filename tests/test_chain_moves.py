@@ -12,7 +12,7 @@ from on_record import FIRST, SECOND, empty_lake
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import joint_cutover, removal
+from kappa.control import cutover, removal
 from kappa.driver import joint_handover
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import MoveRefusedError, RefusedError
@@ -50,7 +50,7 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """``b`` reads ``a``: a live epoch and a verified candidate of each, the candidate on the candidate's topic."""
-    monkeypatch.setattr(joint_cutover, "_unable", lambda *_: "")
+    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
     config = empty_lake(tmp_path, monkeypatch)
     tell(config, "a", 1, *FIRST)
     tell(config, "b", 1, *FIRST, reads=1)
@@ -64,7 +64,7 @@ def events(config: Config) -> list[Event]:
 
 
 def both(config: Config) -> None:
-    joint_cutover.cut_over(config, {"a": 2, "b": 2}, actor="ada", reason="together")
+    cutover.cut_over_together(config, {"a": 2, "b": 2}, actor="ada", reason="together")
 
 
 def ledger(config: Config, topology: str, epoch: int) -> Ledger:
@@ -116,7 +116,7 @@ def test_neither_moves_alone_and_the_way_out_is_named(config: Config) -> None:
     with pytest.raises(MoveRefusedError, match="Move both together: kappa cutover a b --execute"):
         control.cut_over(config, "b", 2, actor="ada", reason="alone")
     with pytest.raises(MoveRefusedError, match="Live epoch 1 of 'b' reads"):
-        joint_cutover.cut_over(config, {"a": 2}, actor="ada", reason="alone")
+        cutover.cut_over_together(config, {"a": 2}, actor="ada", reason="alone")
     assert len(events(config)) == before
     both(config)
     assert [e.event for e in events(config)[before:]] == ["handover", "handover"]
@@ -129,9 +129,9 @@ def test_neither_goes_back_alone(config: Config) -> None:
     for name in "ab":
         with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
             control.rollback(config, name, actor="ada", reason="back")
-    with pytest.raises(MoveRefusedError, match="cannot be moved together"):
-        joint_cutover.recall(config, ["b"], actor="ada", reason="back")
-    assert joint_cutover.recall(config, ["a", "b"], actor="ada", reason="back") == {"a": 1, "b": 1}
+    with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
+        cutover.recall_together(config, {"b": None}, actor="ada", reason="back")
+    assert cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back") == {"a": 1, "b": 1}
 
 
 def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     asked = Epochs(config.lake).record("a").handover
     assert asked is not None
     tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
-    monkeypatch.setattr(joint_handover.Companions, "_missing", lambda *_: "")
+    monkeypatch.setattr(joint_handover.Companions, "_missing", lambda *_, **__: "")
     monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
     assert not joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
     ends = [e for e in events(config) if e.event == "withdrawn"]

@@ -13,7 +13,7 @@ from lab import lab
 from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
 from kappa import control, faults
-from kappa.control import joint_cutover
+from kappa.control import cutover
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
@@ -131,7 +131,7 @@ def test_both_move_in_one_commit_at_one_root_offset_and_back_again(chain: Chain)
     for back in members:
         with pytest.raises(MoveRefusedError, match=rf"kappa (rollback|cutover) {one.name} {two.name} --execute"):
             control.rollback(one.config, back.name, actor="ada", reason="alone")
-    recalled = joint_cutover.recall(one.config, wanted, actor="ada", reason="back")
+    recalled = cutover.recall_together(one.config, dict.fromkeys(wanted), actor="ada", reason="back")
     assert recalled == {one.name: 1, two.name: 1}
     for member in members:
         member.run(1)
@@ -234,7 +234,7 @@ def test_three_in_a_row_move_together_and_the_last_one_stands_at_offsets_of_the_
         wanted[two.name] = verified(two, 2, upstream={one.name: 2})
         wanted[three.name] = verified(three, 3, upstream={two.name: 2})
         with pytest.raises(MoveRefusedError, match=f"Live epoch 1 of {three.name!r} reads epoch 1 of {two.name!r}"):
-            joint_cutover.cut_over(one.config, {one.name: 2, two.name: 2}, actor="ada", reason="without the third")
+            cutover.cut_over_together(one.config, {one.name: 2, two.name: 2}, actor="ada", reason="without the third")
         one.produce([("d", 6), ("a", 7)], start_ms=LATER)
         cut_over(members, wanted)
         await_all_live(members, wanted)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kappa import control, faults, serving
 from kappa.cli import app
-from kappa.control import joint_cutover
+from kappa.control import cutover
 from kappa.driver import joint_handover
 from kappa.errors import MoveRefusedError
 from kappa.lake import heartbeat
@@ -203,7 +203,7 @@ def test_the_whole_group_is_withdrawn_when_one_does_not_take_over_in_time_and_al
     assert two.stop(2) == []
     cut_over(members, wanted)
     with pytest.raises(MoveRefusedError, match=f"epoch 2 of '{two.name}' has no driver"):
-        one.wait(lambda: joint_cutover.is_live(one.config, wanted), "it is withdrawn")
+        one.wait(lambda: cutover.is_live(one.config, wanted), "it is withdrawn")
     ends = [(e.topology, e.event) for e in Epochs(one.config.lake).events()[-2:]]
     assert ends == [(one.name, "withdrawn"), (two.name, "withdrawn")]
     one.produce([("a", 10)], start_ms=LATER)
@@ -342,7 +342,7 @@ def test_to_abort_one_while_the_group_waits_leaves_all_old_epochs_live_and_the_o
     control_thread.join(DEADLINE_SECONDS)
     assert not control_thread.is_alive()
     with pytest.raises(MoveRefusedError, match=r"withdrawn by eve at .* was aborted"):
-        joint_cutover.is_live(one.config, wanted)
+        cutover.is_live(one.config, wanted)
     one.produce([("a", 10)], start_ms=LATER)
     for member in members:
         member.settle(1)

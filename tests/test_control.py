@@ -35,7 +35,7 @@ def config(tmp_path: Path) -> Config:
     for epoch, name in [*((1, n) for n in first), *((2, n) for n in second)]:
         detail = {"verdict": FAILED.verdict, "report": FAILED.to_json()} if name == "verified" else {"code": "c"}
         row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail)
-        epochs.append(lambda _, row=row: [row])  # type: ignore[misc]
+        epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
     return config
 
 

@@ -30,7 +30,7 @@ class World:
         for epoch, events in names.items():
             for name in events:
                 row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail={"code": "c"})  # fmt: skip
-                self.epochs.append(lambda _, row=row: [row])  # type: ignore[misc]
+                self.epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
             ledger = Ledger(EpochPaths(lake=self.config.lake, topology="a.b", epoch=epoch).ledger)
             ledger.create()
             ledger.claim("w", "c", LedgerState())

@@ -51,7 +51,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
         event(2, "moved", 9, **{**moved, "from": 1, "plan": "p2", "handover": 12}),
     ]
     for row in rows:
-        epochs.append(lambda _, row=row: [row])  # type: ignore[misc]
+        epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
     return config
 
 
@@ -122,7 +122,7 @@ def test_the_end_of_bulk_work_tells_what_was_estimated_and_what_it_was(config: C
         ("replayed", {"estimate": {"offsets": 9, "seconds": 12.0}, "measured": measured, "by_estimate": {}}),
     ):
         row = replace(event(3, name, 20, **detail), reason="")
-        Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+        Epochs(config.lake).change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
     *_, last = control.chronicle(config, epoch=3)
     assert last.outcome == "were 8 records, not estimated; estimated 12 s, took 15 s (+25 %)"
     assert [e.outcome for e in control.chronicle(config, epoch=2)] == [""] * 8

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kappa import control, serving
 from kappa.cli import app
 from kappa.config import Config
-from kappa.control import joint_cutover, overview, removal
+from kappa.control import cutover, overview, removal
 from kappa.driver import joint_handover
 from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
 from kappa.lake import code
@@ -72,7 +72,7 @@ def events(config: Config) -> list[Event]:
 
 
 def cut_over(config: Config, members: dict[str, int] | None = None, **how: Any) -> None:
-    joint_cutover.cut_over(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
+    cutover.cut_over_together(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
 
 
 def commits(config: Config) -> int:
@@ -110,12 +110,12 @@ def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(con
 
 def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config) -> None:
     control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
-    assert not joint_cutover.is_live(config, {"a.b": 2})
+    assert not cutover.is_live(config, {"a.b": 2})
     Epochs(config.lake).add("a.b", 2, "withdrawn", actor="driver", reason="epoch 2 did not take over within 120 s")
     with pytest.raises(MoveRefusedError, match=r"a\.b is not moved: .* withdrawn by driver .* did not take over"):
-        joint_cutover.is_live(config, {"a.b": 2})
+        cutover.is_live(config, {"a.b": 2})
     control.cut_over(config, "a.b", 2, actor="ada", reason="again")
-    assert not joint_cutover.is_live(config, {"a.b": 2})
+    assert not cutover.is_live(config, {"a.b": 2})
 
 
 def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_changed(config: Config) -> None:
@@ -137,7 +137,8 @@ def test_a_failed_verdict_is_accepted_by_the_name_of_its_topology_for_a_reason_o
     members = {"a.b": 2, "a.c": 3}
     assert "--accept-verdict a.c" in refused(config, members=members)
     assert "--accept-verdict a.c" in refused(config, members=members, accept_verdict=["a.b"])
-    assert "give --reason" in refused(config, members=members, accept_verdict=["a.c"], reason=" ")
+    with pytest.raises(UsageError, match="give --reason"):
+        cut_over(config, members, accept_verdict=["a.c"], reason=" ")
     with pytest.raises(UsageError, match=r"names a\.x"):
         cut_over(config, members, accept_verdict=["a.x"])
     cut_over(config, members, accept_verdict=["a.c"], reason="duplicates")
@@ -163,7 +164,7 @@ def test_while_the_group_waits_no_member_moves_by_itself_and_who_asked_is_named(
     for ask in (
         lambda: control.cut_over(config, "a.b", 2, actor="bob", reason="alone"),
         lambda: control.rollback(config, "a.b", actor="bob", reason="back"),
-        lambda: joint_cutover.recall(config, ["a.b", "a.c"], actor="bob", reason="back"),
+        lambda: cutover.recall_together(config, {"a.b": None, "a.c": None}, actor="bob", reason="back"),
         lambda: cut_over(config, {**BOTH, "a.d": 2}, actor="bob"),
         lambda: cut_over(config, {"a.b": 2, "a.d": 2}, actor="bob"),
     ):
@@ -183,7 +184,7 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
     assert record(config, "a.b").handover is None and record(config, "a.c").handover is None
     assert record(config, "a.c").candidate is not None
     with pytest.raises(MoveRefusedError, match="aborted by eve at"):
-        joint_cutover.is_live(config, BOTH)
+        cutover.is_live(config, BOTH)
 
 
 def test_where_the_old_epochs_stand_decides_where_all_yield_once_all_stand_and_it_stays(config: Config) -> None:
@@ -259,7 +260,7 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     for event in moved:
         assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
         assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
-    assert joint_cutover.is_live(config, BOTH)
+    assert cutover.is_live(config, BOTH)
 
 
 def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,14 +307,14 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
 def test_epochs_come_back_together_or_not_at_all(config: Config) -> None:
     before = len(events(config))
     with pytest.raises(MoveRefusedError) as error:
-        joint_cutover.recall(config, BOTH, actor="ada", reason="back")
+        cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="back")
     assert "Epoch 2 of 'a.b' is being built" in str(error.value) and "'a.c'" in str(error.value)
     assert len(events(config)) == before
     for topology in BOTH:
         tell(config, topology, 2, "moved", **{"from": 1})
-    assert joint_cutover.recall(config, BOTH, actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
+    assert cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
     assert [e.event for e in events(config)[-2:]] == ["recalled", "recalled"]
-    assert joint_cutover.recall(config, BOTH, actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
+    assert cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
     assert len(events(config)) == before + 4
     assert "is RETIRED: it can take over once it is CAUGHT_UP again" in refused(config, members={"a.b": 1, "a.c": 1})
 

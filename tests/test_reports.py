@@ -173,7 +173,7 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for epoch, name in first + second:
         detail = {"verdict": "failed", "report": REPORT.to_json()} if name == "verified" else {"code": "c"}
         row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail)
-        epochs.append(lambda _, row=row: [row])  # type: ignore[misc]
+        epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
     return tmp_path
 
 

@@ -49,7 +49,7 @@ def commit(ledger: Ledger, seq: int) -> None:
 
 def add(config: Config, epoch: int, name: str) -> None:
     event = Event(topology=NAME, epoch=epoch, event=name, at=AT, actor="test", detail={"code": "c"})
-    Epochs(config.lake).append(lambda _: [event])
+    Epochs(config.lake).change(event.topology, lambda _: [event])
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> Config:
         for name in names:
             detail = {"verdict": "same"} if name == "verified" else {"code": "c", "from": None, "plan_id": "p"}
             row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail)
-            Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+            Epochs(config.lake).change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
     return config
 
 
@@ -78,7 +78,7 @@ def run(config: Config, tmp_path: Path) -> Run:
         ("abort a.b 7", UnknownEpochError),
         ("retire a.b 1", IllegalTransitionError),
         ("retire a.b 2", IllegalTransitionError),
-        ("rollback a.b", UnknownEpochError),
+        ("rollback a.b", RefusedError),
         ("rollback a.b --to 2", RefusedError),
         ("rollback no.such", UnknownEpochError),
         ("stop no.such", UnknownTopologyError),
@@ -120,10 +120,10 @@ def test_what_is_so_already_is_nothing_to_do(run: Run) -> None:
 
 def test_a_pending_handover_to_another_epoch_refuses(run: Run, config: Config) -> None:
     row = Event(topology="a.b", epoch=2, event="handover", at=datetime.now(UTC), actor="ada", detail={"from": 1})
-    Epochs(config.lake).append(lambda _: [row])
+    Epochs(config.lake).change(row.topology, lambda _: [row])
     assert "Nothing to do" in run("cutover", "a.b").said
     third = Event(topology="a.b", epoch=3, event="planned", at=datetime.now(UTC), actor="ada", detail={"code": "c"})
-    Epochs(config.lake).append(lambda _: [third])
+    Epochs(config.lake).change(third.topology, lambda _: [third])
     assert isinstance(run("cutover", "a.b", "--epoch", "3").error, MoveRefusedError)
 
 

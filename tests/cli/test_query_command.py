@@ -30,7 +30,7 @@ def put_live(config: Config, topology: str) -> None:
     """Put on record that epoch 1 is live."""
     for name in ("planned", "rewound", "seeded", "moved"):
         row = Event(topology=topology, epoch=1, event=name, at=datetime.now(UTC), actor="test", detail={"code": "c"})
-        Epochs(config.lake).append(lambda _, row=row: [row])  # type: ignore[misc]
+        Epochs(config.lake).change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from kappa.errors import (
     StaleWriterError,
 )
 from kappa.lake import heartbeat, queries, tables
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
@@ -355,9 +355,9 @@ class TestLaw7OnePointer:
         stream.await_stage(second, Stage.VERIFIED)
         assert stream.stop(second) == []
         driver = claimed(stream, second)
-        stale_record = replace(stream.record(), live=99)
+        stale_record = replace(stream.record(), live=None)
         with pytest.raises(MoveRefusedError):
-            Handover(driver, lambda *_: None).move(replace(stale_record), None, driver.ledger.state())
+            Handover(driver, lambda *_: None).go_live_first(stale_record, driver.ledger.state())
         assert serving.resolve(stream.config, stream.name) == epoch
 
     def test_two_appends_at_once_never_both_rest_on_the_same_past(self, stream: Lab) -> None:
@@ -367,21 +367,11 @@ class TestLaw7OnePointer:
         def append() -> None:
             epochs = Epochs(stream.config.lake)
 
-            def decide(events: list[Event]) -> list[Event]:
-                seen_now = len(events)
-                return [
-                    Event(
-                        topology=stream.name,
-                        epoch=1,
-                        event="start",
-                        at=events[-1].at,
-                        actor="test",
-                        detail={"saw": seen_now},
-                    )
-                ]
+            def decide(now: Now) -> list[Event]:
+                return [now.event("start", 1, actor="test", detail={"saw": len(now.events)})]
 
             for _ in range(5):
-                seen.extend(e.detail["saw"] for e in epochs.append(decide))
+                seen.extend(e.detail["saw"] for e in epochs.change(stream.name, decide))
 
         threads = [threading.Thread(target=append) for _ in range(4)]
         for thread in threads:

@@ -30,13 +30,13 @@ BOTH = {"a.b": 2, "a.c": 5}
 
 
 def test_a_verified_one_and_one_that_is_back_may_move_together() -> None:
-    assert refusals([ONE, TWO], reason="") == ()
+    assert refusals([ONE, TWO]) == ()
 
 
 def test_all_reasons_of_all_members_are_named_at_once() -> None:
     one = replace(ONE, stage=Stage.REPLAYED)
     two = replace(TWO, pending=Asked(epoch=5, actor="bob", at=NOON))
-    found = refusals([one, two], reason="")
+    found = refusals([one, two])
     assert len(found) == 2
     assert "epoch 2 of 'a.b' is REPLAYED: it can take over once it is VERIFIED" in found[0]
     assert "bob asked at 12:30:00 to hand 'a.c' over to epoch 5" in found[1]
@@ -51,7 +51,7 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
         ({"stage": Stage.CAUGHT_UP}, "once it is VERIFIED"),
         ({"stage": Stage.RETIRED, "is_recalled": True}, "once it is CAUGHT_UP again"),
         ({"verdict": "failed", "failures": "four rows"}, "failed: four rows. See it: kappa diff a.b 2"),
-        ({"verdict": "failed", "is_accepted": True}, "give --reason"),
+        ({"verdict": "failed"}, "kappa cutover a.b a.c --accept-verdict a.b --reason '...' --execute"),
         ({"unable": ("an old platform",)}, "an old platform"),
         (
             {"pending": Asked(epoch=2, actor="bob", at=NOON, together={"a.b": 2, "a.d": 9})},
@@ -60,13 +60,13 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
     ],
 )
 def test_one_that_may_not_move_holds_back_the_other(changes: dict[str, object], said: str) -> None:
-    found = refusals([replace(ONE, **changes), TWO], reason="  ")  # type: ignore[arg-type]
+    found = refusals([replace(ONE, **changes), TWO])  # type: ignore[arg-type]
     assert len(found) == 1 and said in found[0]
 
 
-def test_a_failed_verdict_is_accepted_for_a_reason_and_counts_not_for_one_that_comes_back() -> None:
+def test_a_failed_verdict_may_be_accepted_and_does_not_count_for_one_that_comes_back() -> None:
     failed = replace(ONE, verdict="failed", is_accepted=True)
-    assert refusals([failed, replace(TWO, verdict="failed")], reason="duplicates") == ()
+    assert refusals([failed, replace(TWO, verdict="failed")]) == ()
 
 
 def test_the_same_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
@@ -75,7 +75,8 @@ def test_the_same_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_i
     assert is_asked([one, two])
     assert not is_asked([one]) and not is_asked([one, two, replace(ONE, topology="a.d")])
     assert not is_asked([one, TWO]) and not is_asked([replace(one, epoch=3), two])
-    assert not is_asked([replace(ONE, pending=Asked(epoch=2, actor="bob", at=NOON))])
+    alone = replace(ONE, pending=Asked(epoch=2, actor="bob", at=NOON))
+    assert is_asked([alone]) and not is_asked([alone, two]) and not is_asked([replace(alone, epoch=3)])
 
 
 def test_all_must_be_live_to_be_done() -> None:

@@ -60,7 +60,7 @@ def _append(tmp: Path) -> None:
 
 def _record(tmp: Path) -> None:
     row = Event(topology="a.b", epoch=1, event="planned", at=datetime.now(UTC), actor="test", detail={})
-    Epochs(str(tmp / "lake")).append(lambda _: [row])
+    Epochs(str(tmp / "lake")).change(row.topology, lambda _: [row])
 
 
 EFFECTS: dict[str, Callable[[Path], object]] = {

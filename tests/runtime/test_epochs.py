@@ -12,7 +12,7 @@ import pytest
 
 from kappa.errors import IllegalTransitionError, UnknownEpochError
 from kappa.lake.epoch_record import record_of
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.replay.stages import Stage
 
@@ -35,13 +35,13 @@ def event(epoch: int, name: str, **detail: object) -> Event:
 def epochs(tmp_path: Path) -> Epochs:
     made = Epochs(str(tmp_path))
     for name in FIRST:
-        made.append(lambda _, name=name: [event(1, name)])  # type: ignore[misc]
+        made.change("a.b", lambda _, name=name: [event(1, name)])  # type: ignore[misc]
     return made
 
 
 def test_a_move_retires_the_epoch_before(epochs: Epochs) -> None:
     for name in SECOND:
-        epochs.append(lambda _, name=name: [event(2, name)])  # type: ignore[misc]
+        epochs.change("a.b", lambda _, name=name: [event(2, name)])  # type: ignore[misc]
     record = epochs.record("a.b")
     assert record.live == 2
     assert record.epoch(1).stage is Stage.RETIRED and not record.epoch(1).is_wanted
@@ -51,9 +51,9 @@ def test_a_move_retires_the_epoch_before(epochs: Epochs) -> None:
 
 def test_a_retired_epoch_comes_back_without_being_verified_again(epochs: Epochs) -> None:
     for name in SECOND:
-        epochs.append(lambda _, name=name: [event(2, name)])  # type: ignore[misc]
+        epochs.change("a.b", lambda _, name=name: [event(2, name)])  # type: ignore[misc]
     for name in ("recalled", "caught_up", "handover", "moved"):
-        epochs.append(lambda _, name=name: [event(1, name)])  # type: ignore[misc]
+        epochs.change("a.b", lambda _, name=name: [event(1, name)])  # type: ignore[misc]
     assert epochs.record("a.b").live == 1
     assert epochs.record("a.b").epoch(2).stage is Stage.RETIRED
 
@@ -72,13 +72,13 @@ def test_what_cannot_follow_is_refused_and_names_both_stages(
 ) -> None:
     before = len(epochs.events())
     with pytest.raises(IllegalTransitionError, match=message):
-        epochs.append(lambda _: [event(epoch, name)])
+        epochs.change("a.b", lambda _: [event(epoch, name)])
     assert len(epochs.events()) == before
 
 
 def test_an_epoch_that_does_not_exist_is_named(epochs: Epochs) -> None:
     with pytest.raises(UnknownEpochError, match="no epoch 9"):
-        epochs.append(lambda _: [event(9, "verified")])
+        epochs.change("a.b", lambda _: [event(9, "verified")])
     with pytest.raises(UnknownEpochError, match=r"it has \[1\]"):
         epochs.record("a.b").epoch(9)
 
@@ -100,11 +100,11 @@ def named(name: str, seq: int, event_name: str = "savepoint") -> Event:
 
 
 def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) -> None:
-    epochs.append(lambda _: [named("a", 4)])
-    epochs.append(lambda _: [named("b", 5)])
+    epochs.change("a.b", lambda _: [named("a", 4)])
+    epochs.change("a.b", lambda _: [named("b", 5)])
     assert {name: e.detail["seq"] for name, e in epochs.record("a.b").savepoints.items()} == {"a": 4, "b": 5}
     assert epochs.record("a.b").named_seqs(1) == {4, 5} and epochs.record("a.b").named_seqs(2) == set()
-    epochs.append(lambda _: [named("a", 4, "savepoint_dropped")])
+    epochs.change("a.b", lambda _: [named("a", 4, "savepoint_dropped")])
     assert list(epochs.record("a.b").savepoints) == ["b"]
     assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER
 
@@ -127,10 +127,10 @@ def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs
     other = tmp_path / "other"
     assert Epochs(str(other)).lake_id() == ""
     shutil.copytree(tmp_path / "_kappa", tmp_path / "copy" / "_kappa")
-    Epochs(str(other)).append(lambda _: [event(1, "planned")])
+    Epochs(str(other)).change("a.b", lambda _: [event(1, "planned")])
     mine = epochs.lake_id()
     for _ in range(200):  # long enough for its log to be merged and checkpointed
-        epochs.append(lambda _: [event(1, "start")])
+        epochs.change("a.b", lambda _: [event(1, "start")])
     assert mine and Epochs(str(tmp_path)).lake_id() == mine == Epochs(str(tmp_path / "copy")).lake_id()
     assert Epochs(str(other)).lake_id() not in ("", mine)
 
@@ -138,19 +138,19 @@ def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs
 def test_a_look_by_another_thread_never_makes_a_decision_rest_on_events_it_was_not_shown(tmp_path: Path) -> None:
     """The thread of a stream looks at the record while the driver decides on it: still compare-and-set."""
     mine, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
-    mine.append(lambda _: [event(1, "planned")])
+    mine.change("a.b", lambda _: [event(1, "planned")])
     shown: list[list[int]] = []
     threads: list[threading.Thread] = []
 
-    def decide(known: list[Event]) -> list[Event]:
-        shown.append([found.epoch for found in known])
+    def decide(now: Now) -> list[Event]:
+        shown.append([found.epoch for found in now.events])
         if len(shown) == 1:
-            theirs.append(lambda _: [event(2, "planned")])
+            theirs.change("a.b", lambda _: [event(2, "planned")])
             threads.append(threading.Thread(target=mine.events))
             threads[0].start()
             threads[0].join(0.5)  # it waits for this decision where there is a lock, and is done where there is none
         return [event(3, "planned")]
 
-    mine.append(decide)
+    mine.change("a.b", decide)
     threads[0].join()
     assert shown == [[1], [1, 2]]

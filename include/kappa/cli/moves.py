@@ -26,7 +26,7 @@ from kappa.cli.options import (
 )
 from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
-from kappa.control import joint_cutover
+from kappa.control import cutover as moves
 from kappa.driver.expiry import Expiry
 from kappa.errors import UnknownEpochError, UsageError
 from kappa.lake.epochs import Epochs
@@ -160,9 +160,7 @@ def rollback(
     named = " ".join(topologies)
 
     def act() -> dict[str, int]:
-        if len(topologies) > 1:
-            return joint_cutover.recall(chosen, topologies, actor=actor(), reason=reason)
-        return {named: control.rollback(chosen, named, to=to, actor=actor(), reason=reason)}
+        return moves.recall_together(chosen, dict.fromkeys(topologies, to), actor=actor(), reason=reason)
 
     if not execute:
         say(_left_behind(chosen, topologies))
@@ -265,7 +263,7 @@ def _move(
 
         def is_live(_: control.Progress) -> bool:
             expiry.look(expiry.epochs.record(name))
-            return joint_cutover.is_live(chosen, wanted)
+            return moves.is_live(chosen, wanted)
 
         # Not only until it is live: a handover that is withdrawn ends the wait, and says why.
         watch(chosen, name, epoch, until=is_live, quiet=json)
@@ -283,15 +281,9 @@ def _move(
 
 def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool) -> None:
     """Ask for the cutover of one topology or several."""
-    if len(wanted) == 1:
-        ((name, epoch),) = wanted.items()
-        control.cut_over(
-            chosen, name, epoch, actor=actor(), reason=reason, accept_verdict=bool(accepted), keep_old_running=keep_old
-        )
-        return
     epochs = Epochs(chosen.lake)
     live = {name: epochs.record(name).live for name in wanted}
-    joint_cutover.cut_over(
+    moves.cut_over_together(
         chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
         replaces={name: epoch for name, epoch in live.items() if epoch is not None},
     )  # fmt: skip

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import joint_cutover
+from kappa.control import cutover
 from kappa.driver.expiry import Expiry
 from kappa.driver.process import Revival
 from kappa.errors import StuckError
@@ -84,7 +84,7 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
         for name in members
     }  # fmt: skip
     revival = Revival(config, members)
-    while not joint_cutover.is_live(config, members):
+    while not cutover.is_live(config, members):
         for name, epoch in members.items():
             expiries[name].look(epochs.record(name))
             found = control.progress(config, name, epoch)

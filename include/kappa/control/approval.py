@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kappa import clock
 from kappa.config import Config
 from kappa.control.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
-from kappa.lake.epochs import Epochs
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.replay import stored
 from kappa.replay.stages import Stage
@@ -102,24 +101,24 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     """
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = record_of(agreed.topology, events)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         target = record.epoch(agreed.epoch)
         if record.live == agreed.epoch:
             return []
         _refuse_rejected(agreed.topology, target)
-        now = terms(record, agreed.epoch)
-        _refuse_changed("was shown", agreed, now)
-        if now.verdict == "failed":
+        present = terms(record, agreed.epoch)
+        _refuse_changed("was shown", agreed, present)
+        if present.verdict == "failed":
             raise MoveRefusedError(
                 f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command line only. "
                 f"See kappa diff {agreed.topology} {agreed.epoch}"
             )
         if target.approved is not None:
             return []
-        return [_event(agreed.topology, agreed.epoch, "approved", actor, reason, agreed.to_dict())]
+        return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
-    epochs.append(decide)
+    epochs.change(agreed.topology, decide)
 
 
 def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
@@ -131,8 +130,8 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     """
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = record_of(topology, events)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         target = record.epoch(epoch)
         if target.rejected is not None:
             return []
@@ -142,9 +141,9 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
                 f"Epoch {epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}: it is too late to reject it. "
                 f"kappa rollback {topology} --execute brings the other one back."
             )
-        return [_event(topology, epoch, "rejected", actor, reason, {"hours": config.rejected_hours})]
+        return [now.event("rejected", epoch, actor=actor, reason=reason, detail={"hours": config.rejected_hours})]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
 
 
 def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
@@ -156,8 +155,8 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     """
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = record_of(topology, events)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         target = record.epoch(epoch)
         if target.rejected is None or record.live == epoch:
             return []
@@ -171,9 +170,9 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
                 f"Abort that one first: kappa abort {topology} {record.candidate.epoch} --execute",
                 findings=(),
             )
-        return [_event(topology, epoch, "reopened", actor, reason, {})]
+        return [now.event("reopened", epoch, actor=actor, reason=reason)]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
 
 
 def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> dict[str, Any]:
@@ -232,7 +231,3 @@ def _refuse_changed(when: str, agreed: Terms, now: Terms) -> None:
             f"Epoch {agreed.epoch} of {agreed.topology!r} is not what {when}: {'; '.join(changes)}. Look at it and approve it again: "
             f"kappa diff {agreed.topology} {agreed.epoch}"
         )
-
-
-def _event(topology: str, epoch: int, event: str, actor: str, reason: str, detail: Mapping[str, Any]) -> Event:
-    return Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kappa import clock
 from kappa.config import Config
 from kappa.control.backfill_plan import Backfill, Computed
 from kappa.driver import process
@@ -20,7 +19,7 @@ from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
@@ -115,8 +114,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
     }  # fmt: skip
     asked: list[Event] = []
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        record = epochs.record(wanted.topology)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.code:
             running = record.epoch(record.live).code if record.live is not None else ""
             raise MoveRefusedError(
@@ -127,14 +126,9 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
         asked[:] = [e for e in record.epoch(wanted.epoch).backfills if e.detail["folder"] == wanted.folder]
         if asked:
             return []
-        return [
-            Event(
-                topology=wanted.topology, epoch=wanted.epoch, event="backfill", at=clock.now(), actor=actor, reason=reason,
-                detail=detail,
-            )
-        ]  # fmt: skip
+        return [now.event("backfill", wanted.epoch, actor=actor, reason=reason, detail=detail)]
 
-    made = epochs.append(decide)
+    made = epochs.change(wanted.topology, decide)
     crash_point("backfill.asked")
     if epochs.record(wanted.topology).epoch(wanted.epoch).is_wanted:
         process.ensure_driver(config, wanted.topology, wanted.epoch)

@@ -1,162 +1,213 @@
-"""Moving readers to an epoch, and back."""
+"""Moving readers to epochs, and back: of one topology, or of several in one commit.
+
+A cutover of one topology is that of a group of one. The drivers' side is :mod:`kappa.driver.joint_handover`. Free functions over
+the record of epochs; none needs a JVM. Each is idempotent, and whatever is interrupted in the middle is finished by calling it
+again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 
-from kappa import clock
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import want
 from kappa.driver.process import ensure_driver
-from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
-from kappa.lake.chains import check_moves
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
+from kappa.lake import code as code_store
+from kappa.lake.chains import links
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
-from kappa.lake.moves import asked, together_of
-from kappa.replay.rules.cutover import can_take_over, pending_refusal
+from kappa.lake.moves import asked, ended_by, members_of
+from kappa.replay.rules.chain import move_refusals
+from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusal, refusals
 from kappa.replay.stages import Stage
 from kappa.replay.verdict import DiffReport
 
+#: A platform without this file moves one topology only.
+_NEEDED = "include/kappa/driver/joint_handover.py"
+
 
 def cut_over(
-    config: Config,
-    topology: str,
-    epoch: int,
-    *,
-    actor: str,
-    reason: str,
-    accept_verdict: bool = False,
-    keep_old_running: bool = False,
-    is_approval_required: bool = False,
-) -> None:
+    config: Config, topology: str, epoch: int, *, actor: str, reason: str, accept_verdict: bool = False,
+    keep_old_running: bool = False, is_approval_required: bool = False,
+) -> None:  # fmt: skip
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
-    Returns at once; watch :func:`progress` until the epoch is live. Idempotent. When the new epoch does not take over in
-    time the old one withdraws the handover and goes on.
+    :func:`cut_over_together` of one topology, with its arguments and errors.
 
     Args:
-        config: where everything is.
+        config: settings.
         topology: the topology.
-        epoch: the epoch that shall be live.
-        actor: who.
-        reason: why.
-        accept_verdict: move readers although the verification failed; needs a reason, and is on record with it.
-        keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing, so that a rollback
-            need not catch up first.
+        epoch: the epoch that is to go live.
+        actor: on record.
+        reason: on record.
+        accept_verdict: whether readers move although the verification failed; needs a reason.
+        keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing.
         is_approval_required: whether the epoch must have been approved.
+    """
+    cut_over_together(
+        config, {topology: epoch}, actor=actor, reason=reason, accept_verdict=[topology] if accept_verdict else [],
+        keep_old_running=keep_old_running, is_approval_required=is_approval_required,
+    )  # fmt: skip
+
+
+def cut_over_together(
+    config: Config, members: Mapping[str, int], *, actor: str, reason: str, replaces: Mapping[str, int] | None = None,
+    accept_verdict: Collection[str] = (), keep_old_running: bool = False, is_approval_required: bool = False,
+) -> None:  # fmt: skip
+    """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
+
+    Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover asked
+    for and some driver not started: call it again. When one of the epochs does not take over in time the drivers withdraw the
+    handover of all, and all old epochs go on.
+
+    Args:
+        config: settings.
+        members: topology -> the epoch of it that is to go live.
+        actor: on record.
+        reason: on record.
+        replaces: topology -> the live epoch that is expected there; those not named may be any.
+        accept_verdict: topologies whose failed verdict is accepted; needs a reason, and is on record with it.
+        keep_old_running: whether the old epochs' drivers follow the new ones afterwards, sending nothing, so that a rollback
+            need not catch up first.
+        is_approval_required: whether each epoch must have been approved.
 
     Raises:
-        MoveRefusedError: another handover is pending, the verification failed, a live epoch would be left reading one that stops, the
-            epoch was rejected or is not approved, or it is not what was approved.
-        UsageError: a failed verdict is accepted without a reason.
-        IllegalTransitionError: the epoch has not been verified.
+        MoveRefusedError: one of them may not move; all reasons of all members are named, and nothing was changed.
+        UnknownEpochError: a topology has no such epoch.
+        UsageError: a verdict is accepted of a topology that is not a member, or a failed one without a reason.
     """
+    unknown = sorted(set(accept_verdict) - set(members))
+    if unknown:
+        raise UsageError(f"--accept-verdict names {', '.join(unknown)}: only what is moved can be named.")
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = epochs.record(topology)
-        wanted = record.epoch(epoch)
-        if record.live == epoch:
+    def decide(now: Now) -> Sequence[Event]:
+        found = [
+            _member(
+                config, now.of(name), epoch, replaces=(replaces or {}).get(name), is_accepted=name in accept_verdict,
+                is_alone=len(members) == 1,
+            )
+            for name, epoch in sorted(members.items())
+        ]  # fmt: skip
+        if is_done(found) or is_asked(found):
             return []
-        if record.handover is not None:
-            if record.handover.epoch == epoch and not together_of(record.handover):
-                return []
-            raise MoveRefusedError(pending_refusal(topology, asked(record.handover)))
-        detail: dict[str, Any] = {"from": record.live, "keep_old_running": keep_old_running}
-        if not can_take_over(wanted.stage, is_recalled=wanted.is_recalled):
-            raise IllegalTransitionError(
-                f"Epoch {epoch} of {topology!r} is {wanted.stage}: it can take over once it is VERIFIED."
-            )
-        is_failed = wanted.verified is not None and wanted.verified.detail["verdict"] == "failed"
-        if is_failed and not wanted.is_recalled:
-            _check_accepted(wanted, topology, reason, accept_verdict)
-            detail["accepted_verdict"] = "failed"
-        detail |= approval.check(record, epoch, is_required=is_approval_required)
-        check_moves(events, {topology: epoch})
-        return [
-            Event(
-                topology=topology,
-                epoch=epoch,
-                event="handover",
-                at=clock.now(),
-                actor=actor,
-                reason=reason,
-                detail=detail,
-            )
-        ]
+        if any(member.has_failed and member.is_accepted for member in found) and not reason.strip():
+            raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
+        _refuse(members, (*refusals(found), *move_refusals(links(now.events), members)))
+        shared = {"group": uuid.uuid4().hex[:12], "together": dict(sorted(members.items()))} if len(members) > 1 else {}
+        return [_handover(now, member, shared) for member in found]
 
-    epochs.append(decide)
-    record = epochs.record(topology)
-    ensure_driver(config, topology, epoch)
-    if record.handover is not None and record.live is not None:
-        want(epochs, topology, record.live, actor, "handover")
-        ensure_driver(config, topology, record.live)
+    def _handover(now: Now, member: Member, shared: Mapping[str, object]) -> Event:
+        detail = {
+            "from": member.live, "keep_old_running": keep_old_running, **shared,
+            **approval.check(now.of(member.topology), member.epoch, is_required=is_approval_required),
+            **({"accepted_verdict": "failed"} if member.has_failed else {}),
+        }  # fmt: skip
+        return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
 
-
-def approval_terms(config: Config, topology: str, epoch: int) -> approval.Terms:
-    """What an approval of an epoch would be bound to now; see :func:`kappa.control.approval.terms`."""
-    return approval.terms(Epochs(config.lake).record(topology), epoch)
+    epochs.change(min(members), decide)
+    for name, epoch in sorted(members.items()):
+        record = epochs.record(name)
+        if record.handover is not None and record.live is not None:
+            want(epochs, name, record.live, actor, "handover")
+            ensure_driver(config, name, record.live)
+        ensure_driver(config, name, epoch)
 
 
 def rollback(config: Config, topology: str, *, to: int | None = None, actor: str, reason: str) -> int:
     """Bring a retired epoch back: its driver follows the live one until it can take over; then :func:`cut_over`.
 
-    Returns at once. Idempotent while the epoch is on its way.
+    :func:`recall_together` of one topology, with its errors.
 
     Args:
-        config: where everything is.
+        config: settings.
         topology: the topology.
         to: the epoch; None for the one that was live before.
-        actor: who.
-        reason: why.
+        actor: on record.
+        reason: on record.
 
     Returns:
         The epoch that will be live.
+    """
+    return recall_together(config, {topology: to}, actor=actor, reason=reason)[topology]
+
+
+def recall_together(config: Config, wanted: Mapping[str, int | None], *, actor: str, reason: str) -> dict[str, int]:
+    """Bring back epochs of topologies, in one commit; then :func:`cut_over_together`.
+
+    Returns at once. Idempotent while they are on their way.
+
+    Args:
+        config: settings.
+        wanted: topology -> the epoch that is to come back; None for the one that was live before.
+        actor: on record.
+        reason: on record.
+
+    Returns:
+        Topology -> the epoch of it that will be live.
 
     Raises:
-        UnknownEpochError: no epoch was live before, or it was retired for good.
-        RefusedError: another epoch is being built.
-        MoveRefusedError: the topology is being handed over together with others, or one that reads it has to go back as well.
+        UnknownEpochError: a topology that comes back alone has no such epoch.
+        RefusedError: another epoch of a topology that comes back alone is being built.
+        MoveRefusedError: one of them cannot go back; all reasons are named, and nothing was changed.
     """
     epochs = Epochs(config.lake)
-    chosen: list[int] = []
+    chosen: dict[str, int] = {}
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = epochs.record(topology)
-        candidate = record.candidate
-        if together_of(record.handover) and record.handover is not None:
-            raise MoveRefusedError(pending_refusal(topology, asked(record.handover)))
-        if candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
-            chosen.append(candidate.epoch)
-            return []
-        chosen.append(to if to is not None else previous(record))
-        target = record.epoch(chosen[-1])
-        if record.live == target.epoch:
-            return []
-        if candidate is not None:
-            raise RefusedError(
-                f"Epoch {candidate.epoch} of {topology!r} is being built. Abort it first: kappa abort {topology} {candidate.epoch} --execute",
-                findings=(),
-            )
-        check_moves(events, {topology: target.epoch})
-        return [
-            Event(
-                topology=topology,
-                epoch=target.epoch,
-                event="recalled",
-                at=clock.now(),
-                actor=actor,
-                reason=reason,
-                detail={"live": record.live},
-            )
-        ]
+    def decide(now: Now) -> Sequence[Event]:
+        reasons: list[str] = []
+        events = []
+        for name, to in sorted(wanted.items()):
+            try:
+                chosen[name], is_new = _recalled(now.of(name), to, wanted)
+            except KappaError as error:
+                if len(wanted) == 1:
+                    raise
+                reasons.append(str(error))
+                continue
+            if is_new:
+                live = now.of(name).live
+                events.append(
+                    now.event(
+                        "recalled", chosen[name], topology=name, actor=actor, reason=reason, detail={"live": live}
+                    )
+                )
+        _refuse(wanted, tuple(reasons) or (move_refusals(links(now.events), chosen) if events else ()))
+        return events
 
-    epochs.append(decide)
-    ensure_driver(config, topology, chosen[-1])
-    return chosen[-1]
+    epochs.change(min(wanted), decide)
+    for name, epoch in sorted(chosen.items()):
+        ensure_driver(config, name, epoch)
+    return chosen
+
+
+def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
+    """The epoch of a topology that comes back, and whether that is to be put on record."""
+    candidate, handover = record.candidate, record.handover
+    if handover is not None and set(members_of(handover)) != set(together):
+        raise MoveRefusedError(pending_refusal(record.topology, asked(handover)))
+    if candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
+        return candidate.epoch, False
+    if handover is not None:
+        raise MoveRefusedError(pending_refusal(record.topology, asked(handover)))
+    if to is not None and record.live == to:
+        return to, False
+    if candidate is not None:
+        raise RefusedError(
+            f"Epoch {candidate.epoch} of {record.topology!r} is being built (by {candidate.planned.actor}). "
+            f"Abort it first: kappa abort {record.topology} {candidate.epoch} --execute",
+            findings=(),
+        )
+    return record.epoch(to if to is not None else previous(record)).epoch, True
+
+
+def approval_terms(config: Config, topology: str, epoch: int) -> approval.Terms:
+    """What an approval of an epoch would be bound to now; see :func:`kappa.control.approval.terms`."""
+    return approval.terms(Epochs(config.lake).record(topology), epoch)
 
 
 def previous(record: TopologyRecord) -> int:
@@ -173,15 +224,64 @@ def previous(record: TopologyRecord) -> int:
     )
 
 
-def _check_accepted(epoch: EpochRecord, topology: str, reason: str, is_accepted: bool) -> None:
-    assert epoch.verified is not None
-    if not is_accepted:
-        report = epoch.verified.detail.get("report")
-        failures = "; ".join(DiffReport.from_json(report).failures) if report else ""
+def is_live(config: Config, members: Mapping[str, int]) -> bool:
+    """Whether all are live, one or several; False while their handover is pending.
+
+    Raises:
+        MoveRefusedError: the handover ended without a move: who ended it, when and why.
+    """
+    epochs = Epochs(config.lake)
+    events = epochs.events()
+    records = {name: record_of(name, events) for name in sorted(members)}
+    if all(record.live == members[name] for name, record in records.items()):
+        return True
+    for name, record in records.items():
+        asked_for = [e for e in record.events if e.event == "handover" and e.epoch == members[name]]
+        end = ended_by(record, asked_for[-1].n) if asked_for else ""
+        if end:
+            what = "is not moved" if len(members) == 1 else "are not moved together"
+            raise MoveRefusedError(
+                f"{' and '.join(sorted(members))} {what}: {end}. What is live goes on; ask again when it is mended."
+            )
+    return False
+
+
+def _member(
+    config: Config, record: TopologyRecord, epoch: int, *, replaces: int | None, is_accepted: bool, is_alone: bool
+) -> Member:  # fmt: skip
+    wanted = record.epoch(epoch)
+    verified = wanted.verified
+    move = record.moves[-1] if record.moves else None
+    report = verified.detail.get("report") if verified is not None else None
+    running = [wanted] + ([record.epoch(record.live)] if record.live is not None else [])
+    unable = () if is_alone else (_unable(config, record.topology, one) for one in running)
+    return Member(
+        topology=record.topology, epoch=epoch, stage=wanted.stage, is_recalled=wanted.is_recalled, live=record.live,
+        replaces=replaces, last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",
+        pending=asked(record.handover) if record.handover is not None else None,
+        verdict=verified.detail["verdict"] if verified is not None else None,
+        failures="; ".join(DiffReport.from_json(report).failures) if report else "", is_accepted=is_accepted,
+        unable=tuple(filter(None, unable)),
+    )  # fmt: skip
+
+
+def _unable(config: Config, topology: str, epoch: EpochRecord) -> str:
+    """Why the code that an epoch recorded cannot move it with others; an old platform would move it alone."""
+    try:
+        if code_store.holds(config.lake, epoch.code, _NEEDED):
+            return ""
+    except CodeError as error:
+        return f"Epoch {epoch.epoch} of {topology!r} cannot run: {error}"
+    return (
+        f"Epoch {epoch.epoch} of {topology!r} runs a platform that moves one topology at a time. "
+        f"Move {topology!r} by itself, or give a live epoch the present platform first: kappa upgrade {topology}"
+    )
+
+
+def _refuse(topologies: Collection[str], reasons: Sequence[str]) -> None:
+    if reasons:
+        together = " together" if len(topologies) > 1 else ""
         raise MoveRefusedError(
-            f"The verification of epoch {epoch.epoch} of {topology!r} failed{f': {failures}' if failures else ''}. See it: kappa diff {topology} "
-            f"{epoch.epoch}. To move readers all the same: kappa cutover {topology} --accept-verdict {topology} --reason '...' --execute",
-            failures=failures,
-        )  # fmt: skip
-    if not reason.strip():
-        raise UsageError("A failed verdict is accepted for a reason, which stays on record: give --reason.")
+            f"{' and '.join(sorted(topologies))} cannot be moved{together}, nothing was changed: {' '.join(reasons)}",
+            reasons=list(reasons),
+        )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kappa import clock
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.replays import plan, replay
 from kappa.driver.process import ensure_driver
 from kappa.errors import IllegalTransitionError, RefusedError
-from kappa.lake.epoch_record import record_of
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
@@ -93,14 +91,14 @@ def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> 
     One that was retired since it was looked at is left alone: it would follow on without having been asked to.
     """
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = record_of(topology, events)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         target = record.epoch(epoch)
         if target.stage is Stage.RETIRED and not target.is_recalled and not target.is_wanted:
             return []
         is_stuck = any(e.event == "stuck" for e in record.events if e.epoch == epoch)
         if target.is_wanted and (reason == "handover" or not is_stuck):
             return []
-        return [Event(topology=topology, epoch=epoch, event="start", at=clock.now(), actor=actor, reason=reason)]
+        return [now.event("start", epoch, actor=actor, reason=reason)]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)

@@ -17,8 +17,7 @@ from kappa.errors import IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
-from kappa.lake.epoch_record import record_of
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.moves import together_of, withdrawals
 from kappa.names import EpochPaths, code_file, plan_file
@@ -42,8 +41,8 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
     """
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = record_of(topology, events)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         target = record.epoch(epoch)
         if record.live == epoch:
             raise IllegalTransitionError(
@@ -52,17 +51,17 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
         if target.stage.is_ended:
             return []
         if target.moved is None:
-            check_removal(events, topology, epoch)
+            check_removal(now.events, topology, epoch)
         event = "released" if target.moved is not None else "aborted"
-        mine = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)
+        mine = now.event(event, epoch, actor=actor, reason=reason)
         handover = record.handover
         if handover is None or handover.epoch != epoch or not together_of(handover):
             return [mine]
         why = f"epoch {epoch} of {topology!r} was {event}"
-        others = withdrawals(events, handover, actor=actor, reason=why)
+        others = withdrawals(now.events, handover, actor=actor, reason=why)
         return [*(other for other in others if other.topology != topology), mine]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
     await_end(config, topology, epoch)
     if epochs.record(topology).epoch(epoch).stage is Stage.ABORTED:
         _remove(config, epochs, topology, epoch)
@@ -77,18 +76,18 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     """
     epochs = Epochs(config.lake)
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        target = epochs.record(topology).epoch(epoch)
+    def decide(now: Now) -> Sequence[Event]:
+        target = now.record.epoch(epoch)
         if target.stage is Stage.DROPPED:
             return []
         if target.stage is not Stage.RETIRED or target.is_recalled:
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is {target.stage}; only a RETIRED one can be removed."
             )
-        check_removal(events, topology, epoch)
-        return [Event(topology=topology, epoch=epoch, event="dropped", at=clock.now(), actor=actor, reason=reason)]
+        check_removal(now.events, topology, epoch)
+        return [now.event("dropped", epoch, actor=actor, reason=reason)]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
     await_end(config, topology, epoch)
     _remove(config, epochs, topology, epoch)
 

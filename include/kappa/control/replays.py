@@ -14,7 +14,7 @@ from kappa.errors import RefusedError, UnknownEpochError
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
 from kappa.lake.chains import check_bindings
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.names import plan_file
 from kappa.replay.building import build_plan
@@ -62,14 +62,14 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     plan.check()
     _check_code(plan, code_store.snapshot(config.topologies, plan.topology)[0])
 
-    def decide(events: list[Event]) -> Sequence[Event]:
-        record = epochs.record(plan.topology)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         if record.candidate is not None:
             raise RefusedError(
                 f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.",
                 findings=(),
             )
-        check_bindings(events, plan.bound, is_first=record.live is None)
+        check_bindings(now.events, plan.bound, is_first=record.live is None)
         if record.live != plan.live_epoch or plan.epoch in record.epochs:
             raise RefusedError(
                 f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.",
@@ -79,23 +79,13 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
             "plan": plan.to_json(), "plan_id": plan.id, "code": plan.code, "version": plan.topology_version, "start": plan.start.to_json(),
             "origin": plan.origin.to_json(), "live": plan.live_epoch,
         }  # fmt: skip
-        return [
-            Event(
-                topology=plan.topology,
-                epoch=plan.epoch,
-                event="planned",
-                at=clock.now(),
-                actor=actor,
-                reason=reason,
-                detail=detail,
-            )
-        ]
+        return [now.event("planned", plan.epoch, actor=actor, reason=reason, detail=detail)]
 
-    decide(epochs.events())  # a refused replay leaves no file
+    decide(epochs.now(plan.topology))  # a refused replay leaves no file
     about_to(f"build epoch {plan.epoch} of {plan.topology}")
     _check_code(plan, code_store.store(config.lake, config.topologies, plan.topology))
     _write(plan_file(config.lake, plan.id), plan.to_json())
-    epochs.append(decide)
+    epochs.change(plan.topology, decide)
     ensure_driver(config, plan.topology, plan.epoch)
     return plan.epoch
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kappa import clock
 from kappa.config import Config
 from kappa.driver import process
 from kappa.errors import (
@@ -23,7 +22,7 @@ from kappa.errors import (
 from kappa.lake import code as code_store
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.names import EpochPaths
 from kappa.replay.facts import TopologyFacts
@@ -160,8 +159,8 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
         "findings": [found.as_dict() for found in wanted.findings],
     }  # fmt: skip
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        record = epochs.record(topology)
+    def decide(now: Now) -> Sequence[Event]:
+        record = now.record
         busy = _busy(record)
         if busy:
             raise MoveRefusedError(" ".join(map(str, busy)), findings=[found.code for found in busy])
@@ -172,13 +171,9 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
                 f"{wanted.from_code[:12]} was looked at. Ask again.",
                 live=record.live, code=running,
             )  # fmt: skip
-        return [
-            Event(
-                topology=topology, epoch=wanted.epoch, event="upgrade", at=clock.now(), actor=actor, reason=reason, detail=detail
-            )
-        ]  # fmt: skip
+        return [now.event("upgrade", wanted.epoch, actor=actor, reason=reason, detail=detail)]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
     if epochs.record(topology).epoch(wanted.epoch).is_wanted:
         process.ensure_driver(config, topology, wanted.epoch)
 

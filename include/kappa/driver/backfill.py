@@ -17,7 +17,7 @@ from kappa import clock
 from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
 from kappa.lake import tables
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
@@ -221,21 +221,16 @@ def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, 
         reason: why it is withdrawn.
     """
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        pending = epochs.record(asked.topology).epoch(asked.epoch).backfills
+    def decide(now: Now) -> Sequence[Event]:
+        pending = now.record.epoch(asked.epoch).backfills
         if asked.n not in (event.n for event in pending):
             return []
         kind = "backfill_withdrawn" if outcome is None else "backfilled"
         said = {"from": asked.detail["from"], "to": asked.detail["to"], **(outcome or {}), "backfill": asked.n}
         actor = "driver" if outcome is None else asked.actor
-        return [
-            Event(
-                topology=asked.topology, epoch=asked.epoch, event=kind, at=clock.now(), actor=actor,
-                reason=reason or asked.reason, detail=said,
-            )
-        ]  # fmt: skip
+        return [now.event(kind, asked.epoch, actor=actor, reason=reason or asked.reason, detail=said)]
 
-    epochs.append(decide)
+    epochs.change(asked.topology, decide)
     ledger = Ledger(run.paths.recomputed(asked.detail["folder"]).ledger)
     claim = ledger.state().claim if ledger.exists() else None
     if claim is None or claim.writer == asked.detail["writer"]:

@@ -30,7 +30,7 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.watchdog import Line, Watchdog, stacks
@@ -374,15 +374,13 @@ class Context:
     def event(self, event: str, **detail: Any) -> None:
         """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
 
-        def decide(_: list[Event]) -> Sequence[Event]:
-            mine = self.record().epoch(self.paths.epoch)
-            if mine.stage.is_ended:
+        def decide(now: Now) -> Sequence[Event]:
+            if now.record.epoch(self.paths.epoch).stage.is_ended:
                 return []
-            name, epoch = self.paths.topology, self.paths.epoch
-            return [Event(topology=name, epoch=epoch, event=event, at=clock.now(), actor="driver", detail=detail)]
+            return [now.event(event, self.paths.epoch, actor="driver", detail=detail)]
 
         self.ledger.check_claim(self.writer)
-        self.epochs.append(decide)
+        self.epochs.change(self.paths.topology, decide)
         self.log.info(event, **{k: v for k, v in detail.items() if k != "report"})
         crash_point(event)
 

@@ -60,7 +60,9 @@ class Expiry:
         if state not in UNABLE:
             return False
         reason = f"the driver of live epoch {record.live} is {state}, and nothing moved for {now - self._since:.0f} s"
-        self.epochs.append(lambda events: withdrawals(events, handover, actor=self.actor, reason=reason))
+        self.epochs.change(
+            handover.topology, lambda now: withdrawals(now.events, handover, actor=self.actor, reason=reason)
+        )
         self._at = ()
         return True
 

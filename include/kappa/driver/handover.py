@@ -18,16 +18,16 @@ from kappa.driver.expiry import Expiry
 from kappa.driver.joint_handover import Companions
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
-from kappa.lake.chains import check_moves, links
+from kappa.lake.chains import check_moves
 from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.moves import moved, together_of
+from kappa.lake.moves import members_of, moved, together_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import is_at
-from kappa.replay.rules.chain import move_refusals
 from kappa.slices import changelog, turns, versioned_topics
 from kappa.verify.attestation import attested
 from kappa.verify.certificate import certificate_of, ledgers_of
@@ -74,14 +74,7 @@ class Handover:
         state = context.ledger.state()
         if not is_at(live_state.standing, state.standing, is_bound=context.is_chained(record)):
             return
-        if together_of(handover):
-            self._move_together(record, handover)
-            return
-        reasons = move_refusals(links(context.epochs.events()), {record.topology: handover.epoch})
-        if reasons:  # somebody began to read the epoch that would stop, after this was asked for
-            self._companions.withdraw(handover, " ".join(reasons))
-        else:
-            self.move(record, handover, state)
+        self._move(record, handover)
 
     def get_ready(self, record: TopologyRecord) -> None:
         """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too old."""
@@ -105,8 +98,8 @@ class Handover:
         for ledger in ledgers_of(self._context.config.lake, record, self._context.paths.epoch, opened).values():
             ledger.state()
 
-    def _move_together(self, record: TopologyRecord, handover: Event) -> None:
-        """Move the pointers of all that go live together, once all are in place."""
+    def _move(self, record: TopologyRecord, handover: Event) -> None:
+        """Move the pointer, or those of all that go live together, once all are in place."""
         self._compare(record, handover.n)
         try:
             is_moved = self._companions.move(handover)
@@ -114,51 +107,49 @@ class Handover:
             self._context.log.warning("not moved", error=str(error))
             return
         if is_moved:
-            self._context.log.info("moved", together=together_of(handover))
+            self._context.log.info("moved", epochs=members_of(handover))
             crash_point("moved")
         else:
             self._context.say(f"waiting: {self._companions.missing(handover)}")
             time.sleep(IDLE_SECONDS / 4)
 
-    def move(self, record: TopologyRecord, handover: Event | None, state: LedgerState) -> None:
-        """Compare-and-set of the live pointer."""
+    def go_live_first(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Set the pointer of a topology that has none: its first epoch goes live by itself.
+
+        Raises:
+            MoveRefusedError: the topology has a live epoch, or is being handed over.
+            RefusedError: the certificate is not complete.
+        """
         context = self._context
-        certificate = certificate_of(
-            context.config.lake, record, candidate=context.paths.epoch, ledgers=self._companions.ledgers
+        certificate = attested(
+            certificate_of(
+                context.config.lake, record, candidate=context.paths.epoch, ledgers=self._companions.ledgers
+            ),
+            context.config,
+            record.topology,
         )
-        certificate = attested(certificate, context.config, record.topology)
         if not certificate.complete:
             raise RefusedError(
                 f"The certificate of epoch {context.paths.epoch} is not complete: {'; '.join(certificate.problems)}",
                 findings=(),
             )
-        expected, wanted = record.live, handover.n if handover else None
-        # The first epoch goes live by itself.
-        asked = handover or Event(
-            topology=context.topology.name,
-            epoch=context.paths.epoch,
-            event="handover",
-            at=clock.now(),
-            actor="driver",
-            reason=context.plan.request.reason,
-        )
-        reconciled = self._compare(record, wanted or 0)
+        reconciled = self._compare(record, 0)
         extras = self._said_of_topics(
             versioned_topics.boundaries(context.broker, record, context.paths.epoch), reconciled
         )
 
-        def decide(events: list[Event]) -> Sequence[Event]:
-            now = context.record()
-            pending = now.handover.n if now.handover else None
-            if now.live != expected or pending != wanted:
+        def decide(now: Now) -> Sequence[Event]:
+            live, pending = now.record.live, now.record.handover
+            if live is not None or pending is not None:
                 raise MoveRefusedError(
-                    f"The pointer of {context.topology.name!r} is at epoch {now.live}, expected was {expected}; handover {pending}, expected {wanted}."
+                    f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover {pending.n if pending else None}, expected none."
                 )
-            check_moves(events, {now.topology: asked.epoch})
-            return [moved(now, asked, state, certificate, extras, at=clock.now())]
+            check_moves(now.events, {now.topology: context.paths.epoch})
+            asked = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
+            return [moved(now.record, asked, state, certificate, extras, at=now.at)]
 
-        context.epochs.append(decide)
-        context.log.info("moved", from_epoch=expected, at=state.standing.to_json())
+        context.epochs.change(record.topology, decide)
+        context.log.info("moved", from_epoch=None, at=state.standing.to_json())
         crash_point("moved")
 
     def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:

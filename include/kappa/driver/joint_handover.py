@@ -18,10 +18,10 @@ from kappa.faults import crash_point
 from kappa.lake import liveness
 from kappa.lake.chains import check_moves, links
 from kappa.lake.epoch_record import TopologyRecord, record_of
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
-from kappa.lake.moves import _is_of, ended_by, moved, together_of, waiting, withdrawals
+from kappa.lake.moves import _is_of, ended_by, members_of, moved, together_of, waiting, withdrawals
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import Key, is_at
@@ -93,20 +93,17 @@ class Companions:
             MoveRefusedError: the handover of a member ended otherwise: who did it, and when.
         """
         events = list(self.epochs.events())
-        members = waiting(events, handover)
-        if len(members) < len(together_of(handover)):
+        wanted, members = members_of(handover), waiting(events, handover)
+        if len(members) < len(wanted):
             return self._is_moved(events, handover)
-        if any(self._missing(record) for record in members.values()):
+        if any(self._missing(record, is_mine=name == handover.topology) for name, record in members.items()):
             return False
-        certificates = {
-            name: attested(
-                certificate_of(self.config.lake, record, candidate=together_of(handover)[name], ledgers=self.ledgers),
-                self.config,
-                name,
-            )
+        made = {
+            name: certificate_of(self.config.lake, record, candidate=wanted[name], ledgers=self.ledgers)
             for name, record in members.items()
         }
-        reasons = move_refusals(links(events), together_of(handover))
+        certificates = {name: attested(certificate, self.config, name) for name, certificate in made.items()}
+        reasons = move_refusals(links(events), wanted)
         if reasons:
             self.withdraw(handover, " ".join(reasons))
             return False
@@ -114,16 +111,16 @@ class Companions:
         if problems:
             self.withdraw(handover, f"a certificate is not complete: {'; '.join(problems)}")
             return False
-        states = {name: self._ledger(name, epoch).state() for name, epoch in together_of(handover).items()}
+        states = {name: self._ledger(name, epoch).state() for name, epoch in wanted.items()}
         extras = {name: self._extras(record) for name, record in members.items()}
         crash_point("move.ready")
 
-        def decide(now: list[Event]) -> Sequence[Event]:
-            found = waiting(now, handover)
+        def decide(now: Now) -> Sequence[Event]:
+            found = waiting(now.events, handover)
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
-                self._is_moved(now, handover)  # raises unless a companion's driver was first
+                self._is_moved(now.events, handover)  # raises unless a companion's driver was first
                 return []
-            check_moves(now, together_of(handover))
+            check_moves(now.events, wanted)
             at = clock.now()
             return [
                 moved(record, record.handover, states[name], certificates[name], extras[name] or {}, at=at)
@@ -131,12 +128,14 @@ class Companions:
                 if record.handover is not None
             ]
 
-        self.epochs.append(decide)
+        self.epochs.change(handover.topology, decide)
         return True
 
     def withdraw(self, handover: Event, reason: str) -> None:
         """Withdraw a handover, of all members in one commit; does nothing when it is pending no more."""
-        self.epochs.append(lambda events: withdrawals(events, handover, actor="driver", reason=reason))
+        self.epochs.change(
+            handover.topology, lambda now: withdrawals(now.events, handover, actor="driver", reason=reason)
+        )
 
     def missing(self, handover: Event) -> str:
         """What the group waits for, for people; empty when all are in place."""
@@ -144,31 +143,26 @@ class Companions:
         return "; ".join(filter(None, found))
 
     def _stand(self, handover: Event, position: Offsets) -> None:
-        def decide(events: list[Event]) -> Sequence[Event]:
-            now = record_of(handover.topology, events)
-            if now.live is None or not _is_of(now, handover) or now.standing is not None:
+        def decide(now: Now) -> Sequence[Event]:
+            record = now.record
+            if record.live is None or not _is_of(record, handover) or record.standing is not None:
                 return []
             detail = {"handover": handover.n, "group": handover.detail["group"], "at": position.as_dict()}
-            return [
-                Event(
-                    topology=now.topology, epoch=now.live, event="standing", at=clock.now(), actor="driver",
-                    detail=detail,
-                )
-            ]  # fmt: skip
+            return [now.event("standing", record.live, actor="driver", detail=detail)]
 
-        if self.epochs.append(decide):
+        if self.epochs.change(handover.topology, decide):
             crash_point("standing")
 
-    def _missing(self, record: TopologyRecord) -> str:
-        """What keeps one member from moving."""
+    def _missing(self, record: TopologyRecord, *, is_mine: bool = False) -> str:
+        """What keeps one member from moving; ``is_mine`` where this process is the new epoch's driver."""
         assert record.handover is not None and record.live is not None
         name, epoch = record.topology, record.handover.epoch
         old = self._ledger(name, record.live).state()
-        if record.standing is None:
+        if together_of(record.handover) and record.standing is None:
             return f"live epoch {record.live} of {name!r} has not come to a stand"
         if old.yielded_for != record.handover.n:
             return f"live epoch {record.live} of {name!r} has not yielded"
-        if not liveness.look(self._paths(name, epoch).heartbeat, self.config.stale_seconds).is_alive:
+        if not is_mine and not liveness.look(self._paths(name, epoch).heartbeat, self.config.stale_seconds).is_alive:
             return f"epoch {epoch} of {name!r} has no driver"
         new = self._ledger(name, epoch).state()
         is_there = new.open_plan is None and new.commits and new.baseline_seq is not None
@@ -188,15 +182,15 @@ class Companions:
         return bool(record.epoch(record.live).bound or record.epoch(record.handover.epoch).bound)
 
     def _is_moved(self, events: Sequence[Event], handover: Event) -> bool:
-        records = {name: record_of(name, events) for name in together_of(handover)}
-        group = handover.detail["group"]
-        if all(any(move.detail.get("group") == group for move in r.moves) for r in records.values()):
+        records = {name: record_of(name, events) for name in members_of(handover)}
+        # All move in one commit: what is on record of one is so of all.
+        if any(move.detail.get("handover") == handover.n for move in records[handover.topology].moves):
             return True
         ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
         raise MoveRefusedError(
             f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended without a move: "
             f"{'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask again.",
-            group=group,
+            members=list(records),
         )  # fmt: skip
 
     def _ledger(self, topology: str, epoch: int) -> Ledger:

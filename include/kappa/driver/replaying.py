@@ -110,7 +110,7 @@ class Replay:
             self._baseline()
             return
         if record.live is None:
-            self._handover.move(record, None, state)
+            self._handover.go_live_first(record, state)
             return
         if state.position == context.plan.end:
             self._replayed(record, state)

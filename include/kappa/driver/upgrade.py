@@ -15,7 +15,7 @@ from kappa.errors import KappaError
 from kappa.faults import crash_point
 from kappa.lake import code as code_store
 from kappa.lake import savepoints
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
@@ -105,32 +105,22 @@ def savepoint_name(epoch: int, seq: int) -> str:
 def _told(epochs: Epochs, paths: EpochPaths, row: LedgerRow) -> None:
     """Put an upgrade that the ledger holds on record, once."""
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        asked = epochs.record(paths.topology).epoch(paths.epoch).upgrade
+    def decide(now: Now) -> Sequence[Event]:
+        asked = now.record.epoch(paths.epoch).upgrade
         if asked is None or asked.n != row.detail["asked"]:
             return []
         detail = {name: asked.detail[name] for name in ("code", "from", "version", "verdict") if name in asked.detail}
         detail |= {"upgrade": asked.n, "seq": row.seq, "at": row.detail["at"], "savepoint": row.detail["savepoint"]}
-        return [
-            Event(
-                topology=paths.topology, epoch=paths.epoch, event="upgraded", at=clock.now(), actor=asked.actor,
-                reason=asked.reason, detail=detail,
-            )
-        ]  # fmt: skip
+        return [now.event("upgraded", paths.epoch, actor=asked.actor, reason=asked.reason, detail=detail)]
 
-    epochs.append(decide)
+    epochs.change(paths.topology, decide)
 
 
 def _withdraw(epochs: Epochs, asked: Event, reason: str) -> None:
-    def decide(_: list[Event]) -> Sequence[Event]:
-        pending = epochs.record(asked.topology).epoch(asked.epoch).upgrade
+    def decide(now: Now) -> Sequence[Event]:
+        pending = now.record.epoch(asked.epoch).upgrade
         if pending is None or pending.n != asked.n:
             return []
-        return [
-            Event(
-                topology=asked.topology, epoch=asked.epoch, event="upgrade_withdrawn", at=clock.now(), actor="driver",
-                reason=reason, detail={"upgrade": asked.n},
-            )
-        ]  # fmt: skip
+        return [now.event("upgrade_withdrawn", asked.epoch, actor="driver", reason=reason, detail={"upgrade": asked.n})]
 
-    epochs.append(decide)
+    epochs.change(asked.topology, decide)

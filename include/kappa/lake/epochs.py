@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -22,6 +25,41 @@ from kappa.replay.stages import Stage, check_transition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class Now:
+    """The record as one decision sees it.
+
+    Attributes:
+        topology: the topology that is decided about.
+        events: all events of all topologies, oldest first.
+    """
+
+    topology: str
+    events: tuple[Event, ...]
+
+    @cached_property
+    def record(self) -> TopologyRecord:
+        """What the record says of the topology."""
+        return self.of(self.topology)
+
+    def of(self, topology: str) -> TopologyRecord:
+        """What the record says of some topology."""
+        return record_of(topology, self.events)
+
+    @cached_property
+    def at(self) -> datetime:
+        """The time of the decision, UTC: all its events have the same."""
+        return clock.now()
+
+    def event(
+        self, kind: str, epoch: int, *, actor: str, reason: str = "", detail: Mapping[str, Any] | None = None, topology: str = "",
+    ) -> Event:  # fmt: skip
+        """An event of the topology, or of another one, at the time of the decision."""
+        return Event(
+            topology=topology or self.topology, epoch=epoch, event=kind, at=self.at, actor=actor, reason=reason, detail=detail or {}
+        )  # fmt: skip
 
 
 class Epochs:
@@ -60,11 +98,19 @@ class Epochs:
         """What the record says of a topology now."""
         return record_of(topology, self.events())
 
-    def append(self, decide: Callable[[list[Event]], Sequence[Event]]) -> list[Event]:
-        """Append what ``decide`` makes of the present events, in one commit.
+    def now(self, topology: str) -> Now:
+        """The record as a decision about a topology would see it."""
+        return Now(topology=topology, events=tuple(self.events()))
 
-        ``decide`` sees all events and returns those to append: none when there is nothing to do, or raises to refuse.
-        When somebody else appends in between it is asked again, so that the decision always rests on the latest record.
+    def change(self, topology: str, decide: Callable[[Now], Sequence[Event]]) -> list[Event]:
+        """Compare-and-set: append what ``decide`` makes of the present record, in one commit.
+
+        ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It raises to
+        refuse. After an append by another process it is called again, so that the decision always rests on the latest record.
+
+        Args:
+            topology: the topology that is decided about.
+            decide: the decision; it looks at nothing of the record but what it is given.
 
         Returns:
             The appended events.
@@ -74,12 +120,12 @@ class Epochs:
         """
         while True:
             with self._lock:
-                known = self.events()
-                chosen = list(decide(known))
+                now = self.now(topology)
+                chosen = list(decide(now))
                 if not chosen:
                     return []
                 for event in chosen:
-                    _check(known, event)
+                    _check(now.events, event)
                 about_to(" and ".join(map(intent, chosen)))
                 if not self._log.exists():
                     self._log.create()
@@ -93,10 +139,9 @@ class Epochs:
 
     def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
-        row = Event(
-            topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail
-        )
-        return self.append(lambda _: [row])[0]
+        return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
+            0
+        ]
 
 
 def _check(events: Sequence[Event], event: Event) -> None:

@@ -22,6 +22,11 @@ def together_of(event: Event | None) -> dict[str, int]:
     return dict(event.detail.get("together", {})) if event is not None else {}
 
 
+def members_of(handover: Event) -> dict[str, int]:
+    """Topology -> epoch of all that a handover or a move is of, of one topology too."""
+    return together_of(handover) or {handover.topology: handover.epoch}
+
+
 def others_of(topology: str, event: Event | None) -> dict[str, int]:
     """Topology -> epoch of the others that a handover or a move is part of."""
     return {name: epoch for name, epoch in together_of(event).items() if name != topology}

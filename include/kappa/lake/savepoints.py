@@ -11,7 +11,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.errors import SavepointError, UnknownTopologyError
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
@@ -76,11 +76,11 @@ def create(
     """
     epochs = Epochs(config.lake)
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        event = _event(config, epochs.record(topology), name, seq, actor=actor, reason=reason)
+    def decide(now: Now) -> Sequence[Event]:
+        event = _event(config, now.record, name, seq, actor=actor, reason=reason)
         return [] if event is None else [event]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
     return _one(epochs.record(topology), name)
 
 
@@ -93,17 +93,13 @@ def drop(config: Config, topology: str, name: str, *, actor: str, reason: str = 
     epochs = Epochs(config.lake)
     dropped: list[Savepoint] = []
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        found = _one(epochs.record(topology), name)
+    def decide(now: Now) -> Sequence[Event]:
+        found = _one(now.record, name)
         dropped.append(found)
         detail = {"name": name, "seq": found.seq}
-        return [
-            Event(
-                topology=topology, epoch=found.epoch, event="savepoint_dropped", at=clock.now(), actor=actor, reason=reason, detail=detail
-            )
-        ]  # fmt: skip
+        return [now.event("savepoint_dropped", found.epoch, actor=actor, reason=reason, detail=detail)]
 
-    epochs.append(decide)
+    epochs.change(topology, decide)
     return dropped[-1]
 
 

@@ -17,7 +17,7 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.encoding import MARKER_KEY, to_json
 from kappa.kafka.producer import Record, Sender
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
@@ -175,19 +175,12 @@ def superseded(paths: EpochPaths, by: int, whose: str) -> str:
 def put_on_record(epochs: Epochs, paths: EpochPaths, error: SupersededError) -> None:
     """Note that an epoch was superseded, once: nothing starts its driver again."""
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        from kappa import clock
-
-        if epochs.record(paths.topology).epoch(paths.epoch).superseded is not None:
+    def decide(now: Now) -> Sequence[Event]:
+        if now.record.epoch(paths.epoch).superseded is not None:
             return []
-        return [
-            Event(
-                topology=paths.topology, epoch=paths.epoch, event="superseded", at=clock.now(), actor="driver", reason=str(error),
-                detail=dict(error.data),
-            )
-        ]  # fmt: skip
+        return [now.event("superseded", paths.epoch, actor="driver", reason=str(error), detail=dict(error.data))]
 
-    epochs.append(decide)
+    epochs.change(paths.topology, decide)
 
 
 def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kappa import clock
 from kappa.errors import RefusedError
 from kappa.faults import crash_point
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
 from kappa.lake import queries, tables
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.epochs import Epochs
+from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import chunks, contents_of, read_table
@@ -46,11 +45,11 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
     if not wanted:
         return True
 
-    def decide(_: list[Event]) -> Sequence[Event]:
-        mine = epochs.record(topology.name).epoch(paths.epoch)
+    def decide(now: Now) -> Sequence[Event]:
+        mine = now.record.epoch(paths.epoch)
         if mine.topics or mine.stage.is_ended:
             return []
-        owned = [name for other in epochs.topologies() for name in needed_topics([epochs.record(other)])]
+        owned = [name for other in epochs.topologies() for name in needed_topics([now.of(other)])]
         taken = colliding(wanted.values(), [*owned, *broker.topics()])
         if taken:
             raise RefusedError(
@@ -58,18 +57,9 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
                 f"epoch: they are not this epoch's. Remove or rename them, or: kappa abort {topology.name} {paths.epoch} --execute",
                 findings=(), topics=taken,
             )  # fmt: skip
-        return [
-            Event(
-                topology=topology.name,
-                epoch=paths.epoch,
-                event="own_topics",
-                at=clock.now(),
-                actor="driver",
-                detail={"topics": wanted},
-            )
-        ]
+        return [now.event("own_topics", paths.epoch, actor="driver", detail={"topics": wanted})]
 
-    if epochs.append(decide):
+    if epochs.change(topology.name, decide):
         crash_point("rewind.names")
     return not epochs.record(topology.name).epoch(paths.epoch).stage.is_ended
 

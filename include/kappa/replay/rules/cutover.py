@@ -26,6 +26,10 @@ class Asked:
     at: datetime
     together: Mapping[str, int] = field(default_factory=dict)
 
+    def members(self, topology: str) -> dict[str, int]:
+        """Topology -> epoch of all that go live, for a handover of ``topology``."""
+        return dict(self.together) or {topology: self.epoch}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
@@ -60,6 +64,11 @@ class Member:
     unable: tuple[str, ...] = ()
 
     @property
+    def has_failed(self) -> bool:
+        """Whether its verdict speaks against it: that of an epoch that was live before does not."""
+        return self.verdict == "failed" and not self.is_recalled
+
+    @property
     def name(self) -> str:
         """For people."""
         return f"epoch {self.epoch} of {self.topology!r}"
@@ -78,20 +87,16 @@ def is_done(members: Sequence[Member]) -> bool:
 def is_asked(members: Sequence[Member]) -> bool:
     """Whether the very same cutover is pending already."""
     together = {member.topology: member.epoch for member in members}
-    return all(member.pending is not None and dict(member.pending.together) == together for member in members)
+    return all(member.pending is not None and member.pending.members(member.topology) == together for member in members)
 
 
-def refusals(members: Sequence[Member], *, reason: str) -> tuple[str, ...]:
-    """Everything that speaks against moving these epochs together, one sentence each; none when they may.
-
-    Args:
-        members: the epochs.
-        reason: why whoever asks wants it; a failed verdict is accepted for a reason only.
-    """
-    return tuple(found for member in members for found in _refusals(member, reason))
+def refusals(members: Sequence[Member]) -> tuple[str, ...]:
+    """Everything that speaks against moving these epochs together, one sentence each; none when they may."""
+    named = " ".join(member.topology for member in members)
+    return tuple(found for member in members for found in _refusals(member, named))
 
 
-def _refusals(member: Member, reason: str) -> Iterable[str]:
+def _refusals(member: Member, named: str) -> Iterable[str]:
     if member.live == member.epoch:
         yield f"{member.name} is live already: leave it out, or name another epoch of it."
         return
@@ -107,15 +112,12 @@ def _refusals(member: Member, reason: str) -> Iterable[str]:
     if not can_take_over(member.stage, is_recalled=member.is_recalled):
         way = "CAUGHT_UP again" if member.is_recalled else "VERIFIED"
         yield f"{member.name} is {member.stage}: it can take over once it is {way}."
-    if member.verdict == "failed" and not member.is_recalled:
+    if member.has_failed and not member.is_accepted:
         found = f": {member.failures}" if member.failures else ""
-        if not member.is_accepted:
-            yield (
-                f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. "
-                f"To move readers all the same: --accept-verdict {member.topology} --reason '...'"
-            )
-        elif not reason.strip():
-            yield f"The failed verdict of {member.name} is accepted for a reason, which stays on record: give --reason."
+        yield (
+            f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. "
+            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' --execute"
+        )
     yield from member.unable
 
 
