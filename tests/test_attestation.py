@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from by_hand import SCHEMA, TOPOLOGY, Epoch
+from support.slices import SCHEMA, TOPOLOGY, Epoch
 
 from kappa.errors import DisagreementError
 from kappa.lake import tables

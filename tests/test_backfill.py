@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from amounts import BEGIN, DAY, AmountsMixin, doubled
-from lab import Lab, lab
 from structlog.testing import capture_logs
+from support.amounts import BEGIN, DAY, AmountsMixin, doubled
+from support.epochs import Lab, lab
 
 from kappa import control, serving
 from kappa.control import backfill, backfill_plan

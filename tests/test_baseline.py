@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from by_hand import Epoch
+from support.slices import Epoch
 
 from kappa.kafka.producer import Record
 from kappa.offsets.vector import Offsets

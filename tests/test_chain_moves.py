@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import on_record
 import pytest
-from on_record import FIRST, SECOND, empty_lake
+from support import epoch_record
+from support.epoch_record import FIRST, SECOND, empty_lake
 
 from kappa import control
 from kappa.config import Config
@@ -44,7 +44,7 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }
-    on_record.tell(config, topology, epoch, *names, known=known, **detail)
+    epoch_record.tell(config, topology, epoch, *names, known=known, **detail)
 
 
 @pytest.fixture

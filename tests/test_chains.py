@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from chained import Downstream, Upstream, expected_scores, prove, raw, verified
-from lab import lab
-from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
+from support.chains import Downstream, Upstream, expected_scores, prove, raw, verified
+from support.companions import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
+from support.epochs import lab
 
 from kappa import control, faults
 from kappa.control import joint_cutover

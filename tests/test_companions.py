@@ -9,8 +9,18 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from lab import DEADLINE_SECONDS, lab
-from several import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at, verified
+from support.companions import (
+    Member,
+    Reader,
+    Reaper,
+    await_all_live,
+    await_death,
+    cut_over,
+    moved,
+    resumed_at,
+    verified,
+)
+from support.epochs import DEADLINE_SECONDS, lab
 from typer.testing import CliRunner
 
 from kappa import control, faults, serving

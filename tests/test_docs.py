@@ -18,7 +18,7 @@ import pytest
 import typer
 import typer.core
 import typer.main
-from rig import QUICK_JVM
+from support.processes import QUICK_JVM
 
 from kappa.cli import app
 from kappa.config import PREFIX, Config

@@ -17,7 +17,7 @@ from kappa.replay.verdict import Verdict
 
 if TYPE_CHECKING:
     from conftest import TopicFactory
-    from lab import Lab
+    from support.epochs import Lab
 
     from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import AT, Epoch, Rows, as_rows, merged
+from support.slices import AT, Epoch, Rows, as_rows, merged
 
 from kappa import clock, serving
 from kappa.config import Config

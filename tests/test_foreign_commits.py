@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from by_hand import Epoch
 from deltalake import DeltaTable, write_deltalake
+from support.slices import Epoch
 
 from kappa import clock
 from kappa.config import Config

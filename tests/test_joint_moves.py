@@ -7,10 +7,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import on_record
 import pytest
 from deltalake import DeltaTable
-from on_record import FIRST, SECOND, empty_lake
+from support import epoch_record
+from support.epoch_record import FIRST, SECOND, empty_lake
 from typer.testing import CliRunner
 
 from kappa import control, serving
@@ -46,7 +46,7 @@ def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) 
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": AT},
     }
-    on_record.tell(config, topology, epoch, *names, known=known, **{"code": NEW, **detail})
+    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": NEW, **detail})
 
 
 @pytest.fixture

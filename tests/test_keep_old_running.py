@@ -10,7 +10,7 @@ from kappa import control
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from lab import Lab
+    from support.epochs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.driver.driver import Driver

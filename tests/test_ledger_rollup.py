@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, lab
+from support.epochs import Lab, lab
 
 from kappa import control
 from kappa.lake import rollup

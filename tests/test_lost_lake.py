@@ -12,7 +12,7 @@ import pytest
 import typer.testing
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.cli import app

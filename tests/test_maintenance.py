@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from lab import Lab, lab
+from support.epochs import Lab, lab
 
 from kappa import control, serving
 from kappa.config import Config

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.testing
-from lab import read_messages
+from support.epochs import read_messages
 
 from kappa import control
 from kappa.cli import app
@@ -21,7 +21,7 @@ from kappa.replay.starts import FromMarker, FromSavepoint, ToEarliest
 from kappa.verify import measurements
 
 if TYPE_CHECKING:
-    from lab import Lab
+    from support.epochs import Lab
 
     from kappa.replay.plan import ReplayPlan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutation import Mutation, complaint, does_apply, mutations
+from support.mutations import Mutation, complaint, does_apply, mutations
 
 #: Processes of their own, and a patch goes stale with any change of what it breaks: not part of what runs before each commit.
 pytestmark = pytest.mark.e2e

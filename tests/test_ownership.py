@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
-from lab import read_messages
+from support.epochs import read_messages
 
 from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError

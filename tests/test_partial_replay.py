@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.lake import queries, savepoints

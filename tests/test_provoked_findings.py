@@ -13,12 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import backfill_cases
-import chain_cases
 import pytest
 from confluent_kafka import Consumer, Producer
-from planning_site import Site, eager_broker, site
-from provoking import CASES, DECLARED, ROOT, Provoked, prove, provokes
+from support import backfill_findings, chain_findings
+from support.findings import CASES, DECLARED, ROOT, Provoked, prove, provokes
+from support.sites import Site, eager_broker, site
 
 from kappa import control
 from kappa.kafka.broker import Broker
@@ -30,7 +29,7 @@ from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
 
 #: The fixture, and the module whose import registers its cases.
-__all__ = ["backfill_cases", "chain_cases", "eager_broker"]
+__all__ = ["backfill_findings", "chain_findings", "eager_broker"]
 
 pytestmark = pytest.mark.broker
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import python_functions as functions
 from pyspark.sql import SparkSession
+from support import python_functions as functions
 
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import registry

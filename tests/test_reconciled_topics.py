@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from lab import lab, read_messages
-from mortal import OUTPUT, Mortal
+from support.epochs import lab, read_messages
+from support.kills import OUTPUT, Mortal
 from typer.testing import CliRunner
 
 from kappa import control, faults

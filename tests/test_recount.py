@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 import typer
-from by_hand import Epoch
 from deltalake import DeltaTable, write_deltalake
+from support.slices import Epoch
 
 from kappa import control, serving
 from kappa.cli import reads

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from lab import lab, read_messages
-from mortal import OUTPUT, Mortal
+from support.epochs import lab, read_messages
+from support.kills import OUTPUT, Mortal
 
 from kappa import control, faults
 from kappa.verify import recount_topics

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import Lab
-from power_cut import Disk, PowerCutError
+from support.epochs import Lab
+from support.power_cut import Disk, PowerCutError
 
 from kappa import control
 from kappa.lake.events import Event

@@ -15,7 +15,7 @@ from kappa.replay.stages import Stage
 from kappa.verify.certificate import certificate_of
 
 if TYPE_CHECKING:
-    from lab import Lab
+    from support.epochs import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.errors import IllegalTransitionError

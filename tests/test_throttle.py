@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lab import Lab, lab
+from support.epochs import Lab, lab
 
 from kappa.replay.stages import Stage
 

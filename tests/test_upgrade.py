@@ -24,7 +24,7 @@ from kappa.topology.registry import load, load_apart
 from kappa.verify.trial import chosen, evidence
 
 if TYPE_CHECKING:
-    from lab import Lab
+    from support.epochs import Lab
 
 ROWS: list[tuple[str, int] | bytes] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 

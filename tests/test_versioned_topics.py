@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 import pytest
-from lab import lab, read_messages
-from mortal import ROWS, Mortal, Row, row, told
+from support.epochs import lab, read_messages
+from support.kills import ROWS, Mortal, Row, row, told
 from typer.testing import CliRunner
 
 from kappa import control, faults, serving

@@ -4,7 +4,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from harness import FAKES, load
+from support.airflow_stack import FAKES, load
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import pytest
-from harness import FAKES, AirflowStack, load, wait_for
+from support.airflow_stack import FAKES, AirflowStack, load, wait_for
 
 from kappa.errors import Transient
 

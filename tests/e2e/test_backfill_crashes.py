@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from amounts import BEGIN, DAY, AmountsMixin, Move, doubled
-from rig import Rig, is_running, rig
+from support.amounts import BEGIN, DAY, AmountsMixin, Move, doubled
+from support.processes import Rig, is_running, rig
 
 from kappa import control, faults
 from kappa.control import upgrade

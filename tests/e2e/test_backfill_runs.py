@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from rig import Rig, rig
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import Rig, rig
 
 from kappa import control, serving
 from kappa.control import upgrade

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
-from rig import rig, rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import rig, rows
 
 from kappa.replay.stages import Stage
 from kappa_local import airflow

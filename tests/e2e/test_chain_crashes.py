@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from chained import Downstream, Upstream, prove
-from joint_deaths import await_ready, cut_over_through_deaths
-from rig import SLICE_POINTS, Rig, rows
+from support.chains import Downstream, Upstream, prove
+from support.joint_cutovers import await_ready, cut_over_through_deaths
+from support.processes import SLICE_POINTS, Rig, rows
 
 from kappa.replay.stages import Stage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import QUICK_JVM, Rig
+from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
 from kappa.lake import queries

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.control import upgrade

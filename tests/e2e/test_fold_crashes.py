@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import rows
+from support.processes import rows
 
 from kappa.lake import tables
 from kappa.lake.merge_on_read import FOLDED
 
 if TYPE_CHECKING:
-    from rig import Rig
+    from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 

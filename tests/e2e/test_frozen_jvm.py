@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.replay.stages import Stage

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import rows
+from support.processes import rows
 
 from kappa.lake import heartbeat, merge_on_read, queries, savepoints
 from kappa.lake.merge_on_read import contents_of
 
 if TYPE_CHECKING:
-    from rig import Rig
+    from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 

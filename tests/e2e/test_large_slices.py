@@ -7,9 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from deaths import ENDLESS
-from matrix import walk
-from rig import QUICK_JVM, SLICE_POINTS, Rig, rows
+from support.deaths import ENDLESS
+from support.kill_matrix import walk
+from support.processes import QUICK_JVM, SLICE_POINTS, Rig, rows
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 from confluent_kafka import Producer
-from rig import QUICK_JVM, Rig
+from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
 from kappa.lake import queries

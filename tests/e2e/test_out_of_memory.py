@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 

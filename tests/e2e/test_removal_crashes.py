@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from deaths import DEATHS
-from rig import Rig, rig, rows
+from support.deaths import DEATHS
+from support.processes import Rig, rig, rows
 
 from kappa import control, faults
 from kappa.replay.stages import Stage

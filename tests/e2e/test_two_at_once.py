@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from rig import Rig, is_running, rows
+from support.processes import Rig, is_running, rows
 
 from kappa import control
 from kappa.driver.launcher import launch

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable
-from lab import Lab, lab, read_messages
-from rig import QUICK_JVM
+from support.epochs import Lab, lab, read_messages
+from support.processes import QUICK_JVM
 
 from kappa import control
 from kappa.archive.overview import stop

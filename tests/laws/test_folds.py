@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from by_hand import TABLE, Epoch, as_rows, merged
-from lab import DEADLINE_SECONDS, Lab, lab
+from support.epochs import DEADLINE_SECONDS, Lab, lab
+from support.slices import TABLE, Epoch, as_rows, merged
 
 from kappa import control, serving
 from kappa.control import upgrade

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Producer
-from lab import DEADLINE_SECONDS, Lab, lab, read_all
+from support.epochs import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
 from kappa import control, serving

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.errors import KappaError

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import hostile
 import pytest
+from support import hostile_json
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
 from kappa.lake import tables
@@ -37,11 +37,11 @@ def source(schema: str, **more: Any) -> Source:
 
 @pytest.mark.spark
 class TestWhatComesBack:
-    @pytest.mark.parametrize("schema", [hostile.SCHEMA, PLAIN], ids=["many types", "few"])
+    @pytest.mark.parametrize("schema", [hostile_json.SCHEMA, PLAIN], ids=["many types", "few"])
     def test_is_what_parsing_gives_for_hostile_values(self, spark: Any, log: Log, tmp_path: Path, schema: str) -> None:
         random = Random(7)
-        values = [(n % 3, 10**12 + random.randrange(9) * 1000, hostile.value(random)) for n in range(1500)]
-        hold_together(spark, log(sorted(values, key=lambda v: v[0])), tmp_path, schema, {PLAIN, hostile.SCHEMA})
+        values = [(n % 3, 10**12 + random.randrange(9) * 1000, hostile_json.value(random)) for n in range(1500)]
+        hold_together(spark, log(sorted(values, key=lambda v: v[0])), tmp_path, schema, {PLAIN, hostile_json.SCHEMA})
 
     def test_is_what_parsing_gives_for_times_maps_and_bytes(self, spark: Any, log: Log, tmp_path: Path) -> None:
         hold_together(spark, log([(0, n, value) for n, value in enumerate(TIMED)]), tmp_path, TIMES, {TIMES})

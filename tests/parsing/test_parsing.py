@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hostile import SCHEMA, value
+from support.hostile_json import SCHEMA, value
 
 from kappa.spark.parsing import arrow_kind, parse
 from kappa.spark.parsing.json_lines import rows_of

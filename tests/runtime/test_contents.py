@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from by_hand import AT, TABLE, Changes, Epoch, Rows, as_rows, merged, slices
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.slices import AT, TABLE, Changes, Epoch, Rows, as_rows, merged, slices
 
 from kappa import clock
 from kappa.lake import merge_on_read, queries, tables

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from power_cut import Disk
+from support.power_cut import Disk
 
 from kappa import clock
 from kappa.lake import append_log, queries, tables

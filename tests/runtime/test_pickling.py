@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import python_functions as functions
+from support import python_functions as functions
 
 from kappa.slices.writing import call_step
 from kappa.topology import Topology, registry

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
-from few_rows import COLUMNS, changes, rows
+from support.table_changes import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
 from kappa.lake import queries, tables

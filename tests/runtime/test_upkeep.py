@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from few_rows import COLUMNS, changes, rows
+from support.table_changes import COLUMNS, changes, rows
 
 from kappa.lake import queries, tables
 from kappa.lake import vacuum as upkeep

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from rig import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, rows
+from support.processes import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, rows
 
 from kappa import control
 from kappa.kafka.broker import Broker

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from matrix import FILE_POINTS, KINDS, LIVE_POINTS, Case, walk
-from rig import Rig
+from support.kill_matrix import FILE_POINTS, KINDS, LIVE_POINTS, Case, walk
+from support.processes import Rig
 
 pytestmark = pytest.mark.soak
 

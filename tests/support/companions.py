@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from histories import Killed, MortalDriver
-from lab import DEADLINE_SECONDS, TOPOLOGY, Lab
-
 from kappa import faults, serving
 from kappa.config import Config
 from kappa.control import joint_cutover
 from kappa.driver.driver import Driver
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
+from support.epochs import DEADLINE_SECONDS, TOPOLOGY, Lab
+from support.histories import Killed, MortalDriver
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ from kappa_local.kafka import free_port
 
 T = TypeVar("T")
 
-FAKES = Path(__file__).parent / "fakes"
+FAKES = Path(__file__).parents[1] / "airflow" / "fakes"
 FINAL = ("success", "failed")
 
 #: So that a test sees within seconds what takes Airflow minutes by default.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from chain_cases import MOVES, STORY, told_live
-from planning_site import Site
-from provoking import Provoked, provokes
-
 from kappa.offsets.vector import Offsets
+from support.chain_findings import MOVES, STORY, told_live
+from support.findings import Provoked, provokes
+from support.sites import Site
 
 JANUARY = "backfill NAME --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z"
 

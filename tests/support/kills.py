@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from deaths import ENDLESS
-from histories import World
-from lab import DEADLINE_SECONDS, read_messages
 
 from kappa import control, faults
 from kappa.replay.stages import Stage
+from support.deaths import ENDLESS
+from support.epochs import DEADLINE_SECONDS, read_messages
+from support.histories import World
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

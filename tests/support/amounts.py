@@ -10,7 +10,7 @@ from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 
 if TYPE_CHECKING:
-    from lab import Lab
+    from support.epochs import Lab
 else:
     Lab = object
 

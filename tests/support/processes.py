@@ -15,8 +15,6 @@ import orjson
 import psutil
 import pytest
 from confluent_kafka import Message, Producer
-from deaths import DEATHS
-from lab import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
 from kappa import control, faults
 from kappa.config import Config
@@ -26,6 +24,8 @@ from kappa.kafka.broker import Broker
 from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import Seed
+from support.deaths import DEATHS
+from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
 QUICK_JVM = {"spark.driver.memory": "768m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

@@ -2,7 +2,7 @@
 
 A driver that "dies" here ends in its thread at a crash point and leaves everything as a killed process does: no transaction
 is aborted, no sender is closed, and its successor finds the slice half done. Processes that are killed for real are the
-business of ``rig``; they take ten times as long.
+business of ``support.processes``; they take ten times as long.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from typing import Any
 import orjson
 from confluent_kafka import Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from deaths import DEATHS
-from lab import DEADLINE_SECONDS, Lab, Move, Place
 
 from kappa import control, faults
 from kappa.driver.driver import Driver
@@ -28,6 +26,8 @@ from kappa.offsets.vector import Offsets
 from kappa.replay.request import Seed
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, ToLatest
+from support.deaths import DEATHS
+from support.epochs import DEADLINE_SECONDS, Lab, Move, Place
 
 #: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no topics
 #: of their own, compute no range twice, and no slice of theirs is impossible.

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planning_site import Site
-
 from kappa import control
 from kappa.errors import RefusedError
+from support.sites import Site
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DECLARED = {
     code: kind
     for file in sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))

@@ -8,9 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from deaths import ENDLESS
-from rig import SEED_POINTS, SLICE_POINTS, Rig, rows
-
 from kappa import control
 from kappa.lake import savepoints
 from kappa.offsets.notation import offsets_from_csv
@@ -27,6 +24,8 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
+from support.deaths import ENDLESS
+from support.processes import SEED_POINTS, SLICE_POINTS, Rig, rows
 
 #: A candidate that reads history: in its second slice, which is not the first of anything. It sends nothing yet.
 BULK_POINTS = tuple(f"{point}@2" for point in SLICE_POINTS if not point.startswith("send"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 from confluent_kafka import Producer
-from lab import Lab
 
 from kappa.lake import queries
+from support.epochs import Lab
 
 BESIDE = '''
 """Beside the topology."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planning_site import Site
-from provoking import Provoked, provokes
-
 from kappa.offsets.vector import Offsets
+from support.findings import Provoked, provokes
+from support.sites import Site
 
 SHARED = 'Topic(name="{topic}.story", of="moves", key="id")'
 STORY = 'Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned")'

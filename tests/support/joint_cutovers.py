@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rig import Rig
-
 from kappa import serving
 from kappa.control import joint_cutover
+from support.processes import Rig
 
 
 def live(members: Sequence[Rig]) -> set[int]:

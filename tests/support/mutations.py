@@ -1,4 +1,4 @@
-"""Patches that break a guarantee, each with the tests that must notice: ``PYTHONPATH=tests:include python -m mutation``.
+"""Patches that break a guarantee, each with the tests that must notice: ``PYTHONPATH=tests:include python -m support.mutations``.
 
 A patch of ``tests/mutations`` begins with comment lines: ``# test:`` names a test that must fail (one or more lines),
 ``# cost:`` is ``fast`` or ``real`` (a broker and Spark), ``# breaks:`` says in a sentence what is broken. A unified diff
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "mutations"
 #: What a copy of the tree needs, for tests of every cost.
 _COPIED = ("include", "tests", "jobs", "dags", "docs", "plugins", "scripts", "docker", "benchmarks", ".ci")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import orjson
 from confluent_kafka import Message
-from lab import read_messages
-from several import Member, output_topic
 
 from kappa import control
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
+from support.companions import Member, output_topic
+from support.epochs import read_messages
 
 STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")'
 

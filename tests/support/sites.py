@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import typer.testing
-from brokers import watched
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
@@ -38,6 +37,7 @@ from kappa.slices import changelog, versioned_topics
 from kappa.slices.places import create_tables
 from kappa.topology import registry
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
+from support.brokers import watched
 
 DEADLINE_SECONDS = 60.0
 #: Records of these sites begin here unless a test says otherwise: Kafka's default retention has long passed.
