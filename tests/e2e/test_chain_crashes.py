@@ -13,7 +13,7 @@ from support.processes import SLICE_POINTS, Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI drivers die within the test's process at some of these points: tests/test_chains.py.
+#: In CI drivers die within the test's process at some of these points: tests/product/test_chains.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 

@@ -12,7 +12,7 @@ from support.processes import Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI the same points are died at within the test's process: tests/test_companions.py.
+#: In CI the same points are died at within the test's process: tests/product/test_companions.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 

@@ -17,7 +17,7 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from support.kills import Row
 
-#: In CI the same points are died at within the test's process: tests/test_versioned_topics.py, tests/test_reconciled_topics.py.
+#: In CI the same points are died at within the test's process: tests/product/test_versioned_topics.py, tests/product/test_reconciled_topics.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 OUTPUTS = (

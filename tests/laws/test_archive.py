@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SOAK = pytest.mark.soak
-#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/parsing holds in both ways.
+#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/spark holds in both ways.
 IN_MEMORY = pytest.param(50_000, id="in memory", marks=SOAK)
 
 

@@ -35,20 +35,20 @@ pytestmark = pytest.mark.broker
 
 #: Findings that only Spark or a driver gives, and where they are brought about.
 ELSEWHERE = {
-    "reads-clock": ("test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "draws-random": ("test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "depends-on-partitions": ("test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
-    "nondeterministic-function": ("test_inspection.py", "test_a_python_function_is_found_when_it_is_marked"),
-    "order-undefined": ("test_inspection.py", "test_a_limit_is_found_unless_the_rows_are_sorted"),
-    "step-not-inspected": ("test_inspection.py", "test_a_step_that_needs_rows_is_told_and_does_not_raise"),
-    "backfill-cumulative": ("test_backfill.py", "test_running_totals_are_refused_and_nothing_is_changed"),
-    "backfill-not-inspected": ("test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
-    "backfill-sends-nothing": ("test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
-    "backfill-not-final": ("test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
-    "backfill-older-platform": ("test_backfill.py", "test_a_live_epoch_of_an_older_platform_is_refused"),
-    "backfill-before-epoch": ("test_backfill.py", "test_records_before_the_epoch_are_refused"),
+    "reads-clock": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
+    "draws-random": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
+    "depends-on-partitions": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
+    "nondeterministic-function": ("verify/test_inspection.py", "test_a_python_function_is_found_when_it_is_marked"),
+    "order-undefined": ("verify/test_inspection.py", "test_a_limit_is_found_unless_the_rows_are_sorted"),
+    "step-not-inspected": ("verify/test_inspection.py", "test_a_step_that_needs_rows_is_told_and_does_not_raise"),
+    "backfill-cumulative": ("product/test_backfill.py", "test_running_totals_are_refused_and_nothing_is_changed"),
+    "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
+    "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
+    "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
+    "backfill-older-platform": ("product/test_backfill.py", "test_a_live_epoch_of_an_older_platform_is_refused"),
+    "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
     "upgrade-fails": (
-        "test_upgrade.py",
+        "product/test_upgrade.py",
         "test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_it_leaves_nothing",
     ),
 }

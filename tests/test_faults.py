@@ -16,7 +16,7 @@ from kappa.errors import UsageError
 from kappa.replay.stages import Stage
 from kappa.testing import CrashAfter
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 CHILD = """
 import sys

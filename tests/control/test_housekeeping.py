@@ -314,7 +314,7 @@ def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Pat
 def test_storing_and_unpacking_code_that_is_there_says_that_it_is_needed(tmp_path: Path) -> None:
     from kappa.lake.code import extract, store
 
-    folder = Path(__file__).resolve().parents[1] / "include" / "topologies"
+    folder = Path(__file__).resolve().parents[2] / "include" / "topologies"
     code = store(str(tmp_path), folder, "retail.loyalty")
     stored, unpacked = Path(code_file(str(tmp_path), code)), extract(str(tmp_path), code, tmp_path)
     for path, again in (
