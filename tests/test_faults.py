@@ -49,7 +49,7 @@ def test_without_a_slice_it_dies_the_first_time() -> None:
         assert child() == (-signal.SIGKILL, 1)
 
 
-def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_leaves_none(tmp_path: Path) -> None:
+def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_none(tmp_path: Path) -> None:
     with CrashAfter("commit", seq=9):
         assert child(KAPPA_HOME=str(tmp_path)) == (0, 3)
     assert faults.marks(tmp_path) == []
@@ -59,7 +59,7 @@ def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_leaves
     assert (mark["point"], mark["seq"], mark["how"]) == ("commit", 2, "kill")
 
 
-def test_a_point_that_is_not_passed_kills_nobody_and_neither_does_one_of_a_context_that_was_left() -> None:
+def test_a_point_kills_nobody_when_it_is_not_passed_or_its_context_was_left() -> None:
     with CrashAfter("commit", seq=4):
         assert child() == (0, 3)
     assert child() == (0, 3)

@@ -160,7 +160,7 @@ def test_a_plan_is_held_against_the_record_again_when_it_is_put_there(config: Co
         check_bindings(events(config), bound, is_first=False)
 
 
-def test_commits_of_an_earlier_platform_say_no_ends_and_a_seed_is_told_by_the_baseline(config: Config) -> None:
+def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(config: Config) -> None:
     told(config, 1, (5, 4))
     found = list(sent_ends_of(ledger(config, "a", 1).state(), [own(1)]))
     assert [(one.standing, one.ends[own(1), 0]) for one in found] == [(root(5), 4), (root(0), 0)]
@@ -171,7 +171,7 @@ def test_commits_of_an_earlier_platform_say_no_ends_and_a_seed_is_told_by_the_ba
     assert [(one.standing, one.ends[own(2), 0]) for one in found] == [(root(9), 7)]
 
 
-def test_slices_end_where_the_upstream_stood_and_a_candidate_only_where_the_live_one_did(config: Config) -> None:
+def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:
     told(config, 2, (5, 4), (9, 7), (12, 7), (20, 30))
     commit(config, "b", 2, 0, 0, roots=root(0).as_dict())
     here, none = state(config, 2), Offsets()
@@ -241,7 +241,7 @@ def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, 
         before = end
 
 
-def test_the_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_as_well(config: Config) -> None:
+def test_a_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_too(config: Config) -> None:
     from kappa.verify.certificate import certificate_of
 
     chained = Epochs(config.lake).record("b")

@@ -73,7 +73,7 @@ def test_without_a_failed_verdict_nothing_is_accepted(config: Config) -> None:
     assert handover is not None and "accepted_verdict" not in handover.detail
 
 
-def test_of_two_cutovers_at_once_the_slower_one_does_not_start_the_epoch_that_was_retired_meanwhile(
+def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second call finds the handover of the first, which is made before it wants the old epoch's driver."""

@@ -196,7 +196,7 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
     assert names_of(look(config, changelog)) == {changelog}
 
 
-def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_that_only_begins_like_them(config: Config) -> None:
+def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_name(config: Config) -> None:
     mine = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
     others = [
         "kappa.a.e0001.e0001.markers", "kappa.a.e0001.e0001.t.changelog", "kappa.a.e00011.markers", "kappa.a.e0001",

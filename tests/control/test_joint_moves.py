@@ -118,7 +118,7 @@ def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config
     assert not joint_cutover.is_live(config, {"a.b": 2})
 
 
-def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_changed(config: Config) -> None:
+def test_a_member_that_may_not_move_refuses_all_with_its_reasons_and_changes_nothing(config: Config) -> None:
     tell(config, "a.c", 2, "aborted")
     tell(config, "a.c", 3, *SECOND[:-1])
     tell(config, "a.d", 1, *FIRST)
@@ -131,7 +131,7 @@ def test_one_that_may_not_move_refuses_all_with_every_reason_and_nothing_is_chan
     assert "bob asked at" in said and "to hand 'a.d' over to epoch 2" in said
 
 
-def test_a_failed_verdict_is_accepted_by_the_name_of_its_topology_for_a_reason_on_record(config: Config) -> None:
+def test_a_failed_verdict_is_accepted_by_topology_with_the_reason_on_record(config: Config) -> None:
     tell(config, "a.c", 2, "aborted")
     tell(config, "a.c", 3, *SECOND, verdict="failed")
     members = {"a.b": 2, "a.c": 3}
@@ -145,7 +145,7 @@ def test_a_failed_verdict_is_accepted_by_the_name_of_its_topology_for_a_reason_o
     assert "accepted_verdict" not in handover(config, "a.b").detail
 
 
-def test_code_that_would_move_its_topology_alone_is_refused_and_so_is_code_that_is_gone(config: Config) -> None:
+def test_code_that_would_move_its_topology_alone_or_is_gone_is_refused(config: Config) -> None:
     tell(config, "a.c", 1, "upgraded", code=OLD, version="1")
     said = refused(config)
     assert "Epoch 1 of 'a.c' runs a platform that moves one topology at a time" in said and "kappa upgrade a.c" in said
@@ -186,7 +186,7 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
         joint_cutover.is_live(config, BOTH)
 
 
-def test_where_the_old_epochs_stand_decides_where_all_yield_once_all_stand_and_it_stays(config: Config) -> None:
+def test_where_all_yield_is_decided_once_all_old_epochs_stand_and_stays(config: Config) -> None:
     cut_over(config)
     one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     first, second = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8}})

@@ -113,9 +113,7 @@ def test_after_a_slice_that_failed_slices_grow_and_stay_below_half_of_it_for_a_w
     assert slice_records(ledger.state(), 10_000) == 10_000
 
 
-def test_one_record_that_ends_every_driver_gets_the_epoch_stuck_until_it_is_told_to_try_again(
-    ledger: Ledger, own: Any
-) -> None:
+def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_on(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
     for _ in range(3):
         assert Attempts(own).next(ledger.state(), own.events) == "try"
@@ -157,7 +155,7 @@ def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> No
 @pytest.mark.parametrize(
     ("logged", "sender", "abandonable"), [(True, True, True), (True, False, False), (False, False, False)]
 )
-def test_after_the_effects_row_a_slice_is_given_up_only_where_it_is_known_that_nothing_was_sent_or_applied(
+def test_a_slice_behind_its_effects_row_is_given_up_only_where_nothing_can_be_sent(
     ledger: Ledger, own: Any, logged: bool, sender: bool, abandonable: bool
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 100), logged=logged)
@@ -193,9 +191,7 @@ def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own:
     assert tried.failed(ConflictError("two at once")) == 0.2
 
 
-def test_what_fails_while_the_epoch_is_stuck_adds_no_event_and_is_not_tried_in_a_hot_loop(
-    ledger: Ledger, own: Any
-) -> None:
+def test_a_failure_of_a_stuck_epoch_adds_no_event_and_is_not_tried_in_a_hot_loop(ledger: Ledger, own: Any) -> None:
     add(ledger, "plan", 1, ranges(0, 1), logged=True)
     tried = Attempts(own)
     tried.give_up(ledger.state())

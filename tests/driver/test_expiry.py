@@ -52,7 +52,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_it_is_withdrawn_when_nothing_moved_for_so_long_and_the_live_driver_hangs(world: World) -> None:
+def test_a_handover_that_nothing_moves_is_withdrawn_when_the_live_driver_hangs(world: World) -> None:
     mine = world.seen_by("ada")
     record = world.epochs.record("a.b")
     assert not mine.look(record)

@@ -122,7 +122,7 @@ def test_small_files_are_merged_and_no_row_changes(epoch: Epoch) -> None:
     assert epoch.ledger.state().forgotten("sums") == 98
 
 
-def test_it_can_be_repeated_and_slices_go_on(epoch: Epoch) -> None:
+def test_maintenance_can_be_repeated_and_slices_go_on(epoch: Epoch) -> None:
     for minutes in (100, 100, 200):
         maintain(epoch.run, epoch.config, BEGIN + timedelta(minutes=minutes))
     epoch.slice(100)
@@ -140,7 +140,7 @@ def test_nothing_goes_while_somebody_compares(epoch: Epoch) -> None:
     assert epoch.ledger.state().is_readable(30)
 
 
-def test_it_is_refused_while_a_slice_is_open(epoch: Epoch) -> None:
+def test_maintenance_is_refused_while_a_slice_is_open(epoch: Epoch) -> None:
     epoch.ledger.append(LedgerRow(kind="plan", seq=100, writer="me", at=BEGIN))
 
     with pytest.raises(LedgerError, match="between two slices"):

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 PATIENCE = 240
 
 
-def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_no_human(
+def test_a_replay_whose_tasks_triggerer_and_drivers_are_killed_needs_no_human(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:

@@ -96,7 +96,7 @@ def proved(machine: Amounts, expected: list[Move]) -> None:
     assert recount(machine.paths(1)).problems == ()
 
 
-def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_ones_and_its_successor_the_new(
+def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(
     amounts: Amounts,
 ) -> None:
     before = amounts.moves()
@@ -152,7 +152,7 @@ def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing
     proved(amounts, sorted([*doubled(before, 0, 1), *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
 
 
-def test_the_command_killed_while_it_computes_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
+def test_a_backfill_killed_computing_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
     before = amounts.moves()
     killed = amounts.command(0, 2, "--execute", crash="recomputed.slice")
     assert killed.returncode == -9, killed.stdout + killed.stderr

@@ -95,7 +95,7 @@ def person(stack: AirflowStack) -> Iterator[Person]:
             browser.close()
 
 
-def test_a_replay_is_triggered_read_approved_undone_and_another_rejected_in_the_browser(
+def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_another(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:

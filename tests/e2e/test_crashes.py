@@ -27,7 +27,7 @@ from kappa_local.kafka import KafkaProcess
 pytestmark = pytest.mark.e2e
 
 
-def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repeats_nothing(machine: Rig) -> None:
+def test_a_live_driver_killed_at_every_line_of_a_slice_loses_and_repeats_nothing(machine: Rig) -> None:
     machine.config = replace(
         machine.config, fold_seconds=0.0
     )  # what is killed around a fold is then one that does something
@@ -113,7 +113,7 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
     assert machine.prove({epoch: 1}) == 36
 
 
-def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_broker_killed_in_a_stream_replay_and_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
         # Slices that hold what a slow machine is fed meanwhile: smaller ones would never come to the end of the log.
@@ -149,7 +149,7 @@ def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_re
 
 
 @pytest.mark.soak
-def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
+def test_a_candidate_killed_in_its_second_run_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
     machine.produce(rows(50))
     first = machine.start()
     machine.await_live(first)
@@ -211,7 +211,7 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
 
 
 @pytest.mark.soak
-def test_the_command_for_an_upgrade_shows_what_both_codes_do_and_ends_when_the_new_one_runs(machine: Rig) -> None:
+def test_the_command_for_an_upgrade_shows_both_codes_and_ends_when_the_new_one_runs(machine: Rig) -> None:
     def kappa(*words: str) -> str:
         command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]
         done = subprocess.run(

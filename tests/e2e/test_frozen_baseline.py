@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 START_MS = 1_700_000_000_000
 
 
-def test_the_changelog_of_the_successor_survives_a_driver_that_was_frozen_in_its_baseline(machine: Rig) -> None:
+def test_the_changelog_of_a_successor_survives_a_driver_frozen_in_its_baseline(machine: Rig) -> None:
     machine.config = replace(machine.config, stale_seconds=4.0)
     machine.produce(rows(40))
     first = machine.start()

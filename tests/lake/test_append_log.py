@@ -105,7 +105,7 @@ def test_a_merged_file_goes_though_the_log_no_longer_names_it(log: AppendLog, mo
     assert len(list(Path(again.path).glob("*.parquet"))) < 20
 
 
-def test_a_writer_that_was_frozen_before_it_removes_files_removes_none_of_its_successors(
+def test_a_writer_frozen_before_it_removes_files_removes_none_of_its_successors(
     log: AppendLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen, successor = AppendLog(log.path, SCHEMA), AppendLog(log.path, SCHEMA)

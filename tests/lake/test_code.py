@@ -81,7 +81,7 @@ def one_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [altered, torn, one_byte])
-def test_stored_code_that_is_not_what_its_hash_says_is_refused_and_nothing_is_unpacked(
+def test_stored_code_unlike_its_hash_is_refused_and_nothing_is_unpacked(
     folder: Path, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     lake, home = tmp_path / "lake", tmp_path / "home"

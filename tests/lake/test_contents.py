@@ -105,7 +105,7 @@ def test_a_slice_that_was_folded_and_not_committed_is_committed_as_folded(tmp_pa
     assert epoch.table(row) == {("a", 0): 1, ("b", 0): 2}
 
 
-def test_a_fold_between_two_slices_that_nobody_put_on_record_is_found_by_the_next_slice(tmp_path: Path) -> None:
+def test_a_fold_between_slices_that_is_not_on_record_is_found_by_the_next_slice(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
     before = epoch.slice({("a", 0): 1})
     assert fold_between(epoch.run, is_asked=True)

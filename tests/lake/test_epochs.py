@@ -109,7 +109,7 @@ def test_a_savepoint_is_known_by_its_name_until_it_is_dropped(epochs: Epochs) ->
     assert epochs.record("a.b").live == 1 and epochs.record("a.b").epoch(1).stage is Stage.CUT_OVER
 
 
-def test_an_upgrade_changes_the_code_of_an_epoch_once_it_is_made_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
+def test_an_upgrade_that_was_made_changes_the_code_and_a_withdrawn_one_does_not(tmp_path: Path) -> None:
     epochs = Epochs(str(tmp_path))
     for name in ("planned", "rewound", "seeded", "moved"):
         epochs.add("a.b", 1, name, actor="test", code="c1", version="1", **{"from": None})
@@ -135,7 +135,7 @@ def test_a_lake_has_an_id_that_a_copy_keeps_and_no_other_lake_has(epochs: Epochs
     assert Epochs(str(other)).lake_id() not in ("", mine)
 
 
-def test_a_look_by_another_thread_never_makes_a_decision_rest_on_events_it_was_not_shown(tmp_path: Path) -> None:
+def test_a_decision_rests_on_the_events_it_was_shown_whatever_another_thread_reads(tmp_path: Path) -> None:
     """The thread of a stream looks at the record while the driver decides on it: still compare-and-set."""
     mine, theirs = Epochs(str(tmp_path)), Epochs(str(tmp_path))
     mine.append(lambda _: [event(1, "planned")])

@@ -57,7 +57,7 @@ def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: E
     }  # fmt: skip
 
 
-def test_rows_that_the_slice_at_hand_wrote_after_a_foreign_commit_stay_when_it_is_undone(epoch: Epoch) -> None:
+def test_rows_of_the_slice_at_hand_stay_when_a_foreign_commit_before_is_undone(epoch: Epoch) -> None:
     path = epoch.paths.changes("sums")
     before = newest(epoch, "changes/sums")
     DeltaTable(path).delete("id = 'a'")

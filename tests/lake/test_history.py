@@ -81,7 +81,7 @@ def test_a_verdict_that_was_accepted_shows_on_the_handover_and_on_its_move(confi
     assert (told[2, "handover"], told[2, "moved"], told[1, "moved"]) == ("failed", "failed", None)
 
 
-def test_one_topology_one_epoch_and_a_time_narrow_it_and_the_plan_is_still_known(config: Config) -> None:
+def test_a_topology_an_epoch_and_a_time_narrow_the_record_and_the_plan_is_known(config: Config) -> None:
     assert [e.event for e in control.chronicle(config, "a.c")] == ["planned"]
     assert {e.epoch for e in control.chronicle(config, epoch=2)} == {2}
     late = control.chronicle(config, "a.b", since=NOON + timedelta(minutes=8))

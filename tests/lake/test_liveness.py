@@ -74,7 +74,7 @@ def test_another_container_of_this_kernel_is_judged_by_the_kernels_clock(path: s
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_dead_driver_of_another_host_whose_clock_was_off_is_dead_once_it_was_watched(
+def test_a_dead_driver_of_a_host_whose_clock_was_off_is_dead_once_it_was_watched(
     path: str, mono: Monotonic, hours: int
 ) -> None:
     beat = foreign(1)
@@ -87,7 +87,7 @@ def test_a_dead_driver_of_another_host_whose_clock_was_off_is_dead_once_it_was_w
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_healthy_driver_of_another_host_whose_clock_is_off_is_alive_once_it_was_seen_to_beat(
+def test_a_driver_of_a_host_whose_clock_is_off_is_alive_once_it_was_seen_to_beat(
     path: str, mono: Monotonic, hours: int
 ) -> None:
     for number in range(1, 4):
@@ -109,7 +109,7 @@ def test_a_change_that_nobody_looked_for_in_time_proves_nothing(path: str, mono:
     assert liveness.look(path, STALE, clock=mono).state == "unconfirmed"
 
 
-def test_one_look_that_has_to_know_waits_until_it_does(path: str) -> None:
+def test_a_look_that_has_to_know_waits_until_it_does(path: str) -> None:
     heartbeat.write(path, foreign(1))
     assert liveness.settled(path, 0.3).state == "dead"
     beats = iter(range(10, 10_000))

@@ -96,7 +96,7 @@ def test_nothing_that_is_younger_than_the_stated_age_goes(table: str) -> None:
     assert queries.query(table, 2).to_pylist() == [{"id": "a", "total": Decimal("2.00")}]
 
 
-def test_a_version_that_was_written_after_the_kept_ones_were_looked_up_stays_readable(table: str) -> None:
+def test_a_version_written_after_the_kept_ones_were_looked_up_stays_readable(table: str) -> None:
     """What a process does that is frozen between the two: its successor writes on."""
     for seq in (1, 2):
         tables.merge(table, changes(seq, ("a", f"{seq}.00")), ["id"], COLUMNS, seq)

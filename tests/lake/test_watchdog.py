@@ -63,9 +63,7 @@ def test_a_thread_that_hangs_is_told_though_another_goes_on(mono: Monotonic) -> 
     assert (dog.worst().name, dog.worst().level) == ("effects of slice 3", "stuck")
 
 
-def test_a_heartbeat_says_slow_then_stuck_and_alarms_once_at_each_and_says_running_again(
-    tmp_path: Path, mono: Monotonic
-) -> None:
+def test_a_heartbeat_says_slow_then_stuck_then_running_and_alarms_once_at_each(tmp_path: Path, mono: Monotonic) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path)})
     path = Path(EpochPaths(lake=config.lake, topology="a.b", epoch=1).heartbeat)
     path.parent.mkdir(parents=True)

@@ -318,7 +318,7 @@ class TestRetention:
         refused = control.plan(stream.config, request(stream))
         assert {finding.code for finding in refused.refusals} == {"start-below-low-watermark"}
 
-    def test_a_planned_slice_whose_records_are_gone_is_closed_only_when_that_is_asked_for(
+    def test_a_planned_slice_whose_records_are_gone_is_closed_only_on_request(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         produce_at(stream, out_of_order(40))
@@ -399,7 +399,7 @@ class TestExactlyOnce:
                 run([second])
         assert archived_places(stream) == logged_places(stream)
 
-    def test_one_that_wakes_up_between_plan_and_write_writes_nothing_twice(
+    def test_an_archiver_that_wakes_up_between_plan_and_write_writes_nothing_twice(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream.produce(rows(40))

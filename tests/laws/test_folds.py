@@ -69,7 +69,7 @@ def in_table(stream: Lab, epoch: int) -> dict[str, int]:
     return {row["id"]: row["total"] for row in queries.query(stream.paths(epoch).table("balances"), None).to_pylist()}
 
 
-def test_readers_of_commits_find_their_rows_and_those_of_the_path_find_them_when_the_epoch_stands(slow: Lab) -> None:
+def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stands(slow: Lab) -> None:
     epoch = live(slow)
     commits = slow.ledger(epoch).state().commits
     assert FOLDED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was folded"

@@ -598,7 +598,7 @@ class TestLaw12NothingIsDroppedInSilence:
         epoch = live_epoch(stream)
         assert [(row.rows_read, row.rows_dead) for row in stream.ledger(epoch).state().commits[1:]] == [(1, 1)]
 
-    def test_a_slice_whose_counts_do_not_add_up_gets_no_effects_row_and_is_computed_once_more(
+    def test_a_slice_whose_counts_do_not_add_up_has_no_effects_and_is_computed_again(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After an effects row the slice has to be finished: with counts that are off it could never be."""
@@ -746,7 +746,7 @@ class TestTheChangelog:
 
 
 class TestAStuckEpoch:
-    def test_it_waits_and_can_be_cut_away_from_and_nothing_is_lost_or_sent_twice(self, stream: Lab) -> None:
+    def test_a_stuck_epoch_waits_and_a_cutover_away_from_it_loses_and_repeats_nothing(self, stream: Lab) -> None:
         stream.config = replace(stream.config, attempts=2)
         stream.produce(ROWS)
         first = stream.start()

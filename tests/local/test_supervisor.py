@@ -106,7 +106,7 @@ def test_the_broker_comes_up_is_found_by_other_commands_and_goes_without_a_trace
 
 
 @pytest.mark.broker
-def test_a_killed_broker_is_started_again_and_a_killed_supervisor_leaves_nothing_for_good(config):
+def test_a_killed_broker_is_started_again_and_a_killed_supervisor_leaves_nothing(config):
     stack = supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
     first = running(config).children["broker"]
     os.kill(first.pid, signal.SIGKILL)

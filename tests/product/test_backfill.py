@@ -307,7 +307,7 @@ def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
     assert not amounts.propose(1, 2).refusals
 
 
-def test_an_output_that_is_not_there_and_an_interval_that_ends_before_it_begins_are_refused(amounts: Amounts) -> None:
+def test_an_unknown_output_or_an_interval_that_ends_before_it_begins_is_refused(amounts: Amounts) -> None:
     assert [found.code for found in amounts.propose(0, 1, "balances").refusals] == ["backfill-unknown-output"]
     with pytest.raises(UsageError, match="which is not after"):
         amounts.propose(1, 1)
@@ -330,7 +330,7 @@ def test_the_end_of_the_log_is_left_to_the_live_epoch(amounts: Amounts) -> None:
     assert wanted.offsets == 100
 
 
-def test_records_that_retention_removed_are_read_from_the_archive_and_refused_without_one(amounts: Amounts) -> None:
+def test_an_interval_whose_records_retention_removed_is_refused(amounts: Amounts) -> None:
     before = amounts.moves()
     amounts.upgrade()
     amounts.delete_before({0: 70, 1: 70})

@@ -65,7 +65,7 @@ def live(one: Upstream, two: Downstream) -> None:
     two.settle(1)
 
 
-def test_it_reads_the_live_epochs_own_topic_stands_at_root_offsets_and_is_replayed_alone(chain: Chain) -> None:
+def test_a_reader_of_a_chain_stands_at_root_offsets_and_is_replayed_alone(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     live(one, two)
     bound = two.plan(1).bound
@@ -156,7 +156,7 @@ def died_before_the_move(members: Sequence[Member]) -> list[Member]:
     return dead if all(beat is not None and "has no driver" in beat.message for beat in beats) else []
 
 
-def test_whoever_is_killed_meanwhile_the_next_driver_goes_on_and_each_root_record_is_sent_once(
+def test_a_chain_sends_each_root_record_once_whichever_driver_is_killed(
     chain: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reaper = Reaper()
@@ -215,7 +215,7 @@ def test_whoever_is_killed_meanwhile_the_next_driver_goes_on_and_each_root_recor
     assert resumed_at(one, 2) == resumed_at(two, 2)
 
 
-def test_three_in_a_row_move_together_and_the_last_one_stands_at_offsets_of_the_first_topic(chain: Chain) -> None:
+def test_three_in_a_row_move_together_and_the_last_stands_at_root_offsets(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     two.is_versioned = True
     two.deploy(1)
@@ -246,7 +246,7 @@ def test_three_in_a_row_move_together_and_the_last_one_stands_at_offsets_of_the_
         three.close()
 
 
-def test_it_goes_on_from_a_savepoint_of_its_own(chain: Chain) -> None:
+def test_a_reader_of_a_chain_goes_on_from_a_savepoint_of_its_own(chain: Chain) -> None:
     one, two = chain(slice_records=3)
     live(one, two)
     before = raw(two)

@@ -78,7 +78,7 @@ def prove(members: list[Member]) -> None:
         assert certificate.complete, certificate.problems
 
 
-def test_two_topologies_over_one_source_move_in_one_commit_and_resume_from_equal_offsets(
+def test_topologies_over_one_source_move_in_one_commit_and_resume_at_equal_offsets(
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=2)
@@ -142,7 +142,7 @@ def test_own_topics_and_topics_that_reconcile_of_one_move_with_those_of_the_othe
     prove(members)
 
 
-def test_topologies_over_different_sources_move_in_one_commit_and_the_command_moves_both_back(
+def test_topologies_over_different_sources_move_in_one_commit_and_back_by_a_command(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = members = several(topic(partitions=2), topic())
@@ -178,7 +178,7 @@ def test_topologies_over_different_sources_move_in_one_commit_and_the_command_mo
     prove(members)
 
 
-def test_a_member_that_is_stuck_yields_where_it_is_and_its_successor_reads_what_is_missing(
+def test_a_stuck_member_yields_where_it_is_and_its_successor_reads_what_is_missing(
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=1)
@@ -203,7 +203,7 @@ def test_a_member_that_is_stuck_yields_where_it_is_and_its_successor_reads_what_
     prove(members)
 
 
-def test_the_whole_group_is_withdrawn_when_one_does_not_take_over_in_time_and_all_old_epochs_go_on(
+def test_a_group_is_withdrawn_when_one_does_not_take_over_and_all_old_epochs_go_on(
     several: Several, topic: TopicFactory
 ) -> None:
     source = topic(partitions=2)
@@ -224,7 +224,7 @@ def test_the_whole_group_is_withdrawn_when_one_does_not_take_over_in_time_and_al
     prove(members)
 
 
-def test_three_topologies_whose_drivers_die_at_every_point_move_all_or_none_and_send_each_record_once(
+def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_once(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reaper = Reaper()
@@ -297,7 +297,7 @@ def died(members: list[Member], point: str) -> list[Member]:
     return dead if all(beat is not None and "has no driver" in beat.message for beat in beats) else []
 
 
-def test_of_two_drivers_that_move_at_the_same_moment_one_does_and_the_other_finds_it_done(
+def test_of_two_drivers_that_move_at_once_one_does_and_the_other_finds_it_done(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = topic(partitions=2)
@@ -323,7 +323,7 @@ def test_of_two_drivers_that_move_at_the_same_moment_one_does_and_the_other_find
     prove(members)
 
 
-def test_to_abort_one_while_the_group_waits_leaves_all_old_epochs_live_and_the_others_may_come_again(
+def test_an_abort_of_one_of_a_waiting_group_leaves_all_old_epochs_live(
     several: Several, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = topic(partitions=2)

@@ -229,7 +229,7 @@ def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> Non
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_records_of_a_partition_that_appeared_while_no_driver_ran_are_read_from_its_beginning(stream: Lab) -> None:
+def test_a_partition_that_appeared_while_no_driver_ran_is_read_from_its_beginning(stream: Lab) -> None:
     first = live(stream)
     assert stream.stop(first) == []
     add_partition(stream)

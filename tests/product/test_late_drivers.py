@@ -42,7 +42,7 @@ def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stre
     assert not Path(stream.paths(epoch).root).exists()
 
 
-def test_a_driver_that_is_started_again_says_from_the_first_which_slice_was_committed_last(
+def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
     stream: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.produce([("a", 1), ("b", 2)])

@@ -41,7 +41,7 @@ def rows(count: int, first: int) -> list[tuple[str, int] | bytes]:
     return [*((f"account-{n % 5}", n) for n in range(first, first + count)), b"{"]
 
 
-def test_a_replay_from_trusted_state_equals_one_of_all_history_and_from_other_state_it_does_not(stream: Lab) -> None:
+def test_a_replay_equals_one_of_all_history_from_trusted_state_and_from_no_other(stream: Lab) -> None:
     stream.produce(rows(12, first=1), start_ms=BEGIN_MS)
     live = stream.start()
     stream.await_live(live)

@@ -49,7 +49,7 @@ ELSEWHERE = {
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
     "upgrade-fails": (
         "product/test_upgrade.py",
-        "test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_it_leaves_nothing",
+        "test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_nothing",
     ),
 }
 
@@ -84,7 +84,7 @@ def test_what_is_provoked_elsewhere_is_provoked_there(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(DECLARED.keys() - ELSEWHERE.keys()))
-def test_it_is_found_with_its_numbers_and_nothing_is_changed(code: str, here: Site) -> None:
+def test_a_provoked_finding_is_found_with_its_numbers_and_nothing_is_changed(code: str, here: Site) -> None:
     prove(code, here)
 
 

@@ -93,7 +93,7 @@ def stream_of(
         kafka.delete_topics(kafka.topics(f"{made.topic}."))
 
 
-def test_after_each_move_the_topic_holds_the_served_table_and_got_exactly_the_keys_that_differ(
+def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table(
     stream_of: Reconciled,
 ) -> None:
     stream = stream_of

@@ -51,7 +51,7 @@ def on_broker(stream: Lab) -> Any:
     return stream.kafka.topics(), stream.kafka.groups("kappa."), stream.kafka.high_watermarks([f"{stream.topic}.moves"])
 
 
-def test_a_step_that_gives_the_same_is_certified_so_and_the_second_run_leaves_nothing(stream: Lab) -> None:
+def test_a_step_that_gives_the_same_is_certified_and_its_second_run_leaves_nothing(stream: Lab) -> None:
     live(stream)
     second = stream.plan_replay(determinism=True, slice_records=5)
     before = on_broker(stream)
@@ -79,7 +79,7 @@ def test_a_step_that_gives_the_same_is_certified_so_and_the_second_run_leaves_no
     assert any("computed twice" in note for note in notes(stream, second))
 
 
-def test_what_differs_fails_the_verdict_by_table_column_and_key_and_masked_keys_stay_masked(stream: Lab) -> None:
+def test_a_second_run_that_differs_fails_the_verdict_by_column_and_key_masks_kept(stream: Lab) -> None:
     live(stream)
     edit(stream, HONEST, '"CAST(amount + count(*) OVER () AS BIGINT) AS counted"')
     edit(stream, 'slice.table("balances"))', 'slice.table("balances")).where("now() > \'2020-01-01\'")')
@@ -104,7 +104,7 @@ def test_what_differs_fails_the_verdict_by_table_column_and_key_and_masked_keys_
     assert any("[reads-clock]" in note for note in notes(stream, second))
 
 
-def test_a_run_that_was_stopped_goes_on_and_housekeeping_finds_one_that_nobody_came_back_for(stream: Lab) -> None:
+def test_a_stopped_second_run_goes_on_and_housekeeping_finds_an_abandoned_one(stream: Lab) -> None:
     live(stream)
     second = stream.plan_replay(determinism=True, slice_records=1)
     stream.run(second)

@@ -18,7 +18,7 @@ from kappa.spark.live_query import LiveQuery
 pytestmark = pytest.mark.spark
 
 
-def test_a_stuck_candidate_tries_again_when_it_is_started_and_an_epoch_that_ended_is_not(stream: Lab) -> None:
+def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2), ("a", 3)])
     live = stream.start()
     stream.await_live(live)

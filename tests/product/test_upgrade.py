@@ -101,7 +101,7 @@ def test_the_way_back_is_the_old_file_and_a_replay_from_the_savepoint_before_it(
     assert stream.balances(second) == {"a": 14, "b": 2, "c": 4, "d": 5}
 
 
-def test_a_driver_that_died_around_the_ledger_row_leaves_old_code_or_new_and_nothing_between(
+def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_between(
     stream: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch = live(stream)
@@ -203,7 +203,7 @@ def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> No
         upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason="r")
 
 
-def test_code_that_cannot_be_had_on_the_drivers_host_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
+def test_code_that_the_drivers_host_cannot_get_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
     epoch = live(stream)
     assert stream.stop(epoch) == []
     wanted = ask(stream)
@@ -241,7 +241,7 @@ def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_tw
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_it_leaves_nothing(stream: Lab) -> None:
+def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_nothing(stream: Lab) -> None:
     epoch = live(stream)
     later(stream, "a", 10)
     paths = stream.paths(epoch)

@@ -82,7 +82,7 @@ def world_of(
         kafka.delete_topics(kafka.topics(f"{made.topic}."))
 
 
-def test_each_epoch_tells_the_whole_history_in_a_topic_of_its_own_and_readers_change_over_exactly(
+def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactly(
     world_of: Versioned,
 ) -> None:
     stream = world_of
@@ -154,7 +154,7 @@ def test_a_seed_is_in_the_topic_once_and_in_order(world_of: Versioned, monkeypat
     assert control.certify(stream.config, stream.name).complete
 
 
-def test_a_changelog_brings_back_the_rows_of_a_table_and_the_plan_says_what_is_missing(world_of: Versioned) -> None:
+def test_a_changelog_brings_back_the_rows_of_a_table_and_a_plan_says_what_is_missing(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     stream.stop_live()

@@ -102,7 +102,7 @@ def test_findings_and_certificates_of_newer_code_are_read() -> None:
     assert Certificate.from_json(json.dumps(certificate)).complete
 
 
-def test_null_is_a_default_where_there_is_one_and_a_field_that_must_be_there_is_named() -> None:
+def test_null_means_the_default_and_a_missing_field_without_one_is_named() -> None:
     assert stored.read(LedgerRow, {**OLDEST_ROW, "rows_read": None}).rows_read == 0
     with pytest.raises(LedgerError, match="LedgerRow has no seq, at"):
         stored.read(LedgerRow, {"kind": "plan", "writer": "w", "moon": 1})

@@ -72,7 +72,7 @@ def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tm
     assert orjson.loads(kafka.records[epoch.paths.markers][-1].value or b"")["seq"] == 1
 
 
-def test_a_record_of_an_own_topic_that_is_there_is_not_sent_again_and_equal_ones_count() -> None:
+def test_a_record_that_an_own_topic_has_is_not_sent_again_and_equal_ones_count() -> None:
     kafka = Topics()
     kafka.records["own"] = [Record("own", b"k", b"1"), Record("own", b"k", b"2"), Record("own", None, b"1")]
     wanted = [Record("own", key, value) for key, value in ((b"k", b"1"), (b"k", b"1"), (b"k", b"2"), (b"k", b"3"))]

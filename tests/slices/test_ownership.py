@@ -83,7 +83,7 @@ def test_a_claim_that_comes_late_is_no_marker_and_changes_nothing(kafka: Broker,
         ownership.check(kafka, paths, "late")
 
 
-def test_the_epoch_of_the_highest_turn_sent_last_also_where_both_stand_at_the_same_offsets(
+def test_the_epoch_of_the_highest_turn_sent_last_even_where_both_stand_equal(
     kafka: Broker, paths: EpochPaths, tmp_path: Path
 ) -> None:
     second = replace(paths, epoch=2)

@@ -105,7 +105,7 @@ def test_a_claim_that_comes_late_is_neither_a_marker_nor_an_owner(log: Any) -> N
     assert not ownership.is_ours(log, FIRST, "late") and ownership.is_ours(log, FIRST, "mine")
 
 
-def test_names_of_before_lakes_had_ids_are_everyones_and_a_marker_tells_without_a_claim(log: Any) -> None:
+def test_names_older_than_lake_ids_are_everyones_and_a_marker_tells_without_a_claim(log: Any) -> None:
     log.mark(FIRST, 3)
     assert ownership.owner(log, FIRST) is None
     log.mark(FIRST, 4, lake="theirs")

@@ -37,7 +37,7 @@ def live(machine: Rig, crash: str = "") -> int:
 
 
 @pytest.mark.parametrize("point", SLICE_POINTS)
-def test_a_live_driver_killed_there_and_its_successor_killed_everywhere_while_it_repairs(
+def test_a_driver_killed_at_a_point_and_its_successor_at_each_while_it_repairs(
     machines: Machines, case: Case, point: str
 ) -> None:
     with machines() as machine:

@@ -22,11 +22,11 @@ def followed(maximum: RunningMaximum, *records: Record) -> list[int]:
     return [int(time) for time in maximum.follow(partitions, offsets, times)]
 
 
-def test_it_starts_from_the_slice_before() -> None:
+def test_a_running_maximum_starts_from_the_slice_before() -> None:
     assert followed(RunningMaximum({0: 10}), (0, 0, 9), (0, 1, 11), (0, 2, 10)) == [10, 11, 11]
 
 
-def test_it_carries_over_from_batch_to_batch() -> None:
+def test_a_running_maximum_carries_over_from_batch_to_batch() -> None:
     maximum = RunningMaximum({})
 
     assert followed(maximum, (0, 0, 5)) == [5]

@@ -43,7 +43,7 @@ except Exception as error:
 """
 
 
-def test_settings_are_handed_over_in_a_file_of_its_owner_that_goes_also_when_no_jvm_starts(tmp_path: Path) -> None:
+def test_settings_go_in_a_private_file_that_is_removed_even_when_no_jvm_starts(tmp_path: Path) -> None:
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text(FAKE)

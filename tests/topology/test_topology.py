@@ -22,7 +22,7 @@ def topology(**changes: Any) -> Topology:
     )
 
 
-def test_a_good_one_knows_its_parts() -> None:
+def test_a_topology_without_mistakes_knows_its_parts() -> None:
     made = topology(
         tables=[Table(name="t", key=["id"], schema="id STRING NOT NULL")],
         outputs=[ROWS, Topic(name="out", of="rows", key="id")],

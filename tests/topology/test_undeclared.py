@@ -37,7 +37,9 @@ def loaded(folder: Path, *body: str) -> None:
         ('rows = (lambda: slice.table("other"))()', "reads table 'other'"),
     ],
 )
-def test_it_is_refused_with_the_declared_names_when_its_file_is_read(tmp_path: Path, line: str, says: str) -> None:
+def test_an_undeclared_read_is_refused_with_the_declared_names_when_the_file_is_read(
+    tmp_path: Path, line: str, says: str
+) -> None:
     with pytest.raises(CodeError, match=says):
         loaded(tmp_path, line, "return {}")
 

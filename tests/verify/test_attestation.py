@@ -92,7 +92,7 @@ def test_a_lake_older_than_the_broker_is_refused_with_the_way_out(case: str) -> 
 
 
 @pytest.mark.parametrize("case", BROKER_IS_OLDER)
-def test_a_broker_older_than_the_lake_is_refused_once_its_last_transactions_are_readable(case: str) -> None:
+def test_a_broker_older_than_the_lake_is_refused_once_its_transactions_are_readable(case: str) -> None:
     found, state, said = BROKER_IS_OLDER[case]
     attestation.check(EPOCH, found, state, is_settled=False)
     with pytest.raises(DisagreementError, match=f"broker is older than the lake.*{said}"):

@@ -178,7 +178,7 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("format", list(Format))
-def test_the_command_prints_or_writes_each_format_and_a_failed_verdict_is_exit_code_1(
+def test_a_report_is_printed_or_written_in_each_format_and_a_failure_exits_with_1(
     verified: Path, format: Format
 ) -> None:
     wanted = rendered(REPORT, format)
@@ -190,7 +190,7 @@ def test_the_command_prints_or_writes_each_format_and_a_failed_verdict_is_exit_c
     assert file.read_text() == wanted
 
 
-def test_json_is_also_an_option_of_its_own_and_a_file_that_cannot_be_written_is_named(verified: Path) -> None:
+def test_json_is_an_option_of_its_own_and_a_file_that_cannot_be_written_is_named(verified: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["diff", "a.b", "--json"]).output)["verdict"] == "failed"
     answer = CliRunner().invoke(app, ["diff", "a.b", "--output", str(verified / "no" / "file")])
     assert isinstance(answer.exception, UsageError) and "No such file" in str(answer.exception)
