@@ -65,9 +65,7 @@ def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Amou
     with rig(tmp_path, kafka, topic(partitions=2), kind=Amounts) as made:
         for number in range(DAYS):
             made.day(number)
-        epoch = made.start()
-        made.await_live(epoch)
-        made.settle(epoch)
+        made.start_live()
         made.deploy(2)
         wanted = upgrade.propose(made.config, made.name, slices=0)
         upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")

@@ -104,9 +104,7 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), kind=Loyalty) as machine:
         machine.invoices(0, DAYS)
-        first = machine.start()
-        machine.await_live(first)
-        machine.settle(first)
+        first = machine.start_live()
         machine.deploy(2)
         wanted = upgrade.propose(machine.config, machine.name, slices=0)
         upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="three percent from now on")

@@ -104,9 +104,7 @@ def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_anoth
             replay, back = f"replay__{machine.name}", f"rollback__{machine.name}"
             for dag in (replay, back):
                 stack.await_dag(dag)
-            first = machine.start()
-            machine.await_live(first)
-            machine.settle(first)
+            machine.start_live()
             machine.deploy(2)
             with person(stack) as ann:
                 run = ann.trigger(replay)

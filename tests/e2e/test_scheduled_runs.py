@@ -37,9 +37,7 @@ def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as machine:
         machine.produce(rows(50))
         deploy(machine, 1)
-        first = machine.start()
-        machine.await_live(first)
-        machine.settle(first)
+        first = machine.start_live()
         deploy(machine, 2)
         with running(AirflowStack(machine.config)) as stack:
             dag = f"reprocess__{machine.name}"

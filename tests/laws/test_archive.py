@@ -56,9 +56,7 @@ def rows(count: int, first: int = 0) -> list[tuple[str, int] | bytes]:
 
 def live(stream: Lab) -> int:
     """A first epoch that went live, read everything and was stopped."""
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     return epoch
 

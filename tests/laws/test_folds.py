@@ -46,9 +46,7 @@ def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
 def live(stream: Lab, *, slices: int = 3) -> int:
     """A first epoch that read everything, the last slices of it one by one."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     for number in range(slices):
         more(stream, number)
     return epoch

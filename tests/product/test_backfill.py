@@ -75,9 +75,7 @@ def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSess
         made.deploy(1)
         for number in range(3):
             made.day(number)
-        epoch = made.start()
-        made.await_live(epoch)
-        made.settle(epoch)
+        made.start_live()
         yield made
 
 

@@ -66,10 +66,7 @@ TOLD: Any = {"allow": frozenset({"reader-schema-changed"})}
 def live(stream: Lab) -> int:
     """A first epoch that has read everything and goes on."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
-    return epoch
+    return stream.start_live()
 
 
 def replayed(stream: Lab, start: Start | None = None, **request: Any) -> tuple[int, DiffReport]:

@@ -54,9 +54,7 @@ def test_an_old_epoch_kept_running_ends_when_it_is_retired_for_good(stream: Lab)
 def _cut_over(stream: Lab, *, keep_old_running: bool) -> tuple[int, int]:
     """A first epoch and a second one that took over from it; both drivers run."""
     stream.produce([("a", 1), ("b", 2)])
-    first = stream.start()
-    stream.await_live(first)
-    stream.settle(first)
+    first = stream.start_live()
     stream.deploy(2)
     second = stream.plan_replay()
     stream.run(second)

@@ -46,9 +46,7 @@ def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
     stream: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.produce([("a", 1), ("b", 2)])
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     last = stream.ledger(epoch).state().seq
     said: list[tuple[int, str]] = []

@@ -30,10 +30,7 @@ LATER_MS = 1_700_000_100_000
 
 
 def live(stream: Lab) -> int:
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
-    return epoch
+    return stream.start_live()
 
 
 def cut_over(stream: Lab) -> int:

@@ -33,9 +33,7 @@ ROWS: list[tuple[str, int] | bytes] = [("abc"[n % 3], n + 1) for n in range(30)]
 def live(stream: Lab) -> int:
     """A first epoch that has read everything and was stopped."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     return epoch
 

@@ -43,9 +43,7 @@ def rows(count: int, first: int) -> list[tuple[str, int] | bytes]:
 
 def test_a_replay_equals_one_of_all_history_from_trusted_state_and_from_no_other(stream: Lab) -> None:
     stream.produce(rows(12, first=1), start_ms=BEGIN_MS)
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    live = stream.start_live()
     savepoints.create(stream.config, stream.name, "trusted", actor="test")
     stream.produce(rows(12, first=100), start_ms=CHANGE_MS - 100_000)
     stream.produce(rows(12, first=200), start_ms=CHANGE_MS + 100_000)

@@ -39,9 +39,7 @@ def serve(stream: Lab, epoch: int, *rounds: list[tuple[str, int]]) -> None:
 
 def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(stream: Lab, tmp_path: Path) -> None:
     stream.produce([("a", 1), ("b", 2)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    live = stream.start_live()
     assert stream.stop(live) == []
     shutil.copytree(stream.config.lake, tmp_path / "copy")
     serve(stream, live, [("a", 10)], [("b", 20)], [("a", 30)])
@@ -92,9 +90,7 @@ def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(str
 
 def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path) -> None:
     stream.produce([("a", 1), ("b", 2)])
-    first = stream.start()
-    stream.await_live(first)
-    stream.settle(first)
+    first = stream.start_live()
     assert stream.stop(first) == []
     shutil.copytree(stream.config.lake, tmp_path / "copy")
     stream.run(first)
@@ -121,9 +117,7 @@ def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp
 
 def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> None:
     stream.produce([("a", 1)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    stream.start_live()
     assert control.certify(stream.config, stream.name).complete, "while the stream runs"
     stream.close()
     alone = replace(stream.config, bootstrap_servers="127.0.0.1:1")
@@ -137,9 +131,7 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
 ) -> None:
     stream.meant = (PowerCutError,)
     stream.produce([("a", 1)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    live = stream.start_live()
     assert stream.stop(live) == []
     disk = Disk(root=Path(stream.config.lake))
     disk.watch(monkeypatch)
@@ -177,9 +169,7 @@ def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
 
 def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
     stream.produce([("a", 1)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    live = stream.start_live()
     assert stream.stop(live) == []
     stream.deploy(2)
     second = stream.plan_replay()

@@ -26,9 +26,7 @@ HONEST = '"CAST(amount * 1 AS BIGINT) AS counted"'
 def live(stream: Lab) -> int:
     """A first epoch that has read everything and was stopped."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     return epoch
 

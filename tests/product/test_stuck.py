@@ -20,9 +20,7 @@ pytestmark = pytest.mark.spark
 
 def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2), ("a", 3)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    stream.start_live()
     stream.deploy(2)
     second = stream.plan_replay()
     driver = stream.run(second)
@@ -46,9 +44,7 @@ def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(
 
 def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_nothing(stream: Lab) -> None:
     stream.produce([("a", 1), ("b", 2)])
-    live = stream.start()
-    stream.await_live(live)
-    stream.settle(live)
+    live = stream.start_live()
     driver, _, _ = stream.running[live]
     stream.wait(lambda: control.driver_status(stream.config, stream.name, live).message == "live", "micro-batches come")
 

@@ -47,9 +47,7 @@ def _beside(stream: Lab) -> tuple[int, int]:
     """A live epoch that was stopped, and a replay of forty records that is planned."""
     stream.deploy(1)
     stream.produce([("a", 1), ("b", 2)] * 20)
-    first = stream.start()
-    stream.await_live(first)
-    stream.settle(first)
+    first = stream.start_live()
     stream.stop(first)
     return first, stream.plan_replay(slice_records=10)
 

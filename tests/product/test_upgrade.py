@@ -34,9 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 def live(stream: Lab) -> int:
     """A first epoch that is live, has read everything in two slices, and goes on."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     later(stream, "d", 5)
     return epoch
 

@@ -30,10 +30,7 @@ START_MS = 1_700_000_000_000
 def live(machine: Rig, crash: str = "") -> int:
     """A first epoch that went live and read fifty records."""
     machine.produce(rows(50))
-    epoch = machine.start(crash)
-    machine.await_live(epoch)
-    machine.settle(epoch)
-    return epoch
+    return machine.start_live(crash)
 
 
 @pytest.mark.parametrize("point", SLICE_POINTS)
@@ -186,9 +183,7 @@ def test_a_rollback_whose_drivers_are_killed_at_every_point(machines: Machines, 
 def test_a_driver_frozen_there_wakes_up_after_another_took_over(machines: Machines, case: Case, point: str) -> None:
     with machines(stale_seconds=4.0) as machine:
         machine.produce(rows(12))
-        epoch = machine.start(f"{point}@2:stop")
-        machine.await_live(epoch)
-        machine.settle(epoch)
+        epoch = machine.start_live(f"{point}@2:stop")
         frozen = machine.beat(epoch)
         machine.produce(rows(12, first=12), start_ms=START_MS + 60_000)
         machine.await_death(epoch)

@@ -118,6 +118,17 @@ class Lab:
         self.run(epoch)
         return epoch
 
+    def start_live(self, *crash: str) -> int:
+        """Start the first epoch and wait until it is live and has read everything; its driver runs on.
+
+        Args:
+            crash: where the driver is to die or freeze, for labs whose drivers are processes.
+        """
+        epoch = self.start(*crash)
+        self.await_live(epoch)
+        self.settle(epoch)
+        return epoch
+
     def plan_replay(self, start: Start | None = None, **request: Any) -> int:
         """Plan and record a replay; its driver is not run yet."""
         wanted = ReplayRequest(topology=self.name, start=start or ToEarliest(), reason="test", actor="test", **request)

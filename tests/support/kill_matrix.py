@@ -104,10 +104,7 @@ def _live(machine: Rig) -> int:
     """A first epoch that is live and read :data:`RECORDS` records, a second apart and the last one now."""
     begin = datetime.now(UTC) - timedelta(seconds=RECORDS)
     machine.produce(rows(RECORDS), start_ms=int(begin.timestamp() * 1000), step_ms=1000)
-    epoch = machine.start()
-    machine.await_live(epoch)
-    machine.settle(epoch)
-    return epoch
+    return machine.start_live()
 
 
 def _stop(machine: Rig, epoch: int) -> None:
