@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.deaths import run_to_death
 
 from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import rollup
@@ -391,9 +389,7 @@ def test_a_process_that_dies_in_a_roll_up_leaves_the_ledger_as_it_was_or_rolled_
 ) -> None:
     ledger = written(tmp_path)
     before, asks = len(ledger.rows()), asked(ledger.state())
-    env = {**os.environ, "KAPPA_CRASH_AFTER": point}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, ledger.path], env=env, check=False, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    run_to_death("-c", SCRIPT, ledger.path, point=point, environ=os.environ)
     assert (len(ledger.rows()) < before) is is_rolled
     assert asked(ledger.state()) == asked(Ledger(ledger.path).state()) == asks
     if not is_rolled:  # the next driver does it again, and the file that nobody names is passed over

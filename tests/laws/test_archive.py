@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable
+from support.deaths import run_to_death
 from support.epochs import Lab, lab, read_messages
 from support.processes import QUICK_JVM
 
@@ -372,10 +370,8 @@ class TestExactlyOnce:
     def test_an_archiver_that_is_killed_anywhere_loses_and_doubles_nothing(self, stream: Lab, point: str) -> None:
         stream.produce(rows(60))
         config = replace(stream.config, slice_records=25, spark_master="local[1]", spark_conf=QUICK_JVM)
-        command = [sys.executable, "-m", "kappa", "archive", "start", stream.topic, "--execute"]
-        environ = {**os.environ, **config.to_env(), "KAPPA_CRASH_AFTER": f"archive.{point}"}
-        died = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-        assert died.returncode == -signal.SIGKILL, died.stderr
+        words = ("-m", "kappa", "archive", "start", stream.topic, "--execute")
+        run_to_death(*words, point=f"archive.{point}", environ={**os.environ, **config.to_env()})
         assert stream.archive(slice_records=18) == 60
         assert archived_places(stream) == logged_places(stream)
         state = Archive(stream.config.lake, stream.topic).ledger.state()
