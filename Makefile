@@ -41,7 +41,7 @@ soak: bootstrap ## every crash window, killed for real; HOURS=2 ends by itself, 
 	@SEED=$(SEED) $(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --soak-hours $(HOURS) --soak-day $(SEED) --durations 40 --junitxml build/test-results/soak.xml -m soak
 
 mutations: bootstrap ## each patch of tests/mutations breaks a guarantee: the tests that it names must notice
-	@PYTHONPATH=tests:$(PYTHONPATH) $(BIN)/python -m mutation
+	@PYTHONPATH=tests:$(PYTHONPATH) $(BIN)/python -m support.mutations
 
 up: bootstrap ## start the embedded stack: Kafka and Airflow
 	@$(BIN)/kappa up

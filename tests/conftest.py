@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from brokers import mortal, watched
-from deaths import DEATHS
+from support.brokers import mortal, watched
+from support.deaths import DEATHS
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker

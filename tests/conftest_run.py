@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-import brokers
 import psutil
 import pytest
+from support import brokers
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "build" / "test-results"

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TopicFactory
-    from histories import World
-    from lab import Lab
     from pyspark.sql import DataFrame, SparkSession
+    from support.epochs import Lab
+    from support.histories import World
 
     from kappa.kafka.broker import Broker
 
@@ -63,7 +63,7 @@ def log(spark: SparkSession) -> Log:
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Lab]:
     """A deployed topology, version 1, whose topic has two partitions."""
-    from lab import lab
+    from support.epochs import lab
 
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as made:
         made.deploy(1)
@@ -80,8 +80,8 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], AbstractContextManager[World]]:
     """Makes labs in which things happen at random; their drivers look after files every few seconds."""
-    from histories import World
-    from lab import lab
+    from support.epochs import lab
+    from support.histories import World
 
     from kappa import faults
 

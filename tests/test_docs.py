@@ -18,7 +18,7 @@ import pytest
 import typer
 import typer.core
 import typer.main
-from rig import QUICK_JVM
+from support.processes import QUICK_JVM
 
 from kappa.cli import app
 from kappa.config import PREFIX, Config
@@ -255,7 +255,7 @@ def test_every_error_is_in_the_runbook_and_no_other() -> None:
     assert set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE)) == kinds
 
 
-def test_every_section_of_the_runbook_is_reached_from_its_symptoms_or_stands_for_itself() -> None:
+def test_each_section_of_the_runbook_is_reached_from_a_symptom_or_stands_for_itself() -> None:
     page = (ROOT / "docs" / "runbook.md").read_text()
     reached = set(re.findall(r"\]\(#([\w-]+)\)", page[: page.index("## The plan refuses")]))
     by_themselves = {"first-three-looks", "give-a-candidate-up", "keep-the-evidence", "errors-by-name"}

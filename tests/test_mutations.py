@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutation import Mutation, complaint, does_apply, mutations
+from support.mutations import Mutation, complaint, does_apply, mutations
 
 #: Processes of their own, and a patch goes stale with any change of what it breaks: not part of what runs before each commit.
 pytestmark = pytest.mark.e2e
@@ -23,7 +23,7 @@ def test_a_mutation_applies_and_its_tests_are_there(mutation: Mutation) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", [m for m in mutations() if m.name in ALWAYS], ids=lambda mutation: mutation.name)
-def test_it_is_noticed(mutation: Mutation) -> None:
+def test_a_mutation_of_every_run_is_noticed(mutation: Mutation) -> None:
     assert complaint(mutation) is None
 
 
@@ -32,5 +32,5 @@ def test_it_is_noticed(mutation: Mutation) -> None:
 @pytest.mark.parametrize(
     "mutation", [m for m in mutations() if m.name not in ALWAYS], ids=lambda mutation: mutation.name
 )
-def test_it_is_noticed_too(mutation: Mutation) -> None:
+def test_each_other_mutation_is_noticed(mutation: Mutation) -> None:
     assert complaint(mutation) is None

@@ -44,7 +44,8 @@ def test_comes_after(n):
 BROKER_DIES = """
 from pathlib import Path
 from types import SimpleNamespace
-import brokers, time
+import time
+from support import brokers
 
 def test_needs_the_broker():
     gone = SimpleNamespace(is_running=lambda: False, bootstrap_servers="127.0.0.1:1", data_dir=Path("."), process=SimpleNamespace(poll=lambda: 137))

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.airflow_stack import FAKES, AirflowStack, load, running
 
 import kappa
 from kappa.config import Config
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from harness import FAKES, AirflowStack, load, running  # noqa: E402 - a module of this folder, found by the line above
 
 TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed", "asked")
 _TOPOLOGY = """

@@ -80,7 +80,7 @@ def test_without_a_live_epoch_there_is_nothing_to_compare_with(control: Any, con
 @pytest.mark.parametrize(
     ("savepoint", "start"), [("", ToEarliest()), ("before-the-sale", FromSavepoint(name="before-the-sale"))]
 )
-def test_it_starts_at_the_beginning_or_at_a_savepoint(
+def test_a_scheduled_replay_starts_at_the_beginning_or_at_a_savepoint(
     live: Any, monkeypatch: pytest.MonkeyPatch, savepoint: str, start: object
 ) -> None:
     asked = []

@@ -283,9 +283,7 @@ def test_a_cutover_is_asked_for_and_waited_for(control: Any, config: Config) -> 
     assert deferred.value.trigger.stage == "CUT_OVER"
 
 
-def test_a_cutover_that_takes_long_is_asked_for_again_because_it_may_have_been_withdrawn(
-    control: Any, config: Config
-) -> None:
+def test_a_cutover_that_takes_long_and_may_have_been_withdrawn_is_asked_for_again(control: Any, config: Config) -> None:
     started(context())
     change(control, config, 1, stage="VERIFIED")
     with pytest.raises(TaskDeferred) as deferred:

@@ -80,7 +80,7 @@ def test_a_driver_that_just_died_is_left_alone_for_the_pause(world: Callable[...
 
 @pytest.mark.usefixtures("hours_pass")
 @pytest.mark.parametrize("seen", [{"state": "running"}, {"state": "stopped", "wanted": False}])
-def test_a_stream_that_runs_or_is_stopped_on_request_is_watched_until_the_watch_is_over(
+def test_a_stream_that_runs_or_was_stopped_is_watched_until_the_watch_is_over(
     world: Callable[..., None], seen: dict[str, Any]
 ) -> None:
     world(e1=seen)
@@ -121,7 +121,7 @@ def test_a_stage_that_is_not_reached_is_waited_for(world: Callable[..., None]) -
         first_event(stage("SEEDED"), seconds=0.3)
 
 
-def test_a_failed_verdict_stops_the_wait_for_the_verification_and_not_for_what_was_before_it(
+def test_a_failed_verdict_ends_the_wait_for_the_verification_and_no_earlier_wait(
     world: Callable[..., None],
 ) -> None:
     world(e2={"stage": "VERIFIED", "verdict": "failed"})

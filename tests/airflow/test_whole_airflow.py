@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import pytest
-from harness import FAKES, AirflowStack, load, wait_for
+from support.airflow_stack import FAKES, AirflowStack, load, wait_for
 
 from kappa.errors import Transient
 
@@ -87,7 +87,7 @@ def test_a_watch_ends_by_itself_and_the_next_one_attaches(stack: AirflowStack) -
     assert len(pids(stack, "demo.short")) == 1
 
 
-def test_a_replay_goes_through_its_stages_and_cuts_over_and_every_task_is_safe_to_clear(stack: AirflowStack) -> None:
+def test_a_replay_goes_through_its_stages_and_each_task_is_safe_to_clear(stack: AirflowStack) -> None:
     topology, dag_id = "demo.replayed", "replay__demo.replayed"
     stream = "stream__demo.replayed"
     watching = watched(stack, stream)
@@ -119,7 +119,7 @@ def test_where_the_form_says_keep_the_candidate_is_built_and_nothing_moves(stack
     assert fakes(stack)["epochs"][f"{topology}/2"]["stage"] == "VERIFIED"
 
 
-def test_an_answer_decides_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_later(
+def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_later(
     stack: AirflowStack,
 ) -> None:
     topology, dag_id, later = "demo.asked", "replay__demo.asked", "cutover__demo.asked"

@@ -41,7 +41,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["plan", "replay"])
-def test_it_is_asked_for_and_looked_for(looked_at: list[str], command: str) -> None:
+def test_a_second_run_is_asked_for_and_what_threatens_it_is_looked_for(looked_at: list[str], command: str) -> None:
     found = CliRunner().invoke(app, [command, "a.b", "--determinism"]).exception
     assert isinstance(found, Planned)
     assert (found.request.determinism, found.step, looked_at) == (True, FOUND, ["a.b"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from by_hand import Epoch
 from confluent_kafka import Producer
+from support.slices import Epoch
 from typer.testing import CliRunner, Result
 
 from kappa.cli import app

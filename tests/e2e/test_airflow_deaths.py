@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from rig import Rig, rig, rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.replay.stages import Stage
@@ -31,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 PATIENCE = 240
 
 
-def test_tasks_triggerer_and_drivers_killed_in_a_replay_and_in_its_cutover_need_no_human(
+def test_a_replay_whose_tasks_triggerer_and_drivers_are_killed_needs_no_human(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from amounts import BEGIN, DAY, AmountsMixin, Move, doubled
-from rig import Rig, is_running, rig
+from support.amounts import BEGIN, DAY, AmountsMixin, Move, doubled
+from support.processes import Rig, is_running, rig
 
 from kappa import control, faults
 from kappa.control import upgrade
@@ -65,9 +65,7 @@ def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Amou
     with rig(tmp_path, kafka, topic(partitions=2), kind=Amounts) as made:
         for number in range(DAYS):
             made.day(number)
-        epoch = made.start()
-        made.await_live(epoch)
-        made.settle(epoch)
+        made.start_live()
         made.deploy(2)
         wanted = upgrade.propose(made.config, made.name, slices=0)
         upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
@@ -96,7 +94,7 @@ def proved(machine: Amounts, expected: list[Move]) -> None:
     assert recount(machine.paths(1)).problems == ()
 
 
-def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_ones_and_its_successor_the_new(
+def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(
     amounts: Amounts,
 ) -> None:
     before = amounts.moves()
@@ -152,7 +150,7 @@ def test_a_driver_that_was_frozen_in_a_replacement_wakes_up_and_replaces_nothing
     proved(amounts, sorted([*doubled(before, 0, 1), *(row for row in amounts.moves() if row[1] >= 50 * DAYS)]))
 
 
-def test_the_command_killed_while_it_computes_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
+def test_a_backfill_killed_computing_goes_on_and_killed_after_it_asked_asks_no_more(amounts: Amounts) -> None:
     before = amounts.moves()
     killed = amounts.command(0, 2, "--execute", crash="recomputed.slice")
     assert killed.returncode == -9, killed.stdout + killed.stderr

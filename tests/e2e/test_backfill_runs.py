@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from rig import Rig, rig
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import Rig, rig
 
 from kappa import control, serving
 from kappa.control import upgrade
@@ -108,9 +104,7 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), kind=Loyalty) as machine:
         machine.invoices(0, DAYS)
-        first = machine.start()
-        machine.await_live(first)
-        machine.settle(first)
+        first = machine.start_live()
         machine.deploy(2)
         wanted = upgrade.propose(machine.config, machine.name, slices=0)
         upgrade.upgrade(machine.config, wanted, history_stands=True, actor="ada", reason="three percent from now on")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
-from rig import rig, rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import rig, rows
 
 from kappa.replay.stages import Stage
 from kappa_local import airflow
@@ -99,7 +95,7 @@ def person(stack: AirflowStack) -> Iterator[Person]:
             browser.close()
 
 
-def test_a_replay_is_triggered_read_approved_undone_and_another_rejected_in_the_browser(
+def test_a_browser_triggers_reads_approves_and_undoes_a_replay_and_rejects_another(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> None:
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:
@@ -108,9 +104,7 @@ def test_a_replay_is_triggered_read_approved_undone_and_another_rejected_in_the_
             replay, back = f"replay__{machine.name}", f"rollback__{machine.name}"
             for dag in (replay, back):
                 stack.await_dag(dag)
-            first = machine.start()
-            machine.await_live(first)
-            machine.settle(first)
+            machine.start_live()
             machine.deploy(2)
             with person(stack) as ann:
                 run = ann.trigger(replay)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from chained import Downstream, Upstream, prove
-from joint_deaths import await_ready, cut_over_through_deaths
-from rig import SLICE_POINTS, Rig, rows
+from support.chains import Downstream, Upstream, prove
+from support.joint_cutovers import await_ready, cut_over_through_deaths
+from support.processes import SLICE_POINTS, Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI drivers die within the test's process at some of these points: tests/test_chains.py.
+#: In CI drivers die within the test's process at some of these points: tests/product/test_chains.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 
@@ -55,7 +55,7 @@ def die_in_each_line(member: Rig, one: First, numbers: Iterator[int]) -> None:
         member.run(1, following)
 
 
-def test_each_root_record_counts_once_whichever_driver_is_killed_in_whichever_line_of_a_slice(
+def test_each_root_record_counts_once_whichever_driver_dies_in_any_line_of_a_slice(
     chain: tuple[First, Second],
 ) -> None:
     one, two = chain

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import QUICK_JVM, Rig
+from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
 from kappa.lake import queries
@@ -86,9 +86,7 @@ def places(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Place
 
 def test_executors_run_the_code_of_the_epoch(places: Places) -> None:
     places.produce([(f"k{n}", n) for n in range(ROWS)])
-    epoch = places.start()
-    places.await_live(epoch)
-    places.settle(epoch)
+    epoch = places.start_live()
     rows = queries.query(places.paths(epoch).output("places"), None).to_pylist()
     assert sorted(row["amount"] for row in rows) == list(range(ROWS))
     assert len({row["worker"] for row in rows}) == 2, "both executors had a part"

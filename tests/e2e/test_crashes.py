@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.control import upgrade
@@ -27,7 +27,7 @@ from kappa_local.kafka import KafkaProcess
 pytestmark = pytest.mark.e2e
 
 
-def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repeats_nothing(machine: Rig) -> None:
+def test_a_live_driver_killed_at_every_line_of_a_slice_loses_and_repeats_nothing(machine: Rig) -> None:
     machine.config = replace(
         machine.config, fold_seconds=0.0
     )  # what is killed around a fold is then one that does something
@@ -45,9 +45,7 @@ def test_a_live_driver_killed_at_every_line_of_the_slice_protocol_loses_and_repe
 
 def test_a_driver_whose_jvm_is_killed_ends_and_the_next_runs_the_code_of_the_epoch(machine: Rig) -> None:
     machine.produce(rows(12))
-    epoch = machine.start()
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live()
     (jvm,) = [child for child in psutil.Process(machine.beat(epoch).pid).children() if child.name() == "java"]
     jvm.kill()
     machine.await_end(epoch)
@@ -60,9 +58,7 @@ def test_a_driver_whose_jvm_is_killed_ends_and_the_next_runs_the_code_of_the_epo
 
 def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutover(machine: Rig) -> None:
     machine.produce(rows(50))
-    first = machine.start("yield")
-    machine.await_live(first)
-    machine.settle(first)
+    first = machine.start_live("yield")
     machine.deploy(2)
     second = machine.plan_replay("rewind.group")
     for index, point in enumerate(["seed.tables", "effects.outputs@2", "baseline.marker"]):
@@ -88,9 +84,7 @@ def test_candidate_and_live_driver_killed_in_stages_of_a_replay_and_of_its_cutov
 def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_nothing(machine: Rig) -> None:
     machine.config = config = machine.config.__class__(**{**vars(machine.config), "stale_seconds": 4.0})
     machine.produce(rows(12))
-    epoch = machine.start("effects@2:stop")
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live("effects@2:stop")
     frozen = machine.beat(epoch)
     machine.produce(rows(12, first=12), start_ms=1_700_000_060_000)
     machine.await_death(epoch)
@@ -113,7 +107,7 @@ def test_a_driver_that_was_frozen_and_wakes_up_after_another_took_over_harms_not
     assert machine.prove({epoch: 1}) == 36
 
 
-def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_a_broker_killed_in_a_stream_replay_and_cutover_loses_and_repeats_nothing(tmp_path: Path) -> None:
     with KafkaProcess.start(tmp_path / "kafka") as broker, Broker(broker.bootstrap_servers) as kafka:
         kafka.create_topic("pos", 2, {"retention.ms": "-1"})
         # Slices that hold what a slow machine is fed meanwhile: smaller ones would never come to the end of the log.
@@ -125,9 +119,7 @@ def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_re
                 broker.restart()
 
             machine.produce(rows(12))
-            epoch = machine.start()
-            machine.await_live(epoch)
-            machine.settle(epoch)
+            epoch = machine.start_live()
             with machine.feeding():
                 machine.wait(lambda: machine.ledger(epoch).state().seq >= 4, "the stream flows")
                 outage()
@@ -149,11 +141,9 @@ def test_a_broker_killed_in_a_stream_in_a_replay_and_in_its_cutover_loses_and_re
 
 
 @pytest.mark.soak
-def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
+def test_a_candidate_killed_in_its_second_run_gives_one_result_and_leaves_nothing(machine: Rig) -> None:
     machine.produce(rows(50))
-    first = machine.start()
-    machine.await_live(first)
-    machine.settle(first)
+    first = machine.start_live()
     machine.deploy(2)
     points = ["recomputed.slice@2", "recomputed", "recomputed.record"]
     second = machine.plan_replay(points[0], determinism=True, slice_records=20)
@@ -184,9 +174,7 @@ def test_a_candidate_killed_while_it_computes_its_range_twice_gives_one_result_a
 )
 def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(machine: Rig, point: str) -> None:
     machine.produce(rows(12))
-    epoch = machine.start(point)
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live(point)
     first = machine.record().epoch(epoch).code
     machine.deploy(1)
     file = machine.config.topologies / "balances.py"
@@ -211,7 +199,7 @@ def test_a_live_driver_killed_around_an_upgrade_goes_on_with_old_code_or_new(mac
 
 
 @pytest.mark.soak
-def test_the_command_for_an_upgrade_shows_what_both_codes_do_and_ends_when_the_new_one_runs(machine: Rig) -> None:
+def test_the_command_for_an_upgrade_shows_both_codes_and_ends_when_the_new_one_runs(machine: Rig) -> None:
     def kappa(*words: str) -> str:
         command = [sys.executable, "-m", "kappa", "upgrade", machine.name, *words]
         done = subprocess.run(
@@ -221,9 +209,7 @@ def test_the_command_for_an_upgrade_shows_what_both_codes_do_and_ends_when_the_n
         return done.stdout
 
     machine.produce(rows(12))
-    epoch = machine.start()
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live()
     first = machine.record().epoch(epoch).code
     machine.deploy(2)
     said = kappa()

@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import rows
+from support.processes import rows
 
 from kappa.lake import tables
 from kappa.lake.merge_on_read import FOLDED
 
 if TYPE_CHECKING:
-    from rig import Rig
+    from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 
 START_MS = 1_700_000_000_000
 
 
-def test_a_driver_killed_after_a_fold_and_between_two_folds_loses_and_repeats_nothing(machine: Rig) -> None:
+def test_a_driver_killed_after_a_fold_or_between_folds_loses_and_repeats_nothing(machine: Rig) -> None:
     never, always, soon = (
         replace(machine.config, fold_seconds=seconds, savepoint_minutes=1e8) for seconds in (3600.0, 0.0, 0.5)
     )

@@ -8,26 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import rows
+from support.processes import rows
 
 from kappa import control
 from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from rig import Rig
+    from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 
 START_MS = 1_700_000_000_000
 
 
-def test_the_changelog_of_the_successor_survives_a_driver_that_was_frozen_in_its_baseline(machine: Rig) -> None:
+def test_the_changelog_of_a_successor_survives_a_driver_frozen_in_its_baseline(machine: Rig) -> None:
     machine.config = replace(machine.config, stale_seconds=4.0)
     machine.produce(rows(40))
-    first = machine.start()
-    machine.await_live(first)
-    machine.settle(first)
+    first = machine.start_live()
     machine.deploy(2)
     second = machine.plan_replay("baseline.chunk")  # leaves records without a marker
     machine.await_death(second)

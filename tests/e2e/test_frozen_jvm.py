@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.replay.stages import Stage
@@ -33,9 +33,7 @@ def test_a_frozen_jvm_is_told_a_cutover_is_withdrawn_meanwhile_and_nothing_is_lo
     limits = {"slow_minutes": 0.1, "stuck_minutes": 60.0, "handover_seconds": 2.0}
     with rig(tmp_path, kafka, topic(partitions=2), **limits) as made:
         made.produce(rows(40))
-        first = made.start()
-        made.await_live(first)
-        made.settle(first)
+        first = made.start_live()
         made.deploy(2)
         second = made.plan_replay()
         made.await_stage(second, Stage.VERIFIED)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import rows
+from support.processes import rows
 
 from kappa.lake import heartbeat, merge_on_read, queries, savepoints
 from kappa.lake.merge_on_read import contents_of
 
 if TYPE_CHECKING:
-    from rig import Rig
+    from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 
@@ -37,9 +37,7 @@ def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig
         fold_seconds=0.5 if point == "fold.between" else 0.0, savepoint_minutes=1e8,
     )  # fmt: skip
     machine.produce(rows(12))
-    epoch = machine.start(f"{point}:stop")
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live(f"{point}:stop")
     frozen = machine.beat(epoch)
     machine.produce(rows(12, first=12), start_ms=START_MS + 60_000)
     machine.wait(lambda: not machine.status(epoch).is_running, "the heartbeat grows stale")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from joint_deaths import await_ready, cut_over_through_deaths
-from rig import Rig, rows
-from several import output_topic, write
+from support.companions import output_topic, write
+from support.joint_cutovers import await_ready, cut_over_through_deaths
+from support.processes import Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI the same points are died at within the test's process: tests/test_companions.py.
+#: In CI the same points are died at within the test's process: tests/product/test_companions.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 

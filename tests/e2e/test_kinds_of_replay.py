@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from matrix import walk
-from rig import Rig
+from support.kill_matrix import walk
+from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 

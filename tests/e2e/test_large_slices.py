@@ -7,9 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from deaths import ENDLESS
-from matrix import walk
-from rig import QUICK_JVM, SLICE_POINTS, Rig, rows
+from support.deaths import ENDLESS
+from support.kill_matrix import walk
+from support.processes import QUICK_JVM, SLICE_POINTS, Rig, rows
 
 pytestmark = pytest.mark.e2e
 
@@ -61,7 +61,7 @@ def test_a_driver_killed_in_large_slices_that_spark_writes_loses_and_repeats_not
     assert engines(machine, epoch, "changes/balances") == {"Apache-Spark"}
 
 
-def test_a_driver_whose_rows_are_too_large_for_its_memory_lets_spark_write_them_and_may_die_there(machine: Rig) -> None:
+def test_a_driver_with_rows_too_large_for_its_memory_lets_spark_write_them_or_dies(machine: Rig) -> None:
     tight = {**QUICK_JVM, "spark.driver.maxResultSize": "200k"}
     machine.config = replace(machine.config, small_slice=0, slice_records=50_000, spark_conf=tight)
     good = [(f"account-{n % 7}", n + 1) for n in range(20_000)]
@@ -78,9 +78,7 @@ def test_a_driver_whose_rows_are_too_large_for_its_memory_lets_spark_write_them_
 
 @pytest.mark.parametrize("kind", ["to-earliest", "from-savepoint-seq"])
 @pytest.mark.soak
-def test_a_replay_in_large_slices_killed_after_every_effect_ends_as_if_nothing_had_happened(
-    machine: Rig, kind: str
-) -> None:
+def test_a_replay_in_large_slices_killed_after_every_effect_ends_as_if_undisturbed(machine: Rig, kind: str) -> None:
     machine.config = replace(machine.config, **LARGE)
     cases: list[str] = []
     walk(machine, kind, cases.append)

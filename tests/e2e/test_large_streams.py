@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 from confluent_kafka import Producer
-from rig import QUICK_JVM, Rig
+from support.processes import QUICK_JVM, Rig
 
 from kappa.config import Config
 from kappa.lake import queries
@@ -66,9 +66,7 @@ def readings(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rea
 
 def test_a_stream_goes_on_over_large_slices_of_a_source_with_times(readings: Readings) -> None:
     fill(readings, 0, 60_000)
-    epoch = readings.start()
-    readings.await_live(epoch)
-    readings.settle(epoch)
+    epoch = readings.start_live()
     fill(readings, 60_000, 60_000)
     readings.settle(epoch)
     commits = readings.ledger(epoch).state().commits

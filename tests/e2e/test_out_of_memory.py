@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import Rig, rig, rows
+from support.processes import Rig, rig, rows
 
 from kappa import control
 
@@ -50,7 +50,7 @@ def lives(made: Rig, epoch: int) -> None:
         made.run(epoch, "none")  # it may die at once
 
 
-def test_a_slice_too_large_for_its_jvm_is_planned_smaller_by_the_next_driver_and_nothing_is_lost(
+def test_a_slice_too_large_for_its_jvm_is_planned_smaller_and_nothing_is_lost(
     greedy: tuple[Rig, Path],
 ) -> None:
     made, limit = greedy
@@ -72,7 +72,7 @@ def test_a_slice_too_large_for_its_jvm_is_planned_smaller_by_the_next_driver_and
     made.prove({1: 1})
 
 
-def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_and_a_start_goes_on_once_that_is_mended(
+def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_until_that_is_mended(
     greedy: tuple[Rig, Path],
 ) -> None:
     made, limit = greedy

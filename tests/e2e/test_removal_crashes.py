@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from deaths import DEATHS
-from rig import Rig, rig, rows
+from support.deaths import run_to_death
+from support.processes import Rig, rig, rows
 
 from kappa import control, faults
 from kappa.replay.stages import Stage
@@ -35,11 +32,9 @@ def machine(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rig]
 
 def killed(machine: Rig, point: str, *words: str) -> None:
     """Run a command that is to die at a point."""
-    env = {**os.environ, **machine.config.to_env(), faults.VARIABLE: point, faults.HOME: str(machine.config.home)}
-    done = subprocess.run([sys.executable, "-m", "kappa", *words], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, f"it did not die at {point}:\n{done.stdout}{done.stderr}"
+    environ = {**os.environ, **machine.config.to_env(), faults.HOME: str(machine.config.home)}
+    run_to_death("-m", "kappa", *words, point=point, environ=environ)
     assert (mark := faults.marks(machine.config.home)[-1])["point"] == point and words[0] in mark["argv"]
-    DEATHS.append(point)
 
 
 def is_gone(machine: Rig, kafka: Broker, epoch: int) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from rig import Rig
+from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 

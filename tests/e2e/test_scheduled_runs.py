@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rig import Rig, rig, rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "airflow"))
-
-from harness import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running, wait_for
+from support.processes import Rig, rig, rows
 
 from kappa import control
 from kappa.replay.stages import Stage
@@ -41,9 +37,7 @@ def test_a_scheduled_run_reports_a_difference_and_drops_what_is_the_same(
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20) as machine:
         machine.produce(rows(50))
         deploy(machine, 1)
-        first = machine.start()
-        machine.await_live(first)
-        machine.settle(first)
+        first = machine.start_live()
         deploy(machine, 2)
         with running(AirflowStack(machine.config)) as stack:
             dag = f"reprocess__{machine.name}"

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import orjson
 import pytest
-from lab import read_messages
-from mortal import OUTPUT, row
-from rig import Rig, expected_moves, rows
+from support.epochs import read_messages
+from support.kills import OUTPUT, row
+from support.processes import Rig, expected_moves, rows
 
 from kappa import control
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
-    from mortal import Row
+    from support.kills import Row
 
-#: In CI the same points are died at within the test's process: tests/test_versioned_topics.py, tests/test_reconciled_topics.py.
+#: In CI the same points are died at within the test's process: tests/product/test_versioned_topics.py, tests/product/test_reconciled_topics.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 OUTPUTS = (

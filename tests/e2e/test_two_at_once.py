@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from rig import Rig, is_running, rows
+from support.processes import Rig, is_running, rows
 
 from kappa import control
 from kappa.driver.launcher import launch
@@ -22,11 +22,9 @@ pytestmark = pytest.mark.e2e
 LATER_MS = 1_700_000_060_000
 
 
-def test_of_two_drivers_started_at_once_one_works_and_the_other_ends_having_done_nothing(machine: Rig) -> None:
+def test_of_two_drivers_started_at_once_one_works_and_the_other_does_nothing(machine: Rig) -> None:
     machine.produce(rows(12))
-    epoch = machine.start()
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live()
     machine.kill(epoch)
     claims = [row for row in machine.ledger(epoch).rows() if row.kind == "claim"]
     pids = [launch(machine.config, machine.name, epoch, machine.record().epoch(epoch).code) for _ in range(2)]
@@ -49,14 +47,12 @@ def test_of_two_drivers_started_at_once_one_works_and_the_other_ends_having_done
         ("new", "going_live"),
     ],
 )
-def test_a_driver_frozen_in_a_cutover_that_went_on_without_it_harms_nothing_when_it_wakes(
+def test_a_driver_frozen_in_a_cutover_that_went_on_harms_nothing_when_it_wakes(
     machine: Rig, role: str, point: str
 ) -> None:
     machine.config = replace(machine.config, stale_seconds=4.0)
     machine.produce(rows(50))
-    first = machine.start(f"{point}:stop" if role == "old" else "")
-    machine.await_live(first)
-    machine.settle(first)
+    first = machine.start_live(f"{point}:stop" if role == "old" else "")
     machine.deploy(2)
     second = machine.plan_replay(f"{point}:stop" if role == "new" else "")
     machine.await_stage(second, Stage.VERIFIED)
@@ -84,9 +80,7 @@ def test_a_driver_frozen_in_a_cutover_that_went_on_without_it_harms_nothing_when
 def test_a_driver_whose_jvm_froze_with_it_is_fenced_when_both_wake(machine: Rig) -> None:
     machine.config = replace(machine.config, stale_seconds=4.0)
     machine.produce(rows(12))
-    epoch = machine.start()
-    machine.await_live(epoch)
-    machine.settle(epoch)
+    epoch = machine.start_live()
     frozen = machine.beat(epoch)
     both = [*psutil.Process(frozen.pid).children(recursive=True), psutil.Process(frozen.pid)]
     assert any(process.name() == "java" for process in both)
@@ -105,7 +99,7 @@ def test_a_driver_whose_jvm_froze_with_it_is_fenced_when_both_wake(machine: Rig)
     assert machine.prove({epoch: 1}) == 36
 
 
-def test_a_host_of_drivers_starts_what_is_wanted_and_missing_and_ends_it_at_a_slice_boundary(machine: Rig) -> None:
+def test_a_host_of_drivers_starts_those_that_lack_and_ends_them_between_slices(machine: Rig) -> None:
     here, machine.config = machine.config, replace(machine.config, launcher="elsewhere")
     machine.produce(rows(12))
     epoch = machine.start()

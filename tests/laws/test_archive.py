@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,8 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from deltalake import DeltaTable
-from lab import Lab, lab, read_messages
-from rig import QUICK_JVM
+from support.deaths import run_to_death
+from support.epochs import Lab, lab, read_messages
+from support.processes import QUICK_JVM
 
 from kappa import control
 from kappa.archive.overview import stop
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SOAK = pytest.mark.soak
-#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/parsing holds in both ways.
+#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/spark holds in both ways.
 IN_MEMORY = pytest.param(50_000, id="in memory", marks=SOAK)
 
 
@@ -56,9 +54,7 @@ def rows(count: int, first: int = 0) -> list[tuple[str, int] | bytes]:
 
 def live(stream: Lab) -> int:
     """A first epoch that went live, read everything and was stopped."""
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     return epoch
 
@@ -318,7 +314,7 @@ class TestRetention:
         refused = control.plan(stream.config, request(stream))
         assert {finding.code for finding in refused.refusals} == {"start-below-low-watermark"}
 
-    def test_a_planned_slice_whose_records_are_gone_is_closed_only_when_that_is_asked_for(
+    def test_a_planned_slice_whose_records_are_gone_is_closed_only_on_request(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         produce_at(stream, out_of_order(40))
@@ -374,10 +370,8 @@ class TestExactlyOnce:
     def test_an_archiver_that_is_killed_anywhere_loses_and_doubles_nothing(self, stream: Lab, point: str) -> None:
         stream.produce(rows(60))
         config = replace(stream.config, slice_records=25, spark_master="local[1]", spark_conf=QUICK_JVM)
-        command = [sys.executable, "-m", "kappa", "archive", "start", stream.topic, "--execute"]
-        environ = {**os.environ, **config.to_env(), "KAPPA_CRASH_AFTER": f"archive.{point}"}
-        died = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-        assert died.returncode == -signal.SIGKILL, died.stderr
+        words = ("-m", "kappa", "archive", "start", stream.topic, "--execute")
+        run_to_death(*words, point=f"archive.{point}", environ={**os.environ, **config.to_env()})
         assert stream.archive(slice_records=18) == 60
         assert archived_places(stream) == logged_places(stream)
         state = Archive(stream.config.lake, stream.topic).ledger.state()
@@ -399,7 +393,7 @@ class TestExactlyOnce:
                 run([second])
         assert archived_places(stream) == logged_places(stream)
 
-    def test_one_that_wakes_up_between_plan_and_write_writes_nothing_twice(
+    def test_an_archiver_that_wakes_up_between_plan_and_write_writes_nothing_twice(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         stream.produce(rows(40))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from by_hand import TABLE, Epoch, as_rows, merged
-from lab import DEADLINE_SECONDS, Lab, lab
+from support.epochs import DEADLINE_SECONDS, Lab, lab
+from support.slices import TABLE, Epoch, as_rows, merged
 
 from kappa import control, serving
 from kappa.control import upgrade
@@ -46,9 +46,7 @@ def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
 def live(stream: Lab, *, slices: int = 3) -> int:
     """A first epoch that read everything, the last slices of it one by one."""
     stream.produce(ROWS)
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     for number in range(slices):
         more(stream, number)
     return epoch
@@ -69,7 +67,7 @@ def in_table(stream: Lab, epoch: int) -> dict[str, int]:
     return {row["id"]: row["total"] for row in queries.query(stream.paths(epoch).table("balances"), None).to_pylist()}
 
 
-def test_readers_of_commits_find_their_rows_and_those_of_the_path_find_them_when_the_epoch_stands(slow: Lab) -> None:
+def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stands(slow: Lab) -> None:
     epoch = live(slow)
     commits = slow.ledger(epoch).state().commits
     assert FOLDED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was folded"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from histories import World, play
+from support.histories import World, play
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from confluent_kafka import Producer
-from lab import DEADLINE_SECONDS, Lab, lab, read_all
+from support.epochs import DEADLINE_SECONDS, Lab, lab, read_all
 
 import kappa.cli
 from kappa import control, serving
@@ -58,9 +58,7 @@ def claimed(stream: Lab, epoch: int) -> Context:
 
 def live_epoch(stream: Lab) -> int:
     """A first epoch that went live, read everything and was stopped."""
-    epoch = stream.start()
-    stream.await_live(epoch)
-    stream.settle(epoch)
+    epoch = stream.start_live()
     assert stream.stop(epoch) == []
     return epoch
 
@@ -105,9 +103,7 @@ class TestLaw1OneCodePath:
 
     def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         stream.produce([("a", 5), ("d", 6)], start_ms=1_700_000_100_000)
         stream.settle(first)
         second = stream.plan_replay()
@@ -319,9 +315,7 @@ class TestLaw6AReplayTouchesNothingLive:
 
     def test_a_live_stream_goes_on_beside_a_replay_and_its_abort_as_if_they_were_not(self, stream: Lab) -> None:
         stream.produce(ROWS, partition=0)
-        epoch = stream.start()
-        stream.await_live(epoch)
-        stream.settle(epoch)
+        epoch = stream.start_live()
         theirs = [stream.topic, f"{stream.topic}.moves"]
         configs = stream.kafka.topic_configs(theirs)
         stream.deploy(2)
@@ -383,9 +377,7 @@ class TestLaw7OnePointer:
     def test_an_epoch_that_does_not_take_over_in_time_is_left_behind(self, stream: Lab) -> None:
         stream.config = replace(stream.config, handover_seconds=1.0)
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
@@ -506,9 +498,7 @@ def everything(stream: Lab, but: str = "nothing") -> Any:
 class TestLaw10SideEffectsHappenOnce:
     def test_history_is_not_sent_again_and_each_offset_is_sent_by_one_epoch(self, stream: Lab) -> None:
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
@@ -535,9 +525,7 @@ class TestLaw10SideEffectsHappenOnce:
 
     def test_a_redo_obeys_the_plan_row_not_the_role_of_the_moment(self, stream: Lab) -> None:
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
@@ -590,7 +578,7 @@ class TestLaw12NothingIsDroppedInSilence:
         epoch = live_epoch(stream)
         assert [(row.rows_read, row.rows_dead) for row in stream.ledger(epoch).state().commits[1:]] == [(1, 1)]
 
-    def test_a_slice_whose_counts_do_not_add_up_gets_no_effects_row_and_is_computed_once_more(
+    def test_a_slice_whose_counts_do_not_add_up_has_no_effects_and_is_computed_again(
         self, stream: Lab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After an effects row the slice has to be finished: with counts that are off it could never be."""
@@ -634,9 +622,7 @@ class TestLaw13EveryMoveIsOnRecord:
 
     def test_the_record_only_grows_and_has_offsets_difference_and_verdict_of_each_move(self, stream: Lab) -> None:
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         stream.deploy(2)
         second = stream.plan_replay()
         stream.run(second)
@@ -738,12 +724,10 @@ class TestTheChangelog:
 
 
 class TestAStuckEpoch:
-    def test_it_waits_and_can_be_cut_away_from_and_nothing_is_lost_or_sent_twice(self, stream: Lab) -> None:
+    def test_a_stuck_epoch_waits_and_a_cutover_away_from_it_loses_and_repeats_nothing(self, stream: Lab) -> None:
         stream.config = replace(stream.config, attempts=2)
         stream.produce(ROWS)
-        first = stream.start()
-        stream.await_live(first)
-        stream.settle(first)
+        first = stream.start_live()
         driver, *_ = stream.running[first]
 
         def poisoned(_: object) -> Any:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from lab import Lab
+from support.epochs import Lab
 
 from kappa import control
 from kappa.errors import KappaError
@@ -22,9 +22,7 @@ COUNT = 60
 def test_retention_that_overtakes_a_running_replay_stops_it_and_no_record_is_skipped(stream: Lab) -> None:
     sent = [(f"account-{n}", n, n) for n in range(COUNT)]
     stream.produce([(account, amount) for account, amount, _ in sent], partition=0)
-    first = stream.start()
-    stream.await_live(first)
-    stream.settle(first)
+    first = stream.start_live()
     stream.deploy(2)
     stream.meant = (KappaError,)
     second = stream.plan_replay(slice_records=3)

@@ -80,7 +80,7 @@ class TestRanges:
 
 
 class TestRunningMaximum:
-    def test_it_is_carried_over_chunks_from_what_was_there_before(self) -> None:
+    def test_a_running_maximum_is_carried_over_chunks_from_what_was_there_before(self) -> None:
         chunks = [chunk(0, 5, seq=1, max_ms=70), chunk(5, 9, seq=2, max_ms=60), chunk(9, 12, seq=3, max_ms=90)]
         assert carried(chunks, [part(2, 12)], {0: 50}) == {(0, 1): 50, (0, 2): 70, (0, 3): 70}
 
@@ -101,7 +101,7 @@ class TestWhatIsReadable:
         found = first_readable(Offsets({"pos": {0: 100}}), facts(part(*covered)), {"pos": "id"})
         assert found == Offsets({"pos": {0: low}})
 
-    def test_one_of_another_topic_does_not(self) -> None:
+    def test_an_archive_of_another_topic_does_not_count(self) -> None:
         low = Offsets({"pos": {0: 100}})
         assert first_readable(low, facts(part(0, 200)), {"pos": "new"}) == low
 

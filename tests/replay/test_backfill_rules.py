@@ -32,7 +32,7 @@ def test_an_interval_may_not_begin_before_the_epoch_has_rows() -> None:
     assert "offset 4 of pos[0]" in found.message and "begins at 5" in found.message
 
 
-def test_records_that_may_have_gone_refuse_an_interval_that_begins_where_the_log_does() -> None:
+def test_an_interval_that_begins_with_the_log_is_refused_when_records_may_have_gone() -> None:
     assert backfill_rules.log_is_gone(at(8, 9), at(7, 0), at(0, 0)) == []
     assert backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(7, 0)) == []  # the epoch begins there too
     (found,) = backfill_rules.log_is_gone(at(7, 9), at(7, 0), at(0, 0))

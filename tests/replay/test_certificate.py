@@ -178,7 +178,7 @@ def test_nothing_is_certified_without_a_live_epoch_or_its_ledger() -> None:
     assert "The ledger of the live epoch 1 is not there." in certify("t", MOVES, {2: LEDGERS[2]}).problems
 
 
-def test_notes_are_told_and_take_nothing_away_and_a_certificate_of_before_is_still_read() -> None:
+def test_a_certificates_notes_take_nothing_away_and_an_older_one_is_still_read() -> None:
     proof = certify("a.b", MOVES, LEDGERS)
     noted = replace(proof, notes=("Epoch 2: its plan's range was computed twice",))
     assert Certificate.from_json(noted.to_json()) == noted

@@ -117,7 +117,7 @@ def test_a_replay_of_a_chain_starts_where_a_slice_ended() -> None:
     assert start_within_chain(ShiftBy(by=-3), {}) == []
 
 
-def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_what_its_history_is_made_of() -> None:
+def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_its_historys_origin() -> None:
     (behind,) = upstream_behind([("a", 2)], 7)
     assert (behind.code, behind.severity, behind.numbers["live"]) == ("upstream-behind", "refuse", 7)
     assert "epoch 2 of 'a'" in behind.message

@@ -59,17 +59,17 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
         ),
     ],
 )
-def test_one_that_may_not_move_holds_back_the_other(changes: dict[str, object], said: str) -> None:
+def test_a_member_that_may_not_move_holds_back_the_other(changes: dict[str, object], said: str) -> None:
     found = refusals([replace(ONE, **changes), TWO])  # type: ignore[arg-type]
     assert len(found) == 1 and said in found[0]
 
 
-def test_a_failed_verdict_may_be_accepted_and_does_not_count_for_one_that_comes_back() -> None:
+def test_a_failed_verdict_may_be_accepted_and_is_ignored_for_one_that_returns() -> None:
     failed = replace(ONE, verdict="failed", is_accepted=True)
     assert refusals([failed, replace(TWO, verdict="failed")]) == ()
 
 
-def test_the_same_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
+def test_a_cutover_asked_for_again_is_known_and_a_smaller_or_larger_one_is_another() -> None:
     asked = Asked(epoch=2, actor="bob", at=NOON, together=BOTH)
     one, two = replace(ONE, pending=asked), replace(TWO, pending=replace(asked, epoch=5))
     assert is_asked([one, two])
@@ -106,7 +106,7 @@ VECTORS = st.dictionaries(
 
 
 @given(st.lists(VECTORS, min_size=1, max_size=4))
-def test_the_meeting_point_is_ahead_of_all_in_no_other_order_another_and_stays_when_some_are_there(
+def test_a_meeting_point_is_ahead_of_all_in_any_order_and_stays_when_some_are_there(
     standings: list[Offsets],
 ) -> None:
     point = meeting_point(standings)

@@ -33,7 +33,7 @@ def test_a_second_run_has_other_slices(size: int, offsets: int, other: int) -> N
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**12))
-def test_it_never_has_the_same_size_nor_none(size: int, offsets: int) -> None:
+def test_a_second_run_never_has_slices_of_the_same_size_nor_of_none(size: int, offsets: int) -> None:
     assert other_size(size, offsets) >= 1
     assert other_size(size, offsets) != size
 
@@ -54,7 +54,7 @@ def test_what_differs_is_named_with_column_and_sample_and_rows() -> None:
     assert replace(OTHER, rows_again=3).is_same is False
 
 
-def test_it_decides_the_verdict_and_is_in_every_format() -> None:
+def test_determinism_decides_the_verdict_and_is_in_every_format() -> None:
     report = DiffReport(
         topology="a.b", live_epoch=1, live_seq=1, candidate_epoch=2, candidate_seq=1, at=Offsets(), determinism=BOTH
     )

@@ -68,7 +68,7 @@ def test_the_first_slice_is_read_when_its_last_record_is_and_later_ones_later() 
     assert one(retention_overtakes([kept(due, share=0.9)], 10_000.0, 0.01, NOW))[0] == "retention-overtakes-replay"
 
 
-def test_without_an_estimate_nothing_is_refused_and_what_is_due_already_is_a_close_call() -> None:
+def test_a_plan_without_estimate_refuses_nothing_and_warns_of_records_that_are_due() -> None:
     assert retention_overtakes([kept(timedelta(seconds=1))], None, 1.0, NOW) == []
     assert one(retention_overtakes([kept(timedelta())], None, 1.0, NOW)) == ("retention-close-behind", Severity.WARN)
 

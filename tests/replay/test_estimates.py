@@ -23,7 +23,7 @@ RATES = {
 }  # fmt: skip
 
 
-def test_it_is_made_of_rates(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_estimate_is_made_of_rates(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(facts, **RATES))  # type: ignore[arg-type]
     assert plan.estimate == Estimate(
         offsets=170, records=85, bytes=45_050, seconds=2.5, disk_bytes=8500, measured_epoch=3
@@ -55,7 +55,7 @@ def test_an_archive_without_holes_has_a_record_at_each_offset(facts: Facts, plan
 
 
 @pytest.mark.parametrize(("measured", "is_rough"), [(6, False), (5, False), (4, True), (None, False)])
-def test_it_is_rough_beyond_twenty_times_what_was_measured(
+def test_an_estimate_is_rough_beyond_twenty_times_what_was_measured(
     facts: Facts, plan_of: PlanOf, measured: int | None, is_rough: bool
 ) -> None:
     found = plan_of(

@@ -18,7 +18,7 @@ def stages_of(lines: list[str]) -> tuple[str, ...]:
     return tuple(word for word in (line.split()[0] for line in lines) if word in Stage.__members__)
 
 
-def test_it_says_what_runs_and_how_much(facts: Facts, plan_of: PlanOf) -> None:
+def test_an_explanation_says_what_runs_and_how_much(facts: Facts, plan_of: PlanOf) -> None:
     plan = plan_of(replace(facts, records_per_second=34.0, bytes_per_record=530_000.0), slice_records=100)
     assert explain(plan) == [
         f"Plan {plan.id}: retail.loyalty version 2 (code c0ffeec0ffee) into epoch 4, beside live epoch 3 at seq 9",

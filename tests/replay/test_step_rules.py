@@ -17,7 +17,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_each_cause_warns_under_a_code_of_its_own_and_names_output_expression_and_column(cause: Cause) -> None:
+def test_each_cause_warns_under_its_own_code_and_names_output_expression_and_column(cause: Cause) -> None:
     (found,) = step_findings([Suspect(effect="moves", cause=cause, expression="f(x)", column="stamp")])
     assert (found.code, found.severity) == (CODES[cause], Severity.WARN)
     assert "'moves' uses f(x) (as stamp)" in found.message

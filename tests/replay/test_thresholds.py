@@ -115,7 +115,7 @@ def test_what_is_written_wrongly_is_refused(texts: list[str], message: str) -> N
         parsed(texts)
 
 
-def test_a_request_keeps_its_thresholds_over_json_and_one_without_any_has_the_hash_that_it_always_had() -> None:
+def test_a_request_keeps_its_thresholds_over_json_and_without_any_its_earlier_hash() -> None:
     plain = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a")
     assert "thresholds" not in plain.as_dict()
     asked = ReplayRequest(

@@ -103,7 +103,7 @@ def test_a_whole_report_survives_json_and_one_of_before_is_still_read() -> None:
     assert DiffReport.from_json(json.dumps(old)) == report(tables=(CHANGED,))
 
 
-def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found_and_allowed() -> None:
+def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found() -> None:
     table = replace(CHANGED, drift={"points": DRIFT}, masked=("card",), columns_added=("tier",))
     full = report(tables=(table,), thresholds=(KEPT, EXCEEDED), checks=(CheckResult(name="c", ok=False, detail="why"),))
     lines = full.render()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rig import Rig, rig
+from support.processes import Rig, rig
 
 if TYPE_CHECKING:
     from conftest import TopicFactory

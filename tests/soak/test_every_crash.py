@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from rig import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, rows
+from support.processes import REPLAY_POINTS, SLICE_POINTS, Rig, crashing, rig, rows
 
 from kappa import control
 from kappa.kafka.broker import Broker
@@ -30,14 +30,11 @@ START_MS = 1_700_000_000_000
 def live(machine: Rig, crash: str = "") -> int:
     """A first epoch that went live and read fifty records."""
     machine.produce(rows(50))
-    epoch = machine.start(crash)
-    machine.await_live(epoch)
-    machine.settle(epoch)
-    return epoch
+    return machine.start_live(crash)
 
 
 @pytest.mark.parametrize("point", SLICE_POINTS)
-def test_a_live_driver_killed_there_and_its_successor_killed_everywhere_while_it_repairs(
+def test_a_driver_killed_at_a_point_and_its_successor_at_each_while_it_repairs(
     machines: Machines, case: Case, point: str
 ) -> None:
     with machines() as machine:
@@ -186,9 +183,7 @@ def test_a_rollback_whose_drivers_are_killed_at_every_point(machines: Machines, 
 def test_a_driver_frozen_there_wakes_up_after_another_took_over(machines: Machines, case: Case, point: str) -> None:
     with machines(stale_seconds=4.0) as machine:
         machine.produce(rows(12))
-        epoch = machine.start(f"{point}@2:stop")
-        machine.await_live(epoch)
-        machine.settle(epoch)
+        epoch = machine.start_live(f"{point}@2:stop")
         frozen = machine.beat(epoch)
         machine.produce(rows(12, first=12), start_ms=START_MS + 60_000)
         machine.await_death(epoch)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
-from matrix import FILE_POINTS, KINDS, LIVE_POINTS, Case, walk
-from rig import Rig
+from support.kill_matrix import FILE_POINTS, KINDS, LIVE_POINTS, Case, walk
+from support.processes import Rig
 
 pytestmark = pytest.mark.soak
 
@@ -24,7 +24,7 @@ def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
         walk(machine, kind, case, live=LIVE_POINTS)
 
 
-def test_a_replay_killed_while_it_folds_and_looks_after_files_ends_as_if_nothing_had_happened(
+def test_a_replay_killed_while_it_folds_and_looks_after_files_ends_as_if_undisturbed(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case
 ) -> None:
     with machines(fold_seconds=0.0, maintain_minutes=0.0) as machine:

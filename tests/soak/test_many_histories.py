@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import pytest
-from histories import World, play
+from support.histories import World, play
 
 pytestmark = pytest.mark.soak
 

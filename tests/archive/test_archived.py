@@ -1,0 +1,93 @@
+"""What an archive keeps of a record gives back exactly what parsing the record gives, for any value and any type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import hostile_json
+
+from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
+from kappa.lake import tables
+from kappa.spark.parsing import parse
+from kappa.topology import Source
+
+if TYPE_CHECKING:
+    from conftest_spark import Log
+
+PLAIN = "id STRING NOT NULL, amount BIGINT"
+TIMES = (
+    "d DATE, t TIMESTAMP, f FLOAT, m MAP<STRING, INT>, b BINARY, s STRUCT<d: DATE, m: MAP<STRING, ARRAY<TIMESTAMP>>>"
+)
+TIMED = [
+    b'{"d": "0001-01-01", "t": "0002-01-01T00:00:00Z", "s": {"d": "1582-10-10"}}',
+    b'{"d": "1582-10-09", "t": "1899-12-31T23:59:59.999999Z", "f": -0.0}',
+    b'{"d": "9999-12-31", "t": "9999-12-30T23:59:59.999999Z", "f": "NaN", "m": {"b": 1, "a": null}}',
+    b'{"t": "1970-01-01T00:00:00.000001+05:30", "b": "AP8=", "m": {}, "s": {}}',
+    b'{"s": {"m": {"k": ["2026-03-01T00:00:00Z", null]}}, "f": 1e39}',
+    b'{"d": "2026-02-30"}', b'{"m": {"k": "x"}}', b"{}", b"[]", b"\xff", None,
+]  # fmt: skip
+
+
+def source(schema: str, **more: Any) -> Source:
+    return Source(topic="pos", schema=schema, **more)
+
+
+@pytest.mark.spark
+class TestWhatComesBack:
+    @pytest.mark.parametrize("schema", [hostile_json.SCHEMA, PLAIN], ids=["many types", "few"])
+    def test_is_what_parsing_gives_for_hostile_values(self, spark: Any, log: Log, tmp_path: Path, schema: str) -> None:
+        random = Random(7)
+        values = [(n % 3, 10**12 + random.randrange(9) * 1000, hostile_json.value(random)) for n in range(1500)]
+        hold_together(spark, log(sorted(values, key=lambda v: v[0])), tmp_path, schema, {PLAIN, hostile_json.SCHEMA})
+
+    def test_is_what_parsing_gives_for_times_maps_and_bytes(self, spark: Any, log: Log, tmp_path: Path) -> None:
+        hold_together(spark, log([(0, n, value) for n, value in enumerate(TIMED)]), tmp_path, TIMES, {TIMES})
+
+    def test_is_what_parsing_gives_when_another_schema_was_kept(self, spark: Any, log: Log, tmp_path: Path) -> None:
+        raw = log([(0, 5, value) for value in TIMED])
+        hold_together(spark, raw, tmp_path, "d STRING NOT NULL", {TIMES}, is_parsed=False)
+
+
+def hold_together(spark: Any, raw: Any, folder: Path, schema: str, kept: set[str], *, is_parsed: bool = True) -> None:
+    """Archive records parsed by some schemas, read them back by one, and compare with parsing alone."""
+    asked, names = source(schema), {str(schema_name(source(one))): source(one) for one in kept}
+    path = str(folder / "records")
+    tables.create(path, COLUMNS, partition_by=[PARTITION.name])
+    taken = raw.selectExpr("*", "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers")
+    rows = archived_rows(taken, names).selectExpr("*", "CAST(1 AS BIGINT) AS seq")
+    tables.append_frame(path, rows, 1, mergeSchema="true")
+    records = spark.read.format("delta").load(path)
+    assert (schema_name(asked) in records.columns) == is_parsed
+    back = source_rows(
+        records.selectExpr("*", "timestamp_millis(running_max_ms) AS order_timestamp"), asked, is_parsed=is_parsed
+    )
+    expected = parse(raw, asked, {}, in_arrow=False).collect()
+    found = back.drop("_seq").collect()
+    good = [repr(row) for row in expected if row["_dead"] is None]
+    assert good
+    assert sorted(repr(row) for row in found if row["_dead"] is None) == sorted(good)
+
+    def letters(given: list[Any]) -> list[str]:
+        names = ("_partition", "_offset", "_timestamp", "_order_timestamp", "_key", "_value", "_dead")
+        return sorted(repr([row[name] for name in names]) for row in given if row["_dead"] is not None)
+
+    assert letters(found) == letters(expected)
+    assert letters(found)
+
+
+class TestSchemaName:
+    def test_a_schema_has_one_name_that_depends_on_all_that_parsing_depends_on(self) -> None:
+        name = schema_name(source("id STRING NOT NULL, amount BIGINT"))
+        assert name == schema_name(source("id  string not null, amount bigint", headers=True, keyed=False))
+        others = ["id STRING, amount BIGINT", "id STRING NOT NULL, amount INT", "ID STRING NOT NULL, amount BIGINT"]
+        assert len({name, *(schema_name(source(other)) for other in others)}) == 4
+
+    def test_what_delta_cannot_name_or_nobody_has_to_parse_is_kept_raw_only(self) -> None:
+        assert schema_name(source("`a b` STRING")) is None
+        assert schema_name(source("s STRUCT<`x,y`: INT>")) is None
+        assert schema_name(source("s ARRAY<STRUCT<a: INT, A: INT>>")) is None
+        assert schema_name(Source(topic="pos", format="string")) is None
+        assert schema_name(Source(topic="pos", format="bytes")) is None

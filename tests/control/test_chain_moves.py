@@ -1,0 +1,260 @@
+"""Topologies that read each other, decided on the record and the ledgers alone: no broker, no JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import epoch_record
+from support.epoch_record import FIRST, SECOND, empty_lake
+
+from kappa import control
+from kappa.config import Config
+from kappa.control import cutover, removal
+from kappa.driver import joint_handover
+from kappa.driver.upstreams import Upstreams
+from kappa.errors import MoveRefusedError, RefusedError
+from kappa.lake.chains import check_bindings, sent_ends_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.chains import Binding
+
+STORY = "story"
+
+
+def own(epoch: int) -> str:
+    return f"{STORY}.e{epoch:04d}"
+
+
+def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | None = None, **detail: Any) -> None:
+    """Put events on record."""
+    bound = {} if reads is None else {STORY: {"topology": "a", "epoch": reads, "topic": own(reads)}}
+    start = {"pos": {"0": 0}} if reads is None else {own(reads): {"0": 0}}
+    roots = {"roots": {"start": {"pos": {"0": 0}}, "origin": {"pos": {"0": 0}}}} if bound else {}
+    plan = {"bound": bound, "start": start, "origin": start, **roots}
+    known = {
+        "planned": {"plan_id": "p", "start": json.dumps(start), "plan": json.dumps(plan)},
+        "verified": {"verdict": "differs"},
+        "moved": {"from": None, "at": {"pos": {"0": 9}}},
+    }
+    epoch_record.tell(config, topology, epoch, *names, known=known, **detail)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """``b`` reads ``a``: a live epoch and a verified candidate of each, the candidate on the candidate's topic."""
+    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
+    config = empty_lake(tmp_path, monkeypatch)
+    tell(config, "a", 1, *FIRST)
+    tell(config, "b", 1, *FIRST, reads=1)
+    tell(config, "a", 2, *SECOND)
+    tell(config, "b", 2, *SECOND, reads=2)
+    return config
+
+
+def events(config: Config) -> list[Event]:
+    return Epochs(config.lake).events()
+
+
+def both(config: Config) -> None:
+    cutover.cut_over_together(config, {"a": 2, "b": 2}, actor="ada", reason="together")
+
+
+def ledger(config: Config, topology: str, epoch: int) -> Ledger:
+    found = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
+    if not found.exists():
+        found.create()
+        found.claim("w", "new", LedgerState())
+    return found
+
+
+def commit(config: Config, topology: str, epoch: int, seq: int, end: int, **detail: Any) -> None:
+    """A commit that has read up to ``end`` of its topic."""
+    topic = "pos" if topology == "a" else own(epoch)
+    ranges = (OffsetRange(topic=topic, partition=0, start=0, end=end),)
+    at = events(config)[-1].at
+    ledger(config, topology, epoch).append(
+        LedgerRow(kind="commit", seq=seq, writer="w", at=at, ranges=ranges, detail=detail)
+    )
+
+
+def told(config: Config, epoch: int, *slices: tuple[int, int]) -> None:
+    """What an epoch of ``a`` has told: (root offset, end of its own topic) of each slice."""
+    commit(config, "a", epoch, 0, 0, sent={own(epoch): {"0": 0}})
+    ledger(config, "a", epoch).append(
+        LedgerRow(
+            kind="baseline", seq=0, writer="w", at=events(config)[-1].at, detail={"sent": {own(epoch): {"0": 0}}}
+        )
+    )  # fmt: skip
+    for seq, (root, end) in enumerate(slices, start=1):
+        commit(config, "a", epoch, seq, root, sent={own(epoch): {"0": end}})
+
+
+def root(offset: int) -> Offsets:
+    return Offsets({"pos": {0: offset}})
+
+
+def state(config: Config, epoch: int) -> LedgerState:
+    return ledger(config, "b", epoch).state()
+
+
+def upstreams(config: Config, epoch: int) -> Upstreams:
+    return Upstreams(lake=config.lake, bound={STORY: Binding(topology="a", epoch=epoch, topic=own(epoch))})
+
+
+def test_neither_moves_alone_and_the_way_out_is_named(config: Config) -> None:
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError, match=r"Live epoch 1 of 'b' reads epoch 1 of 'a', which would stop"):
+        control.cut_over(config, "a", 2, actor="ada", reason="alone")
+    with pytest.raises(MoveRefusedError, match="Move both together: kappa cutover a b --execute"):
+        control.cut_over(config, "b", 2, actor="ada", reason="alone")
+    with pytest.raises(MoveRefusedError, match="Live epoch 1 of 'b' reads"):
+        cutover.cut_over_together(config, {"a": 2}, actor="ada", reason="alone")
+    assert len(events(config)) == before
+    both(config)
+    assert [e.event for e in events(config)[before:]] == ["handover", "handover"]
+
+
+def test_neither_goes_back_alone(config: Config) -> None:
+    both(config)
+    for name in "ab":
+        tell(config, name, 2, "moved", **{"from": 1})
+    for name in "ab":
+        with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
+            control.rollback(config, name, actor="ada", reason="back")
+    with pytest.raises(MoveRefusedError, match="cannot be moved, nothing was changed"):
+        cutover.recall_together(config, {"b": None}, actor="ada", reason="back")
+    assert cutover.recall_together(config, {"a": None, "b": None}, actor="ada", reason="back") == {"a": 1, "b": 1}
+
+
+def test_an_epoch_whose_topic_is_read_is_not_removed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError, match=r"epoch 2 of 'b' .* kappa abort b 2 --execute"):
+        control.abort(config, "a", 2, actor="ada", reason="wrong")
+    monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
+    control.abort(config, "b", 2, actor="ada", reason="wrong")
+    control.abort(config, "a", 2, actor="ada", reason="wrong")
+    tell(config, "a", 3, *SECOND)
+    tell(config, "b", 3, *SECOND, reads=3)
+    for name in "ab":
+        tell(config, name, 3, "moved", **{"from": 1})
+    with pytest.raises(RefusedError, match=r"epoch 1 of 'b' \(RETIRED\) .* kappa retire b 1 --execute"):
+        control.retire(config, "a", 1, actor="ada", reason="old")
+    control.retire(config, "b", 1, actor="ada", reason="old")
+    control.retire(config, "a", 1, actor="ada", reason="old")
+
+
+def test_a_plan_is_held_against_the_record_again_when_it_is_put_there(config: Config) -> None:
+    bound = {STORY: Binding(topology="a", epoch=2, topic=own(2))}
+    check_bindings(events(config), bound, is_first=False)
+    with pytest.raises(RefusedError, match="goes live by itself, and reads epoch 2 of 'a'; live is 1"):
+        check_bindings(events(config), bound, is_first=True)
+    tell(config, "a", 2, "aborted")
+    with pytest.raises(RefusedError, match="Epoch 2 of 'a', which the plan reads, has ended"):
+        check_bindings(events(config), bound, is_first=False)
+
+
+def test_commits_of_an_earlier_platform_say_no_ends_and_a_baseline_tells_a_seed(config: Config) -> None:
+    told(config, 1, (5, 4))
+    found = list(sent_ends_of(ledger(config, "a", 1).state(), [own(1)]))
+    assert [(one.standing, one.ends[own(1), 0]) for one in found] == [(root(5), 4), (root(0), 0)]
+    commit(config, "a", 2, 0, 0)
+    commit(config, "a", 2, 1, 5)
+    commit(config, "a", 2, 2, 9, sent={own(2): {"0": 7}})
+    found = list(sent_ends_of(ledger(config, "a", 2).state(), [own(2)]))
+    assert [(one.standing, one.ends[own(2), 0]) for one in found] == [(root(9), 7)]
+
+
+def test_slices_end_where_the_upstream_stood_those_of_a_candidate_where_the_live_did(config: Config) -> None:
+    told(config, 2, (5, 4), (9, 7), (12, 7), (20, 30))
+    commit(config, "b", 2, 0, 0, roots=root(0).as_dict())
+    here, none = state(config, 2), Offsets()
+    reader = upstreams(config, 2)
+
+    def place(cut: Any) -> tuple[int, int] | None:
+        return None if cut is None else (cut.end[own(2), 0], cut.standing["pos", 0])
+
+    assert place(reader.onward(here, none, 7)) == (7, 12)
+    assert place(reader.onward(here, none, 3)) == (4, 5)  # one transaction is read whole
+    assert place(reader.bulk(here, Offsets({own(2): {0: 7}}), none, 100)) == (7, 9)
+    assert place(reader.towards(here, root(12), none, 100)) == (7, 12)
+    assert place(reader.towards(here, root(4), none, 100)) is None
+    # A live epoch stood at 9 and at 13: at 13 the upstream has no commit.
+    assert place(reader.following(here, [root(9), root(13)], lambda _: none, 100)) == (7, 9)
+    assert place(reader.following(here, [root(13)], lambda _: none, 100)) == (7, 12)  # on the way there
+    commit(config, "b", 2, 1, 7, roots=root(9).as_dict())
+    assert place(reader.onward(state(config, 2), none, 1)) == (7, 12)  # reads nothing, and stands further
+    commit(config, "b", 2, 2, 30, roots=root(20).as_dict())
+    assert reader.onward(state(config, 2), none, 100) is None
+
+
+def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) -> None:
+    told(config, 1, (5, 4), (9, 7))
+    commit(config, "b", 1, 0, 4, roots=root(5).as_dict())
+    both(config)
+    pending = {name: Epochs(config.lake).record(name).handover for name in "ab"}
+    assert pending["a"] is not None and pending["b"] is not None
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    reads = upstreams(config, 1).keys
+    assert two.meet(pending["b"], root(5), reads=reads) is None
+    assert one.meet(pending["a"], root(9)) == root(9)
+    assert two.meet(pending["b"], root(5), reads=reads) is None  # both stand, and the upstream may still send
+    assert two.meet(pending["b"], root(5), reads=reads, is_stuck=True) == root(5)
+    ledger(config, "a", 1).append(
+        LedgerRow(kind="yield", seq=2, writer="w", at=events(config)[-1].at, detail={"handover": pending["a"].n})
+    )
+    assert two.meet(pending["b"], root(5), reads=reads) == root(9)
+
+
+def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both(config)
+    asked = Epochs(config.lake).record("a").handover
+    assert asked is not None
+    tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
+    monkeypatch.setattr(joint_handover.Companions, "_missing", lambda *_, **__: "")
+    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+    assert not joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+    ends = [e for e in events(config) if e.event == "withdrawn"]
+    assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
+    assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]
+
+
+def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, int, int]) -> None:
+    """Slices of ``b`` after its seed: (end in its upstream's topic, where it stands in the root topic, records read)."""
+    found, before, at = ledger(config, "b", epoch), 0, events(config)[-1].at
+    for seq, (end, place, rows) in enumerate([(0, 0, 0), *slices]):
+        ranges = (OffsetRange(topic=own(epoch), partition=0, start=before, end=end),)
+        kept: Any = {"sends": sends if seq else "held", "rows_read": rows, "rows_parsed": rows}
+        found.append(
+            LedgerRow(
+                kind="commit", seq=seq, writer="w", at=at, ranges=ranges, detail={"roots": root(place).as_dict()}, **kept
+            )
+        )  # fmt: skip
+        before = end
+
+
+def test_a_certificate_is_in_root_offsets_and_holds_the_topics_that_were_read_too(config: Config) -> None:
+    from kappa.verify.certificate import certificate_of
+
+    chained = Epochs(config.lake).record("b")
+    # Twenty records of the other topology were made of nine of the root topic; one slice read nothing.
+    chained_commits(config, 1, "live", (20, 9, 20), (20, 12, 0), (25, 15, 5))
+    found = certificate_of(config.lake, chained)
+    assert [problem for problem in found.problems if "sent while" not in problem] == [
+        "pos[0] 0..9: sent, but the live epoch has not committed it."
+    ]  # this record has it go live at 9
+    assert found.at == root(15) and [proof.topic for proof in found.partitions] == ["pos"]
+    rows = ledger(config, "b", 1)
+    ranges = (OffsetRange(topic=own(1), partition=0, start=26, end=30),)
+    detail = {"roots": root(18).as_dict()}
+    rows.append(LedgerRow(kind="commit", seq=4, writer="w", at=events(config)[-1].at, ranges=ranges, detail=detail))
+    broken = certificate_of(config.lake, chained).problems
+    assert any(f"{own(1)}[0] 26..30 does not start at 25" in problem for problem in broken)

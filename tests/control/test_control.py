@@ -1,0 +1,94 @@
+"""What may be asked of a topology, decided on the record alone: no broker, no JVM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kappa import control
+from kappa.config import Config
+from kappa.control import cutover
+from kappa.errors import MoveRefusedError, UsageError
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.offsets.vector import Offsets
+from kappa.replay.verdict import CheckResult, DiffReport, ThresholdResult
+
+FAILED = DiffReport(
+    topology="a.b", live_epoch=1, live_seq=3, candidate_epoch=2, candidate_seq=3, at=Offsets({"pos": {0: 9}}),
+    checks=(CheckResult(name="nobody is lost", ok=False, detail="2 rows contradict it"),),
+    thresholds=(ThresholdResult(measure="t.keys_removed", allowed=0, found=4, ok=False),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A live epoch 1 and a candidate 2 whose verification failed."""
+    config = Config.from_env(
+        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_LAUNCHER": "elsewhere"}
+    )
+    epochs = Epochs(config.lake)
+    first = ("planned", "rewound", "seeded", "moved")
+    second = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
+    for epoch, name in [*((1, n) for n in first), *((2, n) for n in second)]:
+        detail = {"verdict": FAILED.verdict, "report": FAILED.to_json()} if name == "verified" else {"code": "c"}
+        row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail)
+        epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
+    return config
+
+
+def test_a_failed_verdict_refuses_the_cutover_and_names_all_that_failed(config: Config) -> None:
+    with pytest.raises(MoveRefusedError) as refused:
+        control.cut_over(config, "a.b", 2, actor="ada", reason="because")
+    assert "check nobody is lost: 2 rows contradict it; threshold t.keys_removed: found 4, allowed 0" in str(
+        refused.value
+    )
+    assert "--accept-verdict" in str(refused.value)
+    assert Epochs(config.lake).record("a.b").handover is None
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_failed_verdict_is_accepted_for_a_reason_only(config: Config, reason: str) -> None:
+    with pytest.raises(UsageError, match="give --reason"):
+        control.cut_over(config, "a.b", 2, actor="ada", reason=reason, accept_verdict=True)
+    assert Epochs(config.lake).record("a.b").handover is None
+
+
+def test_an_accepted_verdict_is_on_record_with_who_and_why(config: Config) -> None:
+    control.cut_over(config, "a.b", 2, actor="ada", reason="the four keys were duplicates", accept_verdict=True)
+    (asked,) = [e for e in control.chronicle(config, "a.b") if e.event == "handover"]
+    assert (asked.actor, asked.reason, asked.verdict) == ("ada", "the four keys were duplicates", "failed")
+
+
+def test_without_a_failed_verdict_nothing_is_accepted(config: Config) -> None:
+    epochs = Epochs(config.lake)
+    epochs.add("a.b", 2, "aborted", actor="test")
+    for name in ("planned", "rewound", "seeded", "replayed", "caught_up", "verified"):
+        detail = {"verdict": "differs"} if name == "verified" else {"code": "c"}
+        epochs.add("a.b", 3, name, actor="test", **detail)
+    control.cut_over(config, "a.b", 3, actor="ada", reason="", accept_verdict=True)
+    handover = Epochs(config.lake).record("a.b").handover
+    assert handover is not None and "accepted_verdict" not in handover.detail
+
+
+def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call finds the handover of the first, which is made before it wants the old epoch's driver."""
+    epochs = Epochs(config.lake)
+    control.cut_over(config, "a.b", 2, actor="ada", reason="accepted", accept_verdict=True)
+    pending = epochs.record("a.b").handover
+    assert pending is not None
+
+    def moved_meanwhile(*call: object) -> object:
+        if epochs.record("a.b").live == 1:
+            epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
+        return None
+
+    monkeypatch.setattr(cutover, "ensure_driver", moved_meanwhile)
+    control.cut_over(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
+    retired = epochs.record("a.b").epoch(1)
+    assert (retired.stage, retired.is_wanted) == ("RETIRED", False)
+    assert control.wanted_drivers(config) == [("a.b", 2)]

@@ -1,0 +1,398 @@
+"""What is left over, by the record alone: names on the broker are given, the lake is a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa import clock, control
+from kappa.config import Config
+from kappa.control.housekeeping import GRACE, discard, find, remove, topics_of
+from kappa.control.leftovers import Found
+from kappa.driver.launcher import log_file
+from kappa.lake import heartbeat
+from kappa.lake.epochs import Epochs
+from kappa.names import EpochPaths, code_file, plan_file
+from kappa.offsets.vector import Offsets
+from kappa.replay.building import build_plan
+from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
+from kappa.replay.request import ReplayRequest
+from kappa.replay.starts import FromMarker
+
+if TYPE_CHECKING:
+    from kappa.kafka.broker import Broker
+
+#: What an epoch passes only when another one is live.
+PROOF = ("replayed", "caught_up", "verified")
+BUILT = ("planned", "rewound", "seeded", *PROOF, "moved")
+STAGES = {"live": BUILT, "dropped": BUILT, "candidate": BUILT[:2], "aborted": (*BUILT[:2], "aborted")}
+#: Epochs of topology ``a.b``, in the order in which they were; 2 is on no record.
+EPOCHS = {1: "live", 3: "aborted", 4: "dropped", 5: "dropped", 6: "live", 7: "candidate"}
+KEPT, GONE = (1, 6, 7), (2, 3, 4, 5)
+
+
+def history(config: Config, epochs: dict[int, str], topology: str = "a.b") -> None:
+    """The record: of several live epochs the last one is, the others are retired; then some are removed for good."""
+    record = Epochs(config.lake)
+    for number, what in epochs.items():
+        for event in STAGES[what]:
+            if event in PROOF and record.record(topology).live is None:
+                continue
+            detail = {"code": f"code{number}", "plan_id": f"plan{number}"} if event == "planned" else {}
+            record.add(topology, number, event, actor="test", **detail)
+    for number, what in epochs.items():
+        if what == "dropped":
+            record.add(topology, number, "dropped", actor="test")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with the record of ``a.b``, to be copied."""
+    home = tmp_path_factory.mktemp("home")
+    history(Config.from_env({"KAPPA_HOME": str(home), "KAPPA_LAKE": str(home / "lake")}), EPOCHS)
+    return home / "lake"
+
+
+@pytest.fixture
+def config(tmp_path: Path, lake: Path) -> Config:
+    shutil.copytree(lake, tmp_path / "lake")
+    return Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake")})
+
+
+def look(
+    config: Config,
+    *names: str,
+    last_sender: int | None = None,
+    after: timedelta = timedelta(0),
+    maker: str | None = "this",
+) -> Found:
+    epochs = Epochs(config.lake)
+    records = {name: epochs.record(name) for name in epochs.topologies()}
+    kinds = [("topic" if name.count(".") > 3 else "group", name) for name in names]
+    lake = epochs.lake_id() if records else ""
+    made = lake if maker == "this" else maker
+    return find(config, kinds, records, lambda _: last_sender, lambda *_: made, lake, clock.now() + after)
+
+
+def paths(config: Config, number: int, topology: str = "a.b") -> EpochPaths:
+    return EpochPaths(lake=config.lake, topology=topology, epoch=number)
+
+
+def write(path: str | Path, text: str = "0123456789") -> Path:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def names_of(found: Found) -> set[str]:
+    return {Path(item.name).name for item in found.leftovers}
+
+
+OLD = GRACE + timedelta(seconds=60)
+YOUNG = GRACE - timedelta(seconds=60)
+
+
+def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(config: Config) -> None:
+    for number in (*KEPT, *GONE):
+        write(f"{paths(config, number).root}/tables/t/part")
+    found = look(config).leftovers
+    assert [(item.kind, item.name, item.size_bytes) for item in found] == [
+        ("epoch folder", paths(config, number).root, 10) for number in GONE
+    ]
+    assert [item.reason for item in found] == [
+        "epoch 2 of a.b is not on record", "epoch 3 of a.b is ABORTED", "epoch 4 of a.b is DROPPED", "epoch 5 of a.b is DROPPED",
+    ]  # fmt: skip
+
+
+def test_topics_and_groups_likewise(config: Config) -> None:
+    names = [
+        name for n in (*KEPT, *GONE) for name in (f"kappa.a.b.e{n:04d}", f"kappa.a.b.e{n:04d}.markers", f"kappa.a.b.e{n:04d}.t.changelog")
+    ]  # fmt: skip
+    found = look(config, *names)
+    assert {item.name for item in found.leftovers} == {name for name in names if any(f"e{n:04d}" in name for n in GONE)}
+    assert found.kept == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["pos", "kappa", "kappa.a.b", "kappa.a.b.notes", "kappa.e0003", "xkappa.a.b.e0003", "kappa.a.b.e3"]
+)
+def test_names_that_are_none_of_an_epoch_are_nobodys_business(config: Config, name: str) -> None:
+    assert look(config, name) == Found(leftovers=(), kept=())
+
+
+def test_of_a_topology_without_a_record_everything_stays_and_the_way_out_is_named(config: Config) -> None:
+    write(f"{paths(config, 1, 'lost').root}/ledger/x")
+    found = look(config, "kappa.lost.e0001", "kappa.lost.e0001.t.changelog")
+    assert found.leftovers == ()
+    assert {item.kind for item in found.kept} == {"epoch folder", "group", "topic"}
+    assert all("kappa rebuild lost --from-changelog" in item.reason for item in found.kept)
+
+
+def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+    write(plan_file(config.lake, "p")), write(code_file(config.lake, "c")), write(config.home / "code" / "c" / "x")
+    assert look(config, "kappa.a.b.e0001.markers", after=OLD).leftovers == ()
+
+
+@pytest.mark.parametrize("maker", [None, "11111111-2222-3333-4444-555555555555"])
+def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config, maker: str | None) -> None:
+    """Epoch 2 is on no record, below the newest, without a heartbeat, and another one has sent further: of another lake all the same."""
+    names = ["kappa.a.b.e0002", "kappa.a.b.e0002.markers", "kappa.a.b.e0002.t.changelog"]
+    found = look(config, *names, last_sender=6, maker=maker)
+    assert found.leftovers == ()
+    assert {item.name for item in found.kept} == set(names)
+    said = "no marker says that this lake made it" if maker is None else f"of another lake (its marker names {maker})"
+    assert all(said in item.reason for item in found.kept)
+    aborted = look(config, "kappa.a.b.e0003.markers", maker=maker)
+    assert bool(aborted.leftovers) == (maker is None), "a number may be on record in both"
+
+
+def test_an_unknown_epoch_stays_while_no_epoch_is_live_that_could_stand_for_it(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+    history(config, {7: "candidate"})  # a rebuild that still reads the changelog of epoch 2
+    assert look(config, "kappa.a.b.e0002.t.changelog").leftovers == ()
+    Epochs(config.lake).add("a.b", 7, "seeded", actor="test")
+    Epochs(config.lake).add("a.b", 7, "moved", actor="test")
+    assert [item.name for item in look(config, "kappa.a.b.e0002.t.changelog").leftovers] == [
+        "kappa.a.b.e0002.t.changelog"
+    ]
+
+
+def test_an_unknown_epoch_stays_that_has_sent_furthest_or_is_newer_than_the_record(config: Config) -> None:
+    found = look(config, "kappa.a.b.e0002.markers", "kappa.a.b.e0008.markers", last_sender=2)
+    assert found.leftovers == ()
+    assert ["sent furthest" in item.reason for item in found.kept] == [True, False]
+    assert "newer than any" in found.kept[1].reason
+
+
+def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Config) -> None:
+    changelog = "kappa.a.b.e0002.t.changelog"
+    Epochs(config.lake).add("a.b", 7, "aborted", actor="test")
+    offsets = Offsets({"pos": {0: 9}})
+    marker = MarkerFacts(epoch=2, seq=9, position=offsets, topic_ids={"pos": "id"}, shapes={})
+    facts = Facts(
+        topology=TopologyFacts(name="a.b", code="c", sources=(SourceFacts(topic="pos"),), tables=("t",)),
+        log=LogFacts(low=offsets, high=offsets, stable=offsets, topic_ids={"pos": "id"}, cleanup={"pos": "delete"}),
+        next_epoch=9,
+        markers=(marker,),
+    )
+    request = ReplayRequest(topology="a.b", start=FromMarker(epoch=2), reason="rebuild", actor="test")
+    plan = build_plan(request, facts, now=clock.now())
+    Epochs(config.lake).add("a.b", 9, "planned", actor="test", code="code9", plan_id=plan.id, plan=plan.to_json())
+    assert "epoch 9 is being built from it" in look(config, changelog).kept[0].reason
+    Epochs(config.lake).add("a.b", 9, "aborted", actor="test")
+    assert names_of(look(config, changelog)) == {changelog}
+
+
+def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_name(config: Config) -> None:
+    mine = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
+    others = [
+        "kappa.a.e0001.e0001.markers", "kappa.a.e0001.e0001.t.changelog", "kappa.a.e00011.markers", "kappa.a.e0001",
+        "kappa.axe0001.markers", "kappa.a.e0001.notes", "kappa.a.e0001.b.c.changelog",
+    ]  # fmt: skip
+    assert topics_of(paths(config, 1, "a"), [*others, *mine]) == mine
+
+
+def test_a_name_that_can_be_read_in_two_ways_goes_only_when_it_may_go_either_way(config: Config) -> None:
+    """A table may be called e0003; of topology ``a.b.e0001`` nothing is known, of epoch 1 of ``a.b`` it is known to stay."""
+    assert look(config, "kappa.a.b.e0001.e0003.changelog").leftovers == ()
+    assert look(config, "kappa.a.b.e0003.e0001.changelog").leftovers == ()
+    history(config, {1: "live", 3: "aborted"}, "a.b.e0003")
+    assert len(look(config, "kappa.a.b.e0003.e0003.changelog").leftovers) == 1
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_what_a_driver_works_on_stays_until_it_has_ended(config: Config, number: int) -> None:
+    beat = heartbeat.this_process("w", "code9")
+    Path(paths(config, number).root).mkdir(parents=True)
+    heartbeat.write(paths(config, number).heartbeat, beat)
+    group = f"kappa.a.b.e{number:04d}"
+    found = look(config, group)
+    assert found.leftovers == () and {item.kind for item in found.kept} == {"epoch folder", "group"}
+    heartbeat.write(paths(config, number).heartbeat, replace(beat, state="stopped"))
+    assert {item.kind for item in look(config, group).leftovers} == {"epoch folder", "group"}
+
+
+def test_plans_and_code_that_no_epoch_refers_to_go_after_a_while(config: Config) -> None:
+    for name in ("plan1", "plan3", "plan4", "plan6", "plan7", "stranger"):
+        write(plan_file(config.lake, name))
+    write(plan_file(config.lake, "plan7") + ".17.tmp")
+    for name in ("code1", "code3", "code4", "code6", "code7", "stranger"):
+        write(code_file(config.lake, name))
+        write(config.home / "code" / name / "include" / "x.py")
+    assert look(config, after=YOUNG).leftovers == ()
+    found = look(config, after=OLD)
+    assert sorted((item.kind, Path(item.name).name) for item in found.leftovers) == [
+        *(("code", f"{name}.zip") for name in ("code3", "code4", "stranger")),
+        *(("extracted code", name) for name in ("code3", "code4", "stranger")),
+        *(("plan", f"{name}.json") for name in ("plan3", "plan4")), ("plan", "plan7.json.17.tmp"), ("plan", "stranger.json"),
+    ]  # fmt: skip
+
+
+def test_code_of_a_driver_that_ran_other_code_than_was_planned_stays(config: Config) -> None:
+    write(code_file(config.lake, "code8"))
+    Path(paths(config, 6).root).mkdir(parents=True)
+    heartbeat.write(paths(config, 6).heartbeat, replace(heartbeat.this_process("w", "code8"), state="stopped"))
+    assert look(config, after=OLD).leftovers == ()
+
+
+def test_code_that_a_process_runs_from_stays(config: Config) -> None:
+    script = write(config.home / "code" / "stranger" / "run.py", "input()")
+    process = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE)
+    try:
+        assert look(config, after=OLD).leftovers == ()
+    finally:
+        process.communicate(b"\n", timeout=30)
+    assert names_of(look(config, after=OLD)) == {"stranger"}
+
+
+def test_logs_of_epochs_that_are_gone_go_after_a_while_and_other_logs_stay(config: Config) -> None:
+    for number in (*KEPT, *GONE):
+        write(log_file(config, "a.b", number))
+    write(config.home / "logs" / "kafka.log"), write(log_file(config, "lost", 1))
+    assert look(config, after=YOUNG).leftovers == ()
+    assert names_of(look(config, after=OLD)) == {f"a.b.e{number:04d}.log" for number in GONE}
+
+
+def test_query_checkpoints_of_starts_that_ended_go_and_those_of_a_driver_stay(config: Config) -> None:
+    for number in (1, 6):
+        write(f"{paths(config, number).query_checkpoint('s')}/offsets/0")
+    heartbeat.write(paths(config, 6).heartbeat, heartbeat.this_process("w", "code6"))
+    assert look(config, after=YOUNG).leftovers == ()
+    (item,) = look(config, after=OLD).leftovers
+    assert (item.kind, item.name) == ("query checkpoint", paths(config, 1).query_checkpoint("s"))
+
+
+def everything(config: Config) -> None:
+    for number in (*KEPT, *GONE):
+        write(f"{paths(config, number).root}/ledger_/x"), write(plan_file(config.lake, f"plan{number}"))
+        write(code_file(config.lake, f"code{number}")), write(log_file(config, "a.b", number))
+
+
+def files(config: Config) -> set[str]:
+    return {str(file.relative_to(config.home)) for file in config.home.rglob("*") if file.is_file()}
+
+
+def test_what_was_found_is_removed_nothing_else_and_again_there_is_nothing(config: Config) -> None:
+    before = files(config)
+    everything(config)
+    found = look(config, after=OLD)
+    now = clock.now() + OLD
+    assert set(remove(config, found.leftovers, now)) == set(found.leftovers)
+    left = files(config) - before
+    assert len(left) == 4 * len(KEPT)
+    assert all(re.search(rf"(e000|plan|code)[{''.join(map(str, KEPT))}]", name) for name in left)
+    assert look(config, after=OLD).leftovers == ()
+    remove(config, found.leftovers, now)  # somebody else found the same
+    assert files(config) - before == left
+
+
+def test_a_file_that_is_stored_again_at_that_moment_is_not_removed(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.zip")
+    old = datetime.now(UTC) - 2 * GRACE
+    os.utime(file, (old.timestamp(), old.timestamp()))
+    os.utime(file)  # somebody stores the same content: it finds it there
+    assert not discard(file, clock.now())
+    assert file.read_text() == "0123456789"
+    os.utime(file, (old.timestamp(), old.timestamp()))
+    assert discard(file, clock.now())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storing_and_unpacking_code_that_is_there_says_that_it_is_needed(tmp_path: Path) -> None:
+    from kappa.lake.code import extract, store
+
+    folder = Path(__file__).resolve().parents[2] / "include" / "topologies"
+    code = store(str(tmp_path), folder, "retail.loyalty")
+    stored, unpacked = Path(code_file(str(tmp_path), code)), extract(str(tmp_path), code, tmp_path)
+    for path, again in (
+        (stored, lambda: store(str(tmp_path), folder, "retail.loyalty")),
+        (unpacked, lambda: extract(str(tmp_path), code, tmp_path)),
+    ):
+        os.utime(path, (0, 0))
+        again()
+        assert path.stat().st_mtime > 0
+
+
+@pytest.mark.broker
+def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
+    config: Config, kafka: Broker, topic: Callable[..., str]
+) -> None:
+    from typer.testing import CliRunner
+
+    from kappa.cli import app
+
+    mine = f"hk{os.getpid()}"
+    history(config, EPOCHS, mine)
+    source, names = topic(), []
+    for topology in (mine, f"{mine}_lost"):
+        for number in EPOCHS:
+            at = paths(config, number, topology)
+            kafka.create_topic(at.markers, 1)
+            kafka.set_group_offsets(at.name, Offsets({source: {0: 0}}))
+            names += [at.markers, at.name]
+
+    def there() -> set[str]:
+        return {name for name in (*kafka.topics("kappa."), *kafka.groups("kappa.")) if name.startswith(f"kappa.{mine}")}
+
+    environ = {**config.to_env(), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
+    config = Config.from_env(environ)
+    try:
+        assert there() == set(names)
+        shown = CliRunner().invoke(app, ["housekeeping"], env=environ)
+        assert shown.exit_code == 0 and "Nothing was changed" in shown.output and there() == set(names)
+        found = control.housekeeping(config).leftovers
+        done = json.loads(CliRunner().invoke(app, ["housekeeping", "--execute", "--json"], env=environ).output)
+        ended = {name for name in names if any(name.startswith(f"kappa.{mine}.e{n:04d}") for n in GONE)}
+        assert {item["name"] for item in done["removed"]} >= ended
+        assert there() == set(names) - ended
+        assert any(item["name"].startswith(f"kappa.{mine}_lost.") for item in done["kept"])
+        assert control.clean(config, found) == () and control.housekeeping(config).leftovers == ()
+    finally:
+        kafka.delete_topics(name for name in names if name.endswith(".markers"))
+        for name in kafka.groups(f"kappa.{mine}"):
+            kafka.delete_group(name)
+
+
+def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_stays(config: Config) -> None:
+    left = {number: paths(config, number).recomputed("replay") for number in (6, 7)}
+    files = {number: write(f"{run.ledger}/part.parquet") for number, run in left.items()}
+    assert [i for i in look(config).leftovers if i.kind == "recomputation"] == []
+    mine = heartbeat.this_process("me", "c")
+    beat = heartbeat.Beating(paths(config, 7).heartbeat, mine, 60.0, lambda: True)
+    try:
+        later = look(config, after=GRACE + timedelta(minutes=1)).leftovers
+        assert [i.name for i in later if i.kind == "recomputation"] == [left[6].lake]
+    finally:
+        beat.close()
+    for file in files.values():
+        for path in [file, *file.parents][: len(file.parents) - len(Path(config.lake).parents)]:
+            os.utime(path, (0, 0))
+    old = [i for i in look(config).leftovers if i.kind == "recomputation"]
+    assert [i.name for i in old] == [left[6].lake, left[7].lake]
+    remove(config, old, clock.now())
+    assert not any(Path(run.lake).exists() for run in left.values())
+    assert Path(paths(config, 6).root).exists()
+
+
+def test_the_folder_of_a_backfill_stays_until_its_rows_are_replaced(config: Config) -> None:
+    run = paths(config, 6).recomputed("backfill-1")
+    write(f"{run.ledger}/part.parquet")
+    epochs = Epochs(config.lake)
+    asked = epochs.add("a.b", 6, "backfill", actor="ada", folder="backfill-1")
+    after = GRACE + timedelta(minutes=1)
+    assert [i for i in look(config, after=after).leftovers if i.kind == "recomputation"] == []
+    epochs.add("a.b", 6, "backfill_withdrawn", actor="driver", backfill=asked.n)
+    assert [i.name for i in look(config, after=after).leftovers if i.kind == "recomputation"] == [run.lake]

@@ -1,0 +1,388 @@
+"""What may be asked of several topologies at once, decided on the record alone: no broker, no JVM."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support import epoch_record
+from support.epoch_record import FIRST, SECOND, empty_lake
+from typer.testing import CliRunner
+
+from kappa import control, serving
+from kappa.cli import app
+from kappa.config import Config
+from kappa.control import cutover, overview, removal
+from kappa.driver import joint_handover
+from kappa.errors import MoveRefusedError, UnknownTopologyError, UsageError
+from kappa.lake import code
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
+from kappa.lake.liveness import Sign
+from kappa.names import EpochPaths, code_file, epochs_log
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.certify import certify
+
+BOTH = {"a.b": 2, "a.c": 2}
+#: Hashes of stored code: one that moves several topologies together, and one of before that.
+NEW, OLD = (
+    code.digest({name: b""}) for name in ("include/kappa/driver/joint_handover.py", "include/kappa/driver/driver.py")
+)
+AT = {"pos": {"0": 9}}
+
+
+def tell(config: Config, topology: str, epoch: int, *names: str, **detail: Any) -> None:
+    """Put events on record."""
+    known = {
+        "planned": {"plan_id": "p", "start": json.dumps({"pos": {"0": 0}})},
+        "verified": {"verdict": "differs"},
+        "moved": {"from": None, "at": AT},
+    }
+    epoch_record.tell(config, topology, epoch, *names, known=known, **{"code": NEW, **detail})
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two topologies, each with live epoch 1 and a verified candidate 2; code that can move together, and older code."""
+    config = empty_lake(tmp_path, monkeypatch)
+    for stored, name in ((NEW, "include/kappa/driver/joint_handover.py"), (OLD, "include/kappa/driver/driver.py")):
+        Path(code_file(config.lake, stored)).parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(code_file(config.lake, stored), "w") as archive:
+            archive.writestr(name, "")
+    for topology in BOTH:
+        tell(config, topology, 1, *FIRST)
+        tell(config, topology, 2, *SECOND)
+    return config
+
+
+def record(config: Config, topology: str) -> TopologyRecord:
+    return Epochs(config.lake).record(topology)
+
+
+def events(config: Config) -> list[Event]:
+    return Epochs(config.lake).events()
+
+
+def cut_over(config: Config, members: dict[str, int] | None = None, **how: Any) -> None:
+    cutover.cut_over_together(config, members or BOTH, **{"actor": "ada", "reason": "together", **how})
+
+
+def commits(config: Config) -> int:
+    """How many commits the record of epochs has had."""
+    return DeltaTable(epochs_log(config.lake)).version()
+
+
+def handover(config: Config, topology: str) -> Event:
+    found = record(config, topology).handover
+    assert found is not None
+    return found
+
+
+def refused(config: Config, **how: Any) -> str:
+    """Why a cutover is refused; nothing is on record of it."""
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError) as error:
+        cut_over(config, **how)
+    assert len(events(config)) == before
+    return str(error.value)
+
+
+def test_a_handover_for_each_is_appended_in_one_commit_with_the_names_of_all(config: Config) -> None:
+    before, version = len(events(config)), commits(config)
+    cut_over(config, keep_old_running=True)
+    one, two = handover(config, "a.b"), handover(config, "a.c")
+    assert (one.n, two.n) == (before + 1, before + 2) and commits(config) == version + 1
+    assert one.at == two.at and one.detail["group"] == two.detail["group"]
+    for asked in (one, two):
+        assert asked.detail["together"] == BOTH and asked.detail["from"] == 1 and asked.detail["keep_old_running"]
+        assert (asked.actor, asked.reason) == ("ada", "together")
+    cut_over(config, reason="again")
+    assert [e.event for e in events(config)].count("handover") == 2
+
+
+def test_who_waits_for_one_learns_that_its_handover_was_withdrawn(config: Config) -> None:
+    control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
+    assert not cutover.is_live(config, {"a.b": 2})
+    Epochs(config.lake).add("a.b", 2, "withdrawn", actor="driver", reason="epoch 2 did not take over within 120 s")
+    with pytest.raises(MoveRefusedError, match=r"a\.b is not moved: .* withdrawn by driver .* did not take over"):
+        cutover.is_live(config, {"a.b": 2})
+    control.cut_over(config, "a.b", 2, actor="ada", reason="again")
+    assert not cutover.is_live(config, {"a.b": 2})
+
+
+def test_a_member_that_may_not_move_refuses_all_with_its_reasons_and_changes_nothing(config: Config) -> None:
+    tell(config, "a.c", 2, "aborted")
+    tell(config, "a.c", 3, *SECOND[:-1])
+    tell(config, "a.d", 1, *FIRST)
+    tell(config, "a.d", 2, *SECOND)
+    control.cut_over(config, "a.d", 2, actor="bob", reason="alone")
+    said = refused(config, members={"a.b": 2, "a.c": 3, "a.d": 2}, replaces={"a.b": 7})
+    assert "nothing was changed" in said
+    assert "The live epoch of 'a.b' is 1, 7 was expected" in said
+    assert "epoch 3 of 'a.c' is CAUGHT_UP" in said
+    assert "bob asked at" in said and "to hand 'a.d' over to epoch 2" in said
+
+
+def test_a_failed_verdict_is_accepted_by_topology_with_the_reason_on_record(config: Config) -> None:
+    tell(config, "a.c", 2, "aborted")
+    tell(config, "a.c", 3, *SECOND, verdict="failed")
+    members = {"a.b": 2, "a.c": 3}
+    assert "--accept-verdict a.c" in refused(config, members=members)
+    assert "--accept-verdict a.c" in refused(config, members=members, accept_verdict=["a.b"])
+    with pytest.raises(UsageError, match="give --reason"):
+        cut_over(config, members, accept_verdict=["a.c"], reason=" ")
+    with pytest.raises(UsageError, match=r"names a\.x"):
+        cut_over(config, members, accept_verdict=["a.x"])
+    cut_over(config, members, accept_verdict=["a.c"], reason="duplicates")
+    assert handover(config, "a.c").detail["accepted_verdict"] == "failed"
+    assert "accepted_verdict" not in handover(config, "a.b").detail
+
+
+def test_code_that_would_move_its_topology_alone_or_is_gone_is_refused(config: Config) -> None:
+    tell(config, "a.c", 1, "upgraded", code=OLD, version="1")
+    said = refused(config)
+    assert "Epoch 1 of 'a.c' runs a platform that moves one topology at a time" in said and "kappa upgrade a.c" in said
+    tell(config, "a.c", 1, "upgraded", code="gone", version="1")
+    assert "Code gone is not in the lake" in refused(config)
+    tell(config, "a.c", 1, "upgraded", code=NEW, version="1")
+    cut_over(config)
+
+
+def test_while_the_group_waits_no_member_moves_by_itself_and_who_asked_is_named(config: Config) -> None:
+    tell(config, "a.d", 1, *FIRST)
+    tell(config, "a.d", 2, *SECOND)
+    cut_over(config)
+    before = len(events(config))
+    for ask in (
+        lambda: control.cut_over(config, "a.b", 2, actor="bob", reason="alone"),
+        lambda: control.rollback(config, "a.b", actor="bob", reason="back"),
+        lambda: cutover.recall_together(config, {"a.b": None, "a.c": None}, actor="bob", reason="back"),
+        lambda: cut_over(config, {**BOTH, "a.d": 2}, actor="bob"),
+        lambda: cut_over(config, {"a.b": 2, "a.d": 2}, actor="bob"),
+    ):
+        with pytest.raises(MoveRefusedError, match=r"ada asked at \d\d:\d\d:\d\d .* together with a\.c epoch 2"):
+            ask()
+    assert len(events(config)) == before
+
+
+def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: Config) -> None:
+    cut_over(config)
+    before = commits(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(removal, "_remove", lambda *_: None)  # there is no broker to remove anything from
+        control.abort(config, "a.b", 2, actor="eve", reason="wrong")
+    assert commits(config) == before + 1
+    assert [(e.topology, e.event) for e in events(config)[-2:]] == [("a.c", "withdrawn"), ("a.b", "aborted")]
+    assert record(config, "a.b").handover is None and record(config, "a.c").handover is None
+    assert record(config, "a.c").candidate is not None
+    with pytest.raises(MoveRefusedError, match="aborted by eve at"):
+        cutover.is_live(config, BOTH)
+
+
+def test_where_all_yield_is_decided_once_all_old_epochs_stand_and_stays(config: Config) -> None:
+    cut_over(config)
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    first, second = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8}})
+    assert one.meet(handover(config, "a.b"), first) is None
+    assert one.meet(handover(config, "a.b"), first) is None
+    meeting = Offsets({"pos": {0: 7, 1: 9}})
+    assert two.meet(handover(config, "a.c"), second) == meeting
+    assert one.meet(handover(config, "a.b"), meeting) == meeting  # also when it has come there, and told it anew
+    assert one.meet(handover(config, "a.b"), first, is_stuck=True) == first
+    assert [e.event for e in events(config)].count("standing") == 2
+    found = record(config, "a.b").standing
+    assert found is not None and found.epoch == 1 and found.detail["at"] == first.as_dict()
+
+    two.withdraw(handover(config, "a.c"), "too late")
+    assert record(config, "a.b").standing is None and record(config, "a.c").handover is None
+    cut_over(config)
+    assert record(config, "a.b").standing is None  # that of the handover before does not count
+    assert one.meet(handover(config, "a.b"), second) is None
+
+
+def test_a_handover_of_one_topology_yields_where_it_is(config: Config) -> None:
+    control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
+    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
+    position = Offsets({"pos": {0: 5}})
+    assert one.meet(handover(config, "a.b"), position) == position
+    assert events(config)[-1].event == "handover"
+
+
+def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers in which the old epoch has yielded and the new one stands there with a baseline; a driver that beats."""
+    ranges = (OffsetRange(topic="pos", partition=0, start=0, end=9),)
+    for epoch in (1, 2):
+        ledger = Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger)
+        ledger.create()
+        ledger.claim("w", NEW, LedgerState())
+        n = handover(config, topology).n
+        last = {"kind": "yield", "detail": {"handover": n}} if epoch == 1 else {"kind": "baseline"}
+        at = events(config)[-1].at
+        ledger.append(LedgerRow(kind="commit", seq=0, writer="w", at=at, ranges=ranges))
+        ledger.append(LedgerRow(seq=0, writer="w", at=at, **last))  # type: ignore[arg-type]
+    joint_handover.Companions(config=config, epochs=Epochs(config.lake)).meet(
+        handover(config, topology), Offsets({"pos": {0: 9}})
+    )
+
+    monkeypatch.setattr(joint_handover.liveness, "look", lambda *_: Sign(beat=None, state="alive"))
+    good = certify("a.b", (), {})
+    complete = type(good)(**{**vars(good), "complete": True, "problems": ()})
+    monkeypatch.setattr(joint_handover, "certificate_of", lambda *_, **__: complete)
+    monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
+
+
+def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_over(config, keep_old_running=True)
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    asked = handover(config, "a.b")
+    assert not one.move(asked)
+    in_place(config, "a.b", monkeypatch)
+    assert not one.move(asked)
+    assert "live epoch 1 of 'a.c' has not come to a stand" in one.missing(asked)
+    in_place(config, "a.c", monkeypatch)
+    assert one.missing(asked) == ""
+    before, version = len(events(config)), commits(config)
+    assert one.move(asked)
+    assert commits(config) == version + 1
+    assert two.move(asked)  # its driver was slower: it finds it done
+    moved = events(config)[before:]
+    assert [(e.topology, e.event, e.epoch) for e in moved] == [("a.b", "moved", 2), ("a.c", "moved", 2)]
+    for event in moved:
+        assert event.detail["together"] == BOTH and event.detail["from"] == 1 and event.detail["at"] == AT
+        assert event.detail["keep_old_running"] and json.loads(event.detail["certificate"])["complete"]
+    assert cutover.is_live(config, BOTH)
+
+
+def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    monkeypatch.setattr(joint_handover, "certificate_of", lambda lake, record, **_: certify(record.topology, (), {}))
+    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
+    assert not one.move(handover(config, "a.b"))
+    assert [e.event for e in events(config)[-2:]] == ["withdrawn", "withdrawn"]
+    assert "a certificate is not complete: a.b: No epoch was ever live" in events(config)[-1].reason
+    assert {record(config, name).live for name in BOTH} == {1}
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
+    config: Config, monkeypatch: pytest.MonkeyPatch, is_aborted: bool
+) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    asked = handover(config, "a.b")
+    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+
+    def meanwhile(_: str) -> None:
+        monkeypatch.setattr(joint_handover, "crash_point", lambda *_: None)
+        if is_aborted:
+            monkeypatch.setattr(removal, "_remove", lambda *_: None)  # there is no broker, and there was no driver
+            monkeypatch.setattr(removal, "await_end", lambda *_: None)
+            control.abort(config, "a.c", 2, actor="eve", reason="wrong")
+        else:
+            assert two.move(asked)
+
+    monkeypatch.setattr(joint_handover, "crash_point", meanwhile)
+    if is_aborted:
+        with pytest.raises(MoveRefusedError, match=r"'a\.c' epoch 2 aborted by eve at \d\d:\d\d:\d\d: wrong"):
+            one.move(asked)
+        assert {record(config, name).live for name in BOTH} == {1}
+    else:
+        assert one.move(asked)
+        assert [e.event for e in events(config)].count("moved") == 4
+
+
+def test_epochs_come_back_together_or_not_at_all(config: Config) -> None:
+    before = len(events(config))
+    with pytest.raises(MoveRefusedError) as error:
+        cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="back")
+    assert "Epoch 2 of 'a.b' is being built" in str(error.value) and "'a.c'" in str(error.value)
+    assert len(events(config)) == before
+    for topology in BOTH:
+        tell(config, topology, 2, "moved", **{"from": 1})
+    assert cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="back") == {"a.b": 1, "a.c": 1}
+    assert [e.event for e in events(config)[-2:]] == ["recalled", "recalled"]
+    assert cutover.recall_together(config, dict.fromkeys(BOTH), actor="ada", reason="again") == {"a.b": 1, "a.c": 1}
+    assert len(events(config)) == before + 4
+    assert "is RETIRED: it can take over once it is CAUGHT_UP again" in refused(config, members={"a.b": 1, "a.c": 1})
+
+
+def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_over(config)
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    asked = handover(config, "a.b")
+    real = serving._snapshot
+
+    def meanwhile(*arguments: Any) -> Any:
+        joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+        return real(*arguments)
+
+    monkeypatch.setattr(serving, "_snapshot", meanwhile)
+    found = serving.snapshots(config, BOTH)
+    assert {name: one.epoch for name, one in found.items()} == {"a.b": 1, "a.c": 1}
+    assert {name: one.epoch for name, one in serving.snapshots(config, BOTH).items()} == BOTH
+    with pytest.raises(UnknownTopologyError, match="has no live epoch"):
+        serving.snapshots(config, ["a.b", "a.x"])
+
+
+def kappa(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_the_command_line_says_what_it_would_do_and_refuses_names_that_make_no_sense(config: Config) -> None:
+    assert "hand over a.b to epoch 2, a.c to epoch 2, all in one commit" in kappa("cutover", "a.b", "a.c").output
+    assert "To do it: kappa cutover a.b a.c --execute" in kappa("cutover", "a.b", "a.c").output
+    assert "hand over a.b from epoch 1 to epoch 2." in kappa("cutover", "a.b").output
+    assert "Abort it first: kappa abort a.b 2" in str(kappa("rollback", "a.b", "a.c").exception)
+    for words, said in (
+        (("cutover", "a.b", "a.b"), "a.b is named twice"),
+        (("cutover", "a.b", "a.c", "--epoch", "2"), "--epoch 2 is of one topology, and 2 are named"),
+        (("rollback", "a.b", "a.c", "--to", "1"), "--to 1 is of one topology"),
+        (("cutover", "a.b", "--accept-verdict", "a.x"), "--accept-verdict names a.x; what is cut over is a.b"),
+    ):
+        answer = kappa(*words)
+        assert isinstance(answer.exception, UsageError) and said in str(answer.exception)
+
+
+def test_status_history_and_certificate_show_what_belongs_together(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_progress", lambda *_: None)
+    tell(config, "a.d", 1, *FIRST)
+    cut_over(config)
+    assert control.status(config, "a.b").moving_with == {"a.c": 2}
+    assert control.status(config, "a.b").moved_with == control.status(config, "a.d").moving_with == {}
+    for topology in BOTH:
+        in_place(config, topology, monkeypatch)
+    assert joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
+    assert control.status(config, "a.b").moving_with == {}
+    assert control.status(config, "a.b").moved_with == {"a.c": 2}
+    assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output
+    assert "a.b went live together with a.c epoch 2; what is not named" in kappa("rollback", "a.b").output
+    assert "went live together" not in kappa("rollback", "a.b", "a.c").output
+    assert "went live together" not in kappa("rollback", "a.d").output
+    told = {(e.topology, e.event): e for e in control.chronicle(config) if e.epoch == 2}
+    assert told["a.b", "moved"].together == told["a.b", "handover"].together == {"a.c": 2}
+    assert told["a.c", "moved"].together == {"a.b": 2} and told["a.b", "verified"].together == {}
+    shown = kappa("history", "a.b").output.splitlines()
+    assert shown[0].endswith("reason    together with")
+    assert [line.endswith("a.c epoch 2") for line in shown if " moved " in line] == [False, True]
+    assert "together with" not in kappa("history", "a.d").output
+    monkeypatch.undo()
+    from kappa.verify.certificate import certificate_of
+
+    notes = certificate_of(config.lake, record(config, "a.b")).notes
+    assert len(notes) == 1 and notes[0].endswith("together with a.c epoch 2, in one commit.")

@@ -1,0 +1,200 @@
+"""Attempts at a slice, counted in the ledger: another try, a smaller slice, a wait for a decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kappa import clock
+from kappa.driver import attempts
+from kappa.driver.attempts import Attempts, is_abandonable, slice_records
+from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError
+from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.lake.ledger_state import LedgerState
+from kappa.offsets.vector import OffsetRange
+
+WRITER = "w"
+
+
+def ranges(start: int, end: int) -> tuple[OffsetRange, ...]:
+    return (OffsetRange(topic="pos", partition=0, start=start, end=end),)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger with a seed."""
+    found = Ledger(str(tmp_path / "ledger"))
+    found.create()
+    found.claim(WRITER, "code", LedgerState())
+    add(found, "commit", 0, ranges(0, 0))
+    return found
+
+
+def add(ledger: Ledger, kind: Any, seq: int, spans: tuple[OffsetRange, ...] = (), **values: Any) -> None:
+    ledger.state()
+    ledger.append(LedgerRow(kind=kind, seq=seq, writer=WRITER, at=clock.now(), ranges=spans, **values))
+
+
+def claim(ledger: Ledger) -> None:
+    """What is left of a driver that dies while it works on the planned slice."""
+    ledger.claim(WRITER, "code", ledger.state())
+
+
+@pytest.fixture
+def own(ledger: Ledger) -> Any:
+    """What a driver works with, as far as attempts look at it."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    events: list[Event] = []
+
+    def put(topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
+        row = Event(
+            n=len(events) + 1, topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason,
+            detail=detail,
+        )  # fmt: skip
+        events.append(row)
+        return row
+
+    log = SimpleNamespace(**{name: lambda what, **_: told.append((what, {})) for name in ("error", "warning", "info")})
+    run = SimpleNamespace(ledger=ledger, marker_seq=-1, sender=object())
+    return SimpleNamespace(
+        ledger=ledger, slice_run=run, writer=WRITER, log=log, told=told, said=[], events=events, spent=[],
+        config=SimpleNamespace(attempts=3), topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1),
+        epochs=SimpleNamespace(add=put), beat=SimpleNamespace(say=lambda **values: told.append(("beat", values))),
+        say=lambda message: None, is_spark_dead=lambda: False, is_kafka_there=lambda: True, spend_sender=lambda: None,
+    )  # fmt: skip
+
+
+def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
+    assert Attempts(own).next(ledger.state(), []) == "try"
+    claim(ledger)
+    assert Attempts(own).next(ledger.state(), []) == "try", "the second of three drivers tries it once more"
+    claim(ledger)
+    assert Attempts(own).next(ledger.state(), []) == "smaller"
+
+
+@pytest.mark.parametrize(("error", "last"), [(DataLossError("gone"), "stuck"), (RuntimeError("too large"), "smaller")])
+def test_records_that_are_gone_are_not_looked_for_in_smaller_slices(
+    ledger: Ledger, own: Any, error: Exception, last: str
+) -> None:
+    add(ledger, "plan", 1, ranges(0, 5_000))
+    made = Attempts(own)
+    seen = []
+    while len(seen) < 3 and "smaller" not in seen:
+        made.failed(error)
+        seen.append(made.next(ledger.state(), []))
+    assert seen[-1] == last
+    assert (last == "stuck") is (len(seen) == own.config.attempts)
+
+
+@pytest.mark.parametrize(("span", "expected"), [(500_000, 5_000), (250, 2), (40, 1), (2, 1)])
+def test_a_slice_that_failed_is_cut_by_what_it_spanned(ledger: Ledger, span: int, expected: int) -> None:
+    """Not by what a slice may span at most: of a small slice that failed nothing would be left to cut."""
+    most = max(1, span // attempts.SHRINK)
+    add(ledger, "plan", 1, ranges(0, span))
+    add(ledger, "abandon", 1, ranges(0, span), detail={"most": most})
+    assert slice_records(Ledger(ledger.path).state(), 500_000) == expected, "read anew, as the next driver does"
+
+
+def test_after_a_slice_that_failed_slices_grow_and_stay_below_half_of_it_for_a_while(ledger: Ledger) -> None:
+    add(ledger, "abandon", 1, ranges(0, 1_000), detail={"most": 10})
+    sizes = []
+    for seq in range(2, 2 + attempts.CAUTIOUS_COMMITS):
+        sizes.append(slice_records(ledger.state(), 400))
+        add(ledger, "commit", seq, ranges(seq, seq + 1))
+    assert sizes[:7] == [10, 20, 40, 80, 160, 320, 400]
+    assert slice_records(replace(ledger.state(), since_shrunk=9), 10_000) == 500
+    assert slice_records(ledger.state(), 10_000) == 10_000
+
+
+def test_a_record_that_ends_every_driver_gets_the_epoch_stuck_until_told_to_go_on(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 1), logged=True)
+    for _ in range(3):
+        assert Attempts(own).next(ledger.state(), own.events) == "try"
+        claim(ledger)
+    last = Attempts(own)
+    assert last.next(ledger.state(), own.events) == "stuck"
+    last.give_up(ledger.state())
+    assert [(e.event, e.detail["seq"], e.detail["claims"]) for e in own.events] == [("stuck", 1, 3)]
+    assert "out of memory?" in own.events[0].reason
+    assert own.told[-1][1]["state"] == "stuck"
+    claim(ledger)
+    again = Attempts(own)
+    assert again.next(ledger.state(), own.events) == "stuck", "a driver that is started by itself waits as well"
+    again.give_up(ledger.state())
+    assert len(own.events) == 1, "once on record is enough"
+    own.epochs.add("a.b", 1, "start", actor="ada")
+    assert again.is_decided(own.events)
+    told = Attempts(own)
+    assert told.next(ledger.state(), own.events) == "again", "drivers that only waited made no attempt"
+    add(ledger, "abandon", 1, ranges(0, 1), detail={"most": 1})
+    add(ledger, "plan", 2, ranges(0, 1), logged=True)
+    for _ in range(3):
+        assert Attempts(own).next(ledger.state(), own.events) == "try"
+        claim(ledger)
+    assert Attempts(own).next(ledger.state(), own.events) == "stuck"
+
+
+def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 100), logged=True)
+    plan = ledger.state().open_plan
+    assert plan is not None
+    own.slice_run.marker_seq, own.slice_run.marker_plan = 1, plan_hash(plan)
+    assert not is_abandonable(own.slice_run, ledger.state())
+    for _ in range(3):
+        claim(ledger)
+    assert Attempts(own).next(ledger.state(), []) == "stuck"
+
+
+@pytest.mark.parametrize(
+    ("logged", "sender", "abandonable"), [(True, True, True), (True, False, False), (False, False, False)]
+)
+def test_a_slice_behind_its_effects_row_is_given_up_only_where_nothing_can_be_sent(
+    ledger: Ledger, own: Any, logged: bool, sender: bool, abandonable: bool
+) -> None:
+    add(ledger, "plan", 1, ranges(0, 100), logged=logged)
+    add(ledger, "effects", 1)
+    own.slice_run.sender = object() if sender else None
+    assert is_abandonable(own.slice_run, ledger.state()) is abandonable
+
+
+def test_a_slice_that_is_planned_again_as_it_was_is_not_abandoned_for_ever(ledger: Ledger, own: Any) -> None:
+    for seq in (1, 2):
+        add(ledger, "plan", seq, ranges(0, 100), logged=True)
+        claim(ledger)
+        claim(ledger)
+        if seq == 1:
+            assert Attempts(own).next(ledger.state(), []) == "smaller"
+            add(ledger, "abandon", 1, ranges(0, 100), detail={"most": 1})
+    assert Attempts(own).next(ledger.state(), []) == "try"
+    claim(ledger)
+    assert Attempts(own).next(ledger.state(), []) == "stuck"
+
+
+def test_errors_that_pass_do_not_count_and_are_waited_for_longer_and_longer(own: Any) -> None:
+    tried = Attempts(own)
+    conflicts = [tried.failed(ConflictError("two at once")) for _ in range(4)]
+    assert conflicts == [0.2, 0.4, 0.8, 1.6]
+    outage = [tried.failed(BrokerUnreachableError("away")) for _ in range(8)]
+    assert outage == sorted(outage) and outage[-1] == attempts.LONGEST_PAUSE_SECONDS
+    assert tried.failures == 0
+    assert {what for what, _ in own.told} == {"conflict", "waiting"}, "none of them in silence"
+    tried.failed(ValueError("bad"))
+    assert (tried.failures, own.events) == (1, [])
+    tried.done()
+    assert tried.failed(ConflictError("two at once")) == 0.2
+
+
+def test_a_failure_of_a_stuck_epoch_adds_no_event_and_is_not_tried_in_a_hot_loop(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 1), logged=True)
+    tried = Attempts(own)
+    tried.give_up(ledger.state())
+    pauses = [tried.failed(ValueError("cannot be finished")) for _ in range(4)]
+    assert pauses == [1.0, 2.0, 3.0, 4.0]
+    assert [e.event for e in own.events] == ["stuck"]

@@ -1,0 +1,350 @@
+"""An interval computed again and replaced in a live epoch: readers, the ledger, the certificate, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.amounts import BEGIN, DAY, AmountsMixin, doubled
+from support.epochs import Lab, lab
+
+from kappa import control, serving
+from kappa.control import backfill, backfill_plan
+from kappa.control import upgrade as upgrading
+from kappa.errors import MoveRefusedError, RefusedError, UsageError
+from kappa.lake import tables
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.offsets.vector import joins
+from kappa.replay.findings import ALLOWABLE
+from kappa.replay.stages import Stage
+from kappa.replay.starts import ToDatetime
+from kappa.verify.recount import recount
+from kappa.verify.recount_topics import recount_topics
+
+if TYPE_CHECKING:
+    from conftest_spark import TopicFactory
+    from pyspark.sql import SparkSession
+
+    from kappa.kafka.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+class Amounts(AmountsMixin, Lab):
+    """A lab with drivers in this process."""
+
+    def propose(self, first: int, last: int, *outputs: str) -> backfill_plan.Backfill:
+        """What a backfill of some days would do."""
+        spark: Any = SimpleNamespace(session=self.session)
+        return backfill_plan.propose(
+            self.config, spark, self.name, BEGIN + first * DAY, BEGIN + last * DAY, outputs or ("moves",)
+        )
+
+    def ask(self, wanted: backfill_plan.Backfill) -> Event:
+        """Compute it, and ask for it."""
+        spark: Any = SimpleNamespace(session=self.session)
+        computed = backfill.compute(self.config, spark, wanted)
+        return backfill.request(self.config, wanted, computed, actor="ada", reason="amounts count twice")
+
+    def backfill(self, first: int, last: int) -> Event:
+        """The event of a backfill that was made."""
+        asked = self.ask(self.propose(first, last))
+        ended = self.wait(lambda: self.ended(asked), "the interval is replaced")
+        return backfill.await_replaced(self.config, ended and asked)
+
+    def upgrade(self) -> None:
+        """Give the live epoch version 2, by which amounts count twice; history stays."""
+        live = self.record().live
+        self.deploy(2)
+        found = upgrading.propose(self.config, self.name, slices=0)
+        upgrading.upgrade(self.config, found, history_stands=True, actor="ada", reason="from now on")
+        self.running[live][1].join(120)
+        assert self.stop(live) == []
+        self.run(live)
+
+
+@pytest.fixture
+def amounts(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Amounts]:
+    """A live epoch that has read three days."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as made:
+        made.deploy(1)
+        for number in range(3):
+            made.day(number)
+        made.start_live()
+        yield made
+
+
+def test_rows_of_an_interval_are_replaced_and_no_others(amounts: Amounts) -> None:
+    before, sent = amounts.moves(), sorted(amounts.sent())
+    amounts.upgrade()
+    done = amounts.backfill(1, 2)
+    assert amounts.moves() == doubled(before, 1, 2) != before
+    assert done.detail["outputs"]["moves"] | {"version": 0} == {"version": 0, "rows": 100, "before": 100, "same": False}
+    assert sorted(amounts.sent()) == sent
+    # The stream goes on after it, and by the same code.
+    amounts.day(3)
+    amounts.settle(done.epoch)
+    assert [n for p, o, _, n in amounts.moves() if p == 0 and o >= 150] == [2 * n for n in range(50)]
+    state = amounts.ledger(done.epoch).state()
+    assert all(joins(a.ranges, b.ranges) for a, b in zip(state.commits, state.commits[1:], strict=False))
+    (row,) = [row for row in state.commits if "backfill" in row.detail]
+    assert (row.seq, row.rows_read, row.detail["backfill"]["offsets"]) == (done.detail["seq"], 0, 100)
+    assert not Path(amounts.paths(done.epoch).recomputed(row.detail["backfill"]["folder"]).lake).exists()
+
+
+def test_a_commit_before_the_replacement_has_the_old_rows(amounts: Amounts) -> None:
+    before, seq = amounts.moves(), amounts.ledger(1).state().seq
+    amounts.upgrade()
+    amounts.backfill(0, 3)
+    found = serving.snapshot(amounts.config, amounts.name, epoch=1, seq=seq).rows("moves").to_pylist()
+    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in found) == before
+    assert amounts.moves() == doubled(before, 0, 3)
+
+
+def test_the_certificate_names_the_interval_and_a_recount_agrees(amounts: Amounts) -> None:
+    amounts.upgrade()
+    done = amounts.backfill(1, 2)
+    certificate = control.certify(amounts.config, amounts.name)
+    assert certificate.complete, certificate.problems
+    (text,) = [line for line in certificate.render() if "computed again" in line]
+    assert "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC" in text and "ada" in text
+    assert f"slice {done.detail['seq']}" in text
+    assert amounts.stop(1) == []
+    for found in (
+        recount(amounts.paths(1)),
+        recount_topics(amounts.config, amounts.paths(1), amounts.kafka),
+    ):
+        assert found.problems == ()
+    entries = {e.event: e.interval for e in control.chronicle(amounts.config, amounts.name) if e.interval}
+    interval = "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC"
+    assert entries == {"backfill": interval, "backfilled": interval}
+
+
+def test_the_same_interval_twice_gives_the_same_rows(amounts: Amounts) -> None:
+    amounts.upgrade()
+    first, rows = amounts.backfill(0, 2), amounts.moves()
+    again = amounts.backfill(0, 2)
+    assert again.n != first.n and again.detail["outputs"]["moves"]["same"]
+    assert amounts.moves() == rows
+
+
+def test_every_interval_backfilled_is_what_a_replay_computes(amounts: Amounts) -> None:
+    amounts.upgrade()
+    for number in (2, 0, 1):
+        amounts.backfill(number, number + 1)
+    rows = amounts.moves()
+    second = amounts.plan_replay()
+    amounts.run(second)
+    amounts.await_stage(second, Stage.VERIFIED)
+    found = serving.snapshot(amounts.config, amounts.name, epoch=second).rows("moves").to_pylist()
+    assert sorted((r["_partition"], r["_offset"], r["id"], r["counted"]) for r in found) == rows
+
+
+def test_a_driver_that_starts_later_replaces_what_was_asked_for(amounts: Amounts) -> None:
+    before = amounts.moves()
+    amounts.upgrade()
+    assert amounts.stop(1) == []
+    asked = amounts.ask(amounts.propose(2, 3))
+    assert amounts.moves() == before
+    assert amounts.ask(amounts.propose(2, 3)).n == asked.n  # asked for once
+    amounts.run(1)
+    amounts.wait(lambda: amounts.ended(asked), "the interval is replaced")
+    assert amounts.moves() == doubled(before, 2, 3)
+
+
+def test_what_was_computed_with_other_code_is_withdrawn(amounts: Amounts) -> None:
+    before = amounts.moves()
+    assert amounts.stop(1) == []
+    asked = amounts.ask(amounts.propose(0, 1))
+    amounts.deploy(2)
+    found = upgrading.propose(amounts.config, amounts.name, slices=0)
+    upgrading.upgrade(amounts.config, found, history_stands=True, actor="ada", reason="from now on")
+    amounts.run(1)
+    amounts.running[1][1].join(120)
+    assert amounts.stop(1) == []
+    amounts.run(1)
+    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
+    with pytest.raises(MoveRefusedError, match="was withdrawn: It was computed with code"):
+        backfill.await_replaced(amounts.config, asked)
+    assert amounts.moves() == before
+    assert amounts.ledger(1).state().open_plan is None
+
+
+def test_a_replacement_that_fails_again_and_again_is_undone_and_the_stream_goes_on(
+    amounts: Amounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = amounts.moves()
+    amounts.upgrade()
+    real = tables.replace_where
+    tried: list[str] = []
+
+    def fails_afterwards(path: str, *rest: Any) -> None:
+        real(path, *rest)
+        tried.append(path)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tables, "replace_where", fails_afterwards)
+    asked = amounts.ask(amounts.propose(0, 3))
+    amounts.wait(lambda: amounts.ended(asked), "it is withdrawn")
+    (ended,) = amounts.ended(asked)
+    assert ended.event == "backfill_withdrawn" and "disk full" in ended.reason
+    assert len(tried) == amounts.config.attempts
+    assert amounts.moves() == before
+    amounts.day(3)
+    amounts.settle(1)
+    assert len(amounts.moves()) == 400
+    assert amounts.stop(1) == []
+    assert recount(amounts.paths(1)).problems == ()
+    certificate = control.certify(amounts.config, amounts.name)
+    assert certificate.complete and not any("computed again" in line for line in certificate.render())
+
+
+def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> None:
+    events = Epochs(amounts.config.lake).events()
+    wanted = amounts.propose(0, 1, "moves", "totals")
+    (found,) = wanted.refusals
+    assert found.code == "backfill-cumulative"
+    assert "reads table 'balances'" in found.message and "window" in found.message
+    assert f"kappa replay {amounts.name}" in found.remedy
+    spark: Any = SimpleNamespace(session=amounts.session)
+    with pytest.raises(RefusedError, match="computed record by record"):
+        backfill.compute(amounts.config, spark, wanted)
+    assert Epochs(amounts.config.lake).events() == events
+
+
+class Given:
+    """Stands for a session that starts when it is asked for: the tests' own, which has to stay."""
+
+    def __init__(self, amounts: Amounts) -> None:
+        self.config, self.session = amounts.config, amounts.session
+
+    def __call__(self, **_: Any) -> Given:
+        return self
+
+    def __enter__(self) -> Given:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: Any) -> Callable[[], dict[str, Any]]:
+    """The task of the run of a day."""
+    from kappa_airflow.backfill import BackfillInterval
+
+    monkeypatch.setattr("kappa.spark.session.LazySession", Given(amounts))
+    monkeypatch.setattr(BackfillInterval, "_config", lambda _: amounts.config)
+    run = SimpleNamespace(triggering_user_name="ann", conf=form)
+    given: Any = {
+        "data_interval_start": BEGIN + day * DAY, "data_interval_end": BEGIN + (day + 1) * DAY, "dag_run": run, "run_id": "run-1",
+        "params": {"outputs": [], "reason": None, **form},
+    }  # fmt: skip
+    return lambda: BackfillInterval(task_id="backfill", topology=amounts.name).execute(given)
+
+
+def test_the_task_of_a_run_says_what_it_does_and_returns_what_was_replaced(
+    amounts: Amounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    before = amounts.moves()
+    amounts.upgrade()
+    # Both outputs are meant, and one of them is of running totals.
+    with (
+        capture_logs() as logs,
+        pytest.raises(AirflowFailException, match=r"is refused; nothing was changed. Rows of 'totals'"),
+    ):
+        task(amounts, monkeypatch, 1)()
+    said = [(entry["log_level"], entry["event"] % entry.get("positional_args", ())) for entry in logs]
+    assert any(level == "warning" and "REFUSED" in text and "kappa replay" in text for level, text in said)
+    assert amounts.moves() == before and not amounts.record().epoch(1).backfills
+
+    with pytest.raises(AirflowFailException, match=r"no field 'output'. Did you mean 'outputs'"):
+        task(amounts, monkeypatch, 1, output=["moves"])()
+    with capture_logs() as logs:
+        found = task(amounts, monkeypatch, 1, outputs=["moves"])()
+    assert found["outputs"] == {"moves": {"rows": 100, "before": 100, "same": False}} and found["epoch"] == 1
+    assert amounts.moves() == doubled(before, 1, 2)
+    text = "\n".join(entry["event"] % entry.get("positional_args", ()) for entry in logs)
+    for words in (
+        "Backfill of", "computed 100 of 100 offsets", "comparing with the live epoch", "the live epoch has 100 others",
+        "waiting for the turn of epoch 1", "moves: 100 rows in the place of 100, which were others",
+    ):  # fmt: skip
+        assert words in text
+    (event,) = amounts.record().epoch(1).backfilled
+    assert (event.actor, event.reason) == ("airflow:ann", "run run-1")
+
+
+def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("no rows")
+
+    monkeypatch.setattr(backfill_plan, "dependencies", fails)
+    (found,) = amounts.propose(0, 1).refusals
+    assert found.code == "backfill-not-inspected" and "IndexError: no rows" in found.message
+
+
+def test_a_live_epoch_of_an_older_platform_is_refused(amounts: Amounts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_plan, "KNOWS_BACKFILLS", "include/kappa/not_yet.py")
+    (found,) = amounts.propose(0, 1).refusals
+    assert found.code == "backfill-older-platform" and "kappa upgrade" in found.remedy
+
+
+def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
+    second = amounts.plan_replay(ToDatetime(at=BEGIN + DAY), allow=ALLOWABLE)
+    amounts.run(second)
+    amounts.await_stage(second, Stage.VERIFIED)
+    control.cut_over(amounts.config, amounts.name, second, actor="ada", reason="later")
+    amounts.await_live(second)
+    (found,) = amounts.propose(0, 2).refusals
+    assert found.code == "backfill-before-epoch" and "begins at 50" in found.message
+    assert not amounts.propose(1, 2).refusals
+
+
+def test_an_unknown_output_or_an_interval_that_ends_before_it_begins_is_refused(amounts: Amounts) -> None:
+    assert [found.code for found in amounts.propose(0, 1, "balances").refusals] == ["backfill-unknown-output"]
+    with pytest.raises(UsageError, match="which is not after"):
+        amounts.propose(1, 1)
+
+
+def test_an_interval_without_records_replaces_nothing(amounts: Amounts) -> None:
+    before = amounts.moves()
+    wanted = amounts.propose(-5, -4)
+    assert not wanted.refusals and wanted.offsets == 0
+    assert "no record" in "\n".join(wanted.render())
+    amounts.backfill(-5, -4)
+    assert amounts.moves() == before
+
+
+def test_the_end_of_the_log_is_left_to_the_live_epoch(amounts: Amounts) -> None:
+    assert amounts.stop(1) == []
+    amounts.day(3)
+    wanted = amounts.propose(2, 5)
+    assert [found.code for found in wanted.findings] == ["backfill-sends-nothing", "backfill-not-final"]
+    assert wanted.offsets == 100
+
+
+def test_an_interval_whose_records_retention_removed_is_refused(amounts: Amounts) -> None:
+    before = amounts.moves()
+    amounts.upgrade()
+    amounts.delete_before({0: 70, 1: 70})
+    (found,) = amounts.propose(0, 2).refusals
+    assert found.code == "backfill-records-gone" and "from offset 70 on" in found.message
+    assert not amounts.propose(2, 3).refusals
+    assert amounts.moves() == before
+
+
+def test_an_archive_gives_the_records_that_kafka_has_no_more(amounts: Amounts) -> None:
+    before = amounts.moves()
+    amounts.upgrade()
+    assert amounts.archive() == 300
+    amounts.delete_before({0: 70, 1: 120})
+    wanted = amounts.propose(0, 2)
+    assert not wanted.refusals
+    assert [(r.partition, r.start, r.end) for r in wanted.archived] == [(0, 0, 70), (1, 0, 100)]
+    amounts.backfill(0, 2)
+    assert amounts.moves() == doubled(before, 0, 2)

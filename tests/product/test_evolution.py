@@ -1,0 +1,300 @@
+"""New code with another shape: each change works through a replay, or is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import control, serving
+from kappa.errors import RefusedError
+from kappa.lake import queries
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromSavepoint, Start, ToEarliest
+from kappa.replay.verdict import Verdict
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+    from support.epochs import Lab
+
+    from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]
+
+V2 = """
+from pyspark.sql import functions as F
+
+from kappa.operators import newest, running_total
+from kappa.topology import Append, Source, Table, Topic, Topology
+
+
+def step(slice):
+    rows = slice["{topic}"].withColumn("counted", F.col("amount"))
+    moves = running_total(rows, key="id", amount="counted", total="total", before=slice.table("balances"))
+    moves = moves.withColumn("doubled", F.col("total") * 2).withColumn("initial", F.col("id").substr(1, 1))
+    {step}
+
+
+balances = Topology(
+    name="{name}",
+    version="2",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL")],
+    tables=[{tables}],
+    outputs=[{outputs}],
+    step=step,
+)
+"""
+BALANCES = 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")'
+MOVES = 'Append(name="moves", schema="id STRING NOT NULL, counted BIGINT, total BIGINT"), Topic(name="{topic}.moves", of="moves", key="id")'
+STEP = 'return {"moves": moves, "balances": newest(moves, key="id")}'
+
+
+def evolve(stream: Lab, *, step: str = STEP, tables: str = BALANCES, outputs: str = MOVES) -> None:
+    """Deploy a second version of another shape."""
+    parts = {"step": step, "tables": tables, "outputs": outputs.format(topic=stream.topic)}
+    (stream.config.topologies / "balances.py").write_text(V2.format(topic=stream.topic, name=stream.name, **parts))
+
+
+#: Readers were told that a column, a type or a key changes.
+TOLD: Any = {"allow": frozenset({"reader-schema-changed"})}
+
+
+def live(stream: Lab) -> int:
+    """A first epoch that has read everything and goes on."""
+    stream.produce(ROWS)
+    return stream.start_live()
+
+
+def replayed(stream: Lab, start: Start | None = None, **request: Any) -> tuple[int, DiffReport]:
+    """The new epoch once it is live, and how it differed."""
+    epoch = stream.plan_replay(start, **request)
+    stream.run(epoch)
+    stream.await_stage(epoch, Stage.VERIFIED)
+    report = control.diff(stream.config, stream.name, epoch)
+    control.cut_over(stream.config, stream.name, epoch, actor="test", reason="test")
+    stream.await_live(epoch)
+    stream.produce([("a", 10), ("d", 20)], start_ms=1_700_000_100_000)
+    stream.settle(epoch)
+    assert control.certify(stream.config, stream.name).complete
+    return epoch, report
+
+
+def served(stream: Lab, name: str = "balances", key: str = "id") -> dict[Any, Mapping[str, Any]]:
+    """Rows of a served table by key."""
+    return {row[key]: row for row in serving.snapshot(stream.config, stream.name).rows(name).to_pylist()}
+
+
+def table(report: DiffReport, name: str) -> TableDiff:
+    """How a table differs."""
+    return next(diff for diff in report.tables if diff.name == name)
+
+
+def output(report: DiffReport, name: str) -> OutputDiff:
+    """How an append output differs."""
+    return next(diff for diff in report.outputs if diff.name == name)
+
+
+def refusal(stream: Lab, start: Start) -> str:
+    """Why a replay is refused; nothing is on record of it."""
+    before = stream.record().events
+    with pytest.raises(RefusedError) as refused:
+        stream.plan_replay(start)
+    assert stream.record().events == before
+    return str(refused.value)
+
+
+WIDER = 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT, doubled BIGINT")'
+
+
+def test_a_new_column_is_computed_for_all_history(stream: Lab) -> None:
+    live(stream)
+    evolve(stream, tables=WIDER)
+    _, report = replayed(stream)
+    assert table(report, "balances").columns_added == ("doubled",)
+    assert {key: row["doubled"] for key, row in served(stream).items()} == {"a": 28, "b": 14, "c": 8, "d": 40}
+
+
+def test_a_new_column_is_null_in_the_rows_of_a_savepoint_and_the_plan_says_so(stream: Lab) -> None:
+    first = live(stream)
+    evolve(stream, tables=WIDER)
+    seq = stream.ledger(first).state().seq
+    epoch, _ = replayed(stream, FromSavepoint(seq=seq))
+    (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-column"]
+    assert found.numbers["columns"] == ["doubled"]
+    assert {key: row["doubled"] for key, row in served(stream).items()} == {"a": 28, "b": None, "c": None, "d": 40}
+
+
+def test_a_new_column_that_may_not_be_null_cannot_come_from_a_savepoint(stream: Lab) -> None:
+    first = live(stream)
+    evolve(stream, tables=WIDER.replace("doubled BIGINT", "doubled BIGINT NOT NULL"))
+    found = refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+    assert "doubled" in found and "--to-earliest" in found
+    replayed(stream)
+    assert served(stream)["c"]["doubled"] == 8
+
+
+def test_a_column_of_another_type_cannot_come_from_a_savepoint(stream: Lab) -> None:
+    first = live(stream)
+    wide = 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total STRING")'
+    evolve(
+        stream,
+        step='return {"moves": moves, "balances": newest(moves, key="id").withColumn("total", F.col("total").cast("string"))}',
+        tables=wide,
+    )
+    assert "total" in refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+
+
+def test_a_dropped_column_is_gone_in_a_replay_and_from_a_savepoint(stream: Lab) -> None:
+    first = live(stream)
+    step = 'return {"moves": moves, "balances": newest(moves, key="id")}'
+    evolve(stream, step=step, outputs=MOVES.replace("counted BIGINT, ", ""))
+    savepoint = FromSavepoint(seq=stream.ledger(first).state().seq)
+    assert "lacks the columns ['counted']: readers of live epoch" in refusal(stream, savepoint)
+    _, report = replayed(stream, savepoint, **TOLD)
+    assert output(report, "moves").columns_removed == ("counted",)
+    rows = queries.query(stream.paths(stream.record().live).output("moves"), None).to_pylist()
+    assert [row["id"] for row in rows if "counted" not in row] == [row["id"] for row in rows]
+    assert sorted(row["id"] for row in rows) == ["a", "a", "a", "b", "b", "c", "d"]
+
+
+def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream: Lab) -> None:
+    first = live(stream)
+    evolve(
+        stream,
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, key="initial").select("initial", "id")}',
+        tables=f'{BALANCES}, Table(name="newest", key=["initial"], schema="initial STRING NOT NULL, id STRING")',
+    )
+    replayed(stream)
+    second = stream.record().live
+    evolve(
+        stream,
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, key="id").select("initial", "id")}',
+        tables=f'{BALANCES}, Table(name="newest", key=["id"], schema="initial STRING, id STRING NOT NULL")',
+    )
+    assert "key" in refusal(stream, FromSavepoint(seq=stream.ledger(second).state().seq))
+    assert "is keyed by ['id'], not by ['initial']" in refusal(stream, ToEarliest())
+    _, report = replayed(stream, ToEarliest(), **TOLD)
+    assert first < second
+    assert table(report, "newest").rows_live is None
+    assert "The key of newest was ['initial']: its rows are not compared." in report.notes
+    assert set(served(stream, "newest")) == {"a", "b", "c", "d"}
+
+
+def test_a_new_table_has_all_history_and_cannot_come_from_a_savepoint(stream: Lab) -> None:
+    first = live(stream)
+    evolve(
+        stream,
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "initials": newest(moves, key="initial").select("initial", "id")}',
+        tables=f'{BALANCES}, Table(name="initials", key=["initial"], schema="initial STRING NOT NULL, id STRING")',
+    )
+    assert "no table 'initials'" in refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+    _, report = replayed(stream)
+    assert table(report, "initials").rows_live is None
+    assert set(served(stream, "initials", "initial")) == {"a", "b", "c", "d"}
+
+
+NEW_OUTPUT = f'{MOVES}, Append(name="doubles", schema="id STRING NOT NULL, doubled BIGINT")'
+NEW_STEP = 'return {"moves": moves, "balances": newest(moves, key="id"), "doubles": moves.select("id", "doubled", *[c for c in moves.columns if c.startswith("_")])}'
+
+
+def test_a_new_output_has_all_history(stream: Lab) -> None:
+    live(stream)
+    evolve(stream, step=NEW_STEP, outputs=NEW_OUTPUT)
+    epoch, _ = replayed(stream)
+    assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == len(ROWS) + 2
+
+
+def test_a_new_output_begins_at_the_savepoint_and_the_plan_says_so(stream: Lab) -> None:
+    first = live(stream)
+    evolve(stream, step=NEW_STEP, outputs=NEW_OUTPUT)
+    epoch, _ = replayed(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
+    (found,) = [f for f in stream.plan(epoch).warnings if f.code == "seed-lacks-output"]
+    assert found.numbers == {"output": "doubles"}
+    assert len(queries.query(stream.paths(epoch).output("doubles"), None)) == 2
+
+
+def test_a_partition_that_is_added_is_read_by_the_live_epoch(stream: Lab) -> None:
+    first = live(stream)
+    add_partition(stream)
+    stream.produce([("e", 7)], partition=2, start_ms=1_700_000_050_000)
+    stream.settle(first)
+    assert stream.balances()["e"] == 7
+    assert control.certify(stream.config, stream.name).complete
+
+
+def test_a_partition_that_appeared_while_no_driver_ran_is_read_from_its_beginning(stream: Lab) -> None:
+    first = live(stream)
+    assert stream.stop(first) == []
+    add_partition(stream)
+    stream.produce([("e", 7), ("e", 8)], partition=2, start_ms=1_700_000_050_000)
+    driver = stream.run(first)
+    driver._has_served = True  # no bounded slice first: it begins with the stream itself
+    stream.settle(first)
+    assert stream.balances()["e"] == 15
+    assert control.certify(stream.config, stream.name).complete
+    assert sorted(stream.sent()) == sorted([*ROWS, ("e", 7), ("e", 8)])
+
+
+def test_a_replay_of_a_topic_with_more_partitions_is_refused_unless_allowed(stream: Lab) -> None:
+    live(stream)
+    add_partition(stream)
+    evolve(stream)
+    assert "partition-count-changed" in refusal(stream, ToEarliest())
+    replayed(stream, allow=frozenset({"partition-count-changed"}))
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
+
+
+def add_partition(stream: Lab) -> None:
+    """One partition more, as `kafka-topics --alter` makes it."""
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions(stream.topic, 3)]).values():
+        future.result(30)
+
+
+def test_a_source_that_is_new_is_read_from_its_beginning_and_a_rollback_leaves_it(
+    stream: Lab, topic: TopicFactory
+) -> None:
+    first, more = live(stream), topic()
+    produce(stream, more, [("x", 1)])
+    stream.deploy(2, factor=1)
+    file = stream.config.topologies / "balances.py"
+    text = file.read_text().replace(
+        "sources=[", f'sources=[Source(topic="{more}", schema="id STRING NOT NULL, amount BIGINT NOT NULL"), '
+    )
+    both = f'slice["{stream.topic}"].unionByName(slice["{more}"])'
+    file.write_text(text.replace(f'slice["{stream.topic}"]', both))
+    second, _ = replayed(stream)
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20, "x": 1}
+    produce(stream, more, [("x", 2)])
+    stream.settle(second)
+    control.rollback(stream.config, stream.name, actor="test", reason="back")
+    stream.run(first)
+    stream.wait(lambda: control.progress(stream.config, stream.name, first).is_caught_up, "it may take over")
+    control.cut_over(stream.config, stream.name, first, actor="test", reason="back")
+    stream.await_live(first)
+    assert stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}
+    assert control.certify(stream.config, stream.name).complete
+
+
+def produce(stream: Lab, topic: str, rows: list[tuple[str, int]]) -> None:
+    """Records of another topic."""
+    replace(stream, topic=topic).produce(rows)
+
+
+def test_another_number_of_shuffle_partitions_gives_the_same_tables(stream: Lab) -> None:
+    first = live(stream)
+    before = stream.session.conf.get("spark.sql.shuffle.partitions")
+    evolve(stream)
+    try:
+        stream.session.conf.set("spark.sql.shuffle.partitions", "7")
+        epoch, report = replayed(stream)
+    finally:
+        stream.session.conf.set("spark.sql.shuffle.partitions", before)
+    assert report.verdict == Verdict.SAME
+    assert first < epoch and stream.balances() == {"a": 14, "b": 7, "c": 4, "d": 20}

@@ -1,0 +1,62 @@
+"""Drivers that come up again, or too late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.epochs import Lab
+
+from kappa import control
+from kappa.driver.driver import Driver
+from kappa.errors import IllegalTransitionError
+from kappa.lake import heartbeat
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_driver_that_comes_up_after_its_epoch_was_given_up_brings_nothing_back(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    epoch = stream.plan_replay()
+    driver = Driver(stream.config, stream.name, epoch, session=stream.session)
+    control.abort(stream.config, stream.name, epoch, actor="test", reason="never mind")
+    with pytest.raises(IllegalTransitionError, match="came up too late"):
+        driver.run()
+    assert not Path(stream.paths(epoch).root).exists()
+
+
+def test_an_epoch_that_is_given_up_while_its_driver_claims_it_stays_removed(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    epoch = stream.plan_replay()
+    driver = Driver(stream.config, stream.name, epoch, session=stream.session)
+    create = driver.context.ledger.create
+
+    def given_up_and_created() -> None:
+        control.abort(stream.config, stream.name, epoch, actor="test", reason="never mind")
+        create()
+
+    driver.context.ledger.create = given_up_and_created  # type: ignore[method-assign]
+    with pytest.raises(IllegalTransitionError, match="came up too late"):
+        driver.run()
+    assert not Path(stream.paths(epoch).root).exists()
+
+
+def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
+    stream: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    epoch = stream.start_live()
+    assert stream.stop(epoch) == []
+    last = stream.ledger(epoch).state().seq
+    said: list[tuple[int, str]] = []
+    write = heartbeat.write
+
+    def heard(path: str, beat: heartbeat.Heartbeat) -> Any:
+        said.append((beat.seq, beat.role))
+        return write(path, beat)
+
+    monkeypatch.setattr(heartbeat, "write", heard)
+    stream.run(epoch)
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, epoch).message == "live", "it serves")
+    assert set(said) == {(last, "live")}

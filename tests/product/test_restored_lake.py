@@ -1,0 +1,196 @@
+"""A lake that was put back from a copy, while the broker went on: nothing is sent twice or left out, and it is said."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.epochs import Lab
+from support.power_cut import Disk, PowerCutError
+
+from kappa import control
+from kappa.lake.events import Event
+from kappa.replay.starts import FromMarker
+from kappa.slices import protocol, sending, writing
+
+pytestmark = pytest.mark.spark
+
+
+def stuck(stream: Lab) -> list[Event]:
+    return [event for event in control.history(stream.config, stream.name) if event.event == "stuck"]
+
+
+def restore(copy: Path, stream: Lab) -> None:
+    shutil.rmtree(stream.config.lake)
+    shutil.copytree(copy, stream.config.lake)
+
+
+def serve(stream: Lab, epoch: int, *rounds: list[tuple[str, int]]) -> None:
+    """Run an epoch's driver for some rounds of records, each at least a slice."""
+    stream.run(epoch)
+    stream.await_live(epoch)
+    for rows in rounds:
+        stream.produce(rows)
+        stream.settle(epoch)
+    assert stream.stop(epoch) == []
+
+
+def test_a_lake_from_a_copy_is_refused_and_a_rebuild_goes_on_from_the_broker(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start_live()
+    assert stream.stop(live) == []
+    shutil.copytree(stream.config.lake, tmp_path / "copy")
+    serve(stream, live, [("a", 10)], [("b", 20)], [("a", 30)])
+    sent, position = sorted(stream.sent()), stream.kafka.group_offsets(stream.paths(live).name)
+    assert len(sent) == 5
+    restore(tmp_path / "copy", stream)
+    copied = stream.ledger(live).state()
+
+    found = control.certify(stream.config, stream.name)
+    assert not found.complete
+    assert any("The lake is older than the broker" in problem for problem in found.problems), found.problems
+
+    stream.produce([("c", 100), ("c", 200), ("c", 300), ("c", 400)])  # more slices' worth than were lost
+    stream.run(live)
+    stream.wait(lambda: stuck(stream), "the driver refuses")
+    (event,) = stuck(stream)
+    assert "The lake is older than the broker" in event.reason
+    assert "kappa rebuild" in event.detail["error"]
+    stream.deploy(2)
+    later = stream.plan_replay()
+    stream.run(later)
+    stream.wait(lambda: stream.record().epoch(later).verified, "a candidate of the old lake is ready")
+    control.cut_over(stream.config, stream.name, later, actor="test", reason="try", accept_verdict=True)
+    stream.wait(lambda: stream.record().handover is None, "the handover is withdrawn")
+    assert stream.record().live == live
+    stream.close()
+    state = stream.ledger(live).state()
+    assert (state.seq, state.open_plan) == (copied.seq, copied.open_plan), "no slice was planned"
+    assert not state.is_yielded
+    assert sorted(stream.sent()) == sent
+    assert stream.kafka.group_offsets(stream.paths(live).name) == position
+
+    stream.deploy(1)
+    stream.config = replace(stream.config, lake=str(tmp_path / "new-lake"))
+    asked = control.rebuild_request(stream.config, stream.name, actor="test", reason="as the message says")
+    assert asked.start == FromMarker(epoch=live)
+    control.supersede(stream.config, control.plan(stream.config, asked))
+    rebuilt = control.replay(stream.config, control.plan(stream.config, asked), actor="test", reason="rebuild")
+    stream.run(rebuilt)
+    stream.await_live(rebuilt)
+    stream.settle(rebuilt)
+    assert stream.balances() == {"a": 41, "b": 22, "c": 1000}
+    assert sorted(stream.sent()) == sorted([*sent, ("c", 100), ("c", 200), ("c", 300), ("c", 400)])
+    found = control.certify(stream.config, stream.name)
+    assert found.complete, found.problems
+    assert found.attested.startswith(f"the last marker of epoch {rebuilt} is of slice")
+
+
+def test_a_record_of_epochs_from_before_a_cutover_sends_nothing(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    first = stream.start_live()
+    assert stream.stop(first) == []
+    shutil.copytree(stream.config.lake, tmp_path / "copy")
+    stream.run(first)
+    stream.deploy(2)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.wait(lambda: stream.record().epoch(second).verified, "verified")
+    control.cut_over(stream.config, stream.name, second, actor="test", reason="v2", accept_verdict=True)
+    stream.await_live(second)
+    stream.produce([("a", 10)])
+    stream.settle(second)
+    stream.close()
+    sent = sorted(stream.sent())
+    restore(tmp_path / "copy", stream)
+    found = control.certify(stream.config, stream.name)
+    assert not found.complete
+    assert any(f"epoch {second} has sent up to" in problem for problem in found.problems), found.problems
+    stream.run(first)
+    stream.wait(lambda: stuck(stream), "the driver refuses")
+    assert f"epoch {second} has sent up to" in stuck(stream)[0].reason
+    stream.close()
+    assert sorted(stream.sent()) == sent
+
+
+def test_a_certificate_says_so_when_kafka_could_not_be_asked(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+    stream.start_live()
+    assert control.certify(stream.config, stream.name).complete, "while the stream runs"
+    stream.close()
+    alone = replace(stream.config, bootstrap_servers="127.0.0.1:1")
+    found = control.certify(alone, stream.name)
+    assert not found.complete
+    assert "Kafka was not asked" in found.problems[0]
+
+
+def test_a_disk_that_lost_its_last_second_loses_nothing_and_repeats_nothing(
+    stream: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.meant = (PowerCutError,)
+    stream.produce([("a", 1)])
+    live = stream.start_live()
+    assert stream.stop(live) == []
+    disk = Disk(root=Path(stream.config.lake))
+    disk.watch(monkeypatch)
+    goes_on = protocol.crash_point
+    images: list[dict[Path, bytes]] = []
+    amounts = [1]
+    for amount, point in enumerate(("plan", "effects.changes", "effects", "send.open", "send", "apply", "commit"), 2):
+
+        def cut(name: str, seq: int = 0, *, point: str = point) -> None:
+            if name == point:
+                images.append(disk.image())
+                raise PowerCutError(point)
+            goes_on(name, seq)
+
+        stream.produce([("a", amount)])
+        amounts.append(amount)
+        disk.settle()
+        for line in (protocol, writing, sending):
+            monkeypatch.setattr(line, "crash_point", cut)
+        stream.run(live)
+        stream.wait(lambda: stream.running[live][2], f"the power goes at {point}")
+        assert [type(error) for error in stream.stop(live)] == [PowerCutError]
+        for line in (protocol, writing, sending):
+            monkeypatch.setattr(line, "crash_point", goes_on)
+        disk.restore(images.pop())
+        stream.run(live)
+        stream.settle(live)
+        assert stream.stop(live) == [], point
+        assert stuck(stream) == []
+    assert sorted(stream.sent()) == [("a", amount) for amount in amounts]
+    assert stream.balances() == {"a": sum(amounts)}
+    found = control.certify(stream.config, stream.name)
+    assert found.complete, found.problems
+
+
+def test_tables_that_kept_what_their_ledger_lost_are_not_taken_for_its_slices(stream: Lab, tmp_path: Path) -> None:
+    stream.produce([("a", 1)])
+    live = stream.start_live()
+    assert stream.stop(live) == []
+    stream.deploy(2)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.wait(lambda: stream.record().epoch(second).verified, "a candidate, which sends nothing")
+    assert stream.stop(second) == []
+    kept = Path(stream.paths(second).ledger)
+    shutil.copytree(kept, tmp_path / "kept")
+    stream.run(live)
+    stream.run(second)
+    stream.produce([("a", 10)])
+    stream.settle(live)
+    stream.settle(second)
+    stream.close()
+    sent = sorted(stream.sent())
+    shutil.rmtree(kept)
+    shutil.copytree(tmp_path / "kept", kept)  # the ledger is older, the tables are not; the broker knows of neither
+    stream.run(second)
+    stream.wait(lambda: stuck(stream), "the candidate refuses")
+    assert any(
+        said in stuck(stream)[0].reason for said in ("ledger is older than its tables", "lake is older than the")
+    )
+    stream.close()
+    assert sorted(stream.sent()) == sent

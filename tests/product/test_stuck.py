@@ -1,0 +1,80 @@
+"""A candidate that is stuck, and a driver of an epoch that is named: it tries again when it is told to."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.epochs import Lab
+
+from kappa import control
+from kappa.errors import IllegalTransitionError
+from kappa.offsets.vector import Offsets
+from kappa.replay.stages import Stage
+from kappa.spark.live_query import LiveQuery
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_stuck_candidate_tries_again_when_started_and_an_ended_epoch_does_not(stream: Lab) -> None:
+    stream.produce([("a", 1), ("b", 2), ("a", 3)])
+    stream.start_live()
+    stream.deploy(2)
+    second = stream.plan_replay()
+    driver = stream.run(second)
+
+    def poisoned(_: object) -> Any:
+        raise ValueError("the disk is full")
+
+    driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, second).state == "stuck", "stuck")
+    driver.context.slice_run.topology = driver.context.topology
+    assert control.start(stream.config, stream.name, epoch=second, actor="ada", reason="room made") == second
+    stream.await_stage(second, Stage.VERIFIED)
+    (started,) = [e for e in control.history(stream.config, stream.name) if e.event == "start"]
+    assert (started.epoch, started.actor, started.reason) == (second, "ada", "room made")
+    assert stream.stop(second) == []
+    control.abort(stream.config, stream.name, second, actor="test", reason="seen")
+    with pytest.raises(IllegalTransitionError, match=r"Epoch 2 .* is ABORTED: it needs no driver"):
+        control.start(stream.config, stream.name, epoch=second, actor="test")
+    assert stream.balances() == {"a": 4, "b": 2}
+
+
+def test_a_step_that_would_end_the_process_gets_a_live_epoch_stuck_and_loses_nothing(stream: Lab) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start_live()
+    driver, _, _ = stream.running[live]
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).message == "live", "micro-batches come")
+
+    def ended(_: object) -> Any:
+        sys.exit(3)
+
+    driver.context.slice_run.topology = replace(driver.context.topology, step=ended)
+    stream.produce([("a", 4)])
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "stuck")
+    assert (
+        "called for the end of the process (exit code 3)"
+        in control.driver_status(stream.config, stream.name, live).message
+    )
+    driver.context.slice_run.topology = driver.context.topology
+    control.start(stream.config, stream.name, actor="ada", reason="mended")
+    stream.settle(live)
+    assert stream.balances() == {"a": 5, "b": 2}
+
+
+def test_whatever_ends_a_micro_batch_is_raised_when_the_query_is_closed(stream: Lab) -> None:
+    stream.produce([("a", 1)])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    query = LiveQuery(
+        stream.session, stream.config.bootstrap_servers, Offsets({stream.topic: {0: 0, 1: 0}}),
+        checkpoint=str(stream.config.home / "query" / "checkpoint"), trigger_seconds=0.1, max_records=10, headers=False,
+        position=lambda: Offsets({stream.topic: {0: 0, 1: 0}}), on_batch=interrupted,
+    )  # fmt: skip
+    stream.wait(lambda: not query.is_active(), "the micro-batch ends")
+    with pytest.raises(KeyboardInterrupt):
+        query.close()

@@ -1,0 +1,277 @@
+"""A live epoch takes new code between two slices: history stays, and nobody sees anything in between."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import control
+from kappa.control import upgrade
+from kappa.control.upgrade import Upgrade
+from kappa.driver.driver import Driver
+from kappa.errors import MoveRefusedError, RefusedError, UsageError
+from kappa.lake import savepoints
+from kappa.lake.code import extract
+from kappa.names import code_file
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromSavepoint
+from kappa.topology.registry import load, load_apart
+from kappa.verify.trial import chosen, evidence
+
+if TYPE_CHECKING:
+    from support.epochs import Lab
+
+ROWS: list[tuple[str, int] | bytes] = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+def live(stream: Lab) -> int:
+    """A first epoch that is live, has read everything in two slices, and goes on."""
+    stream.produce(ROWS)
+    epoch = stream.start_live()
+    later(stream, "d", 5)
+    return epoch
+
+
+def later(stream: Lab, account: str, amount: int) -> None:
+    """One more record, of a later time, read."""
+    offset = sum(e for _, e in stream.kafka.stable_offsets([stream.topic]).items())
+    stream.produce([(account, amount)], start_ms=1_700_000_000_000 + 60_000 * offset)
+    stream.settle(stream.record().live)
+
+
+def ask(stream: Lab, **wanted: Any) -> Upgrade:
+    """Deploy version 2, which counts twice, and ask for it."""
+    stream.deploy(2)
+    found = upgrade.propose(stream.config, stream.name, slices=0)
+    upgrade.upgrade(
+        stream.config, replace(found, **wanted), history_stands=True, actor="ada", reason="twice from now on"
+    )
+    return found
+
+
+def test_a_live_epoch_goes_over_at_a_slice_boundary_and_history_stays(stream: Lab) -> None:
+    epoch = live(stream)
+    first = stream.record().epoch(epoch).code
+    wanted = ask(stream)
+    stream.running[epoch][1].join(120)
+    assert stream.stop(epoch) == []
+    record = stream.record().epoch(epoch)
+    assert (record.code, record.version, record.upgrade) == (wanted.to_code, "2", None)
+    (row,) = [row for row in stream.ledger(epoch).rows() if row.kind == "upgrade"]
+    boundary = stream.ledger(epoch).state().commits[-1]
+    assert (row.code, row.seq, row.detail["from"]) == (wanted.to_code, boundary.seq, first)
+    stream.run(epoch)
+    later(stream, "a", 10)
+    assert stream.balances() == {"a": 24, "b": 2, "c": 4, "d": 5}
+    assert sorted(stream.sent()) == sorted([*ROWS, ("d", 5), ("a", 20)])
+    commits = stream.ledger(epoch).state().commits
+    assert [c.code for c in commits if c.seq <= row.seq] == [first] * (row.seq + 1)
+    assert {c.code for c in commits if c.seq > row.seq} == {wanted.to_code}
+    certificate = control.certify(stream.config, stream.name)
+    assert certificate.complete and set(certificate.codes[epoch]) == {first, wanted.to_code}
+    told = [(e.event, e.actor, e.reason) for e in control.chronicle(stream.config, stream.name) if "upgrade" in e.event]
+    assert told == [("upgrade", "ada", "twice from now on"), ("upgraded", "ada", "twice from now on")]
+    assert stream.record().named_seqs(epoch) == {row.seq}
+
+
+def test_the_way_back_is_the_old_file_and_a_replay_from_the_savepoint_before_it(stream: Lab) -> None:
+    epoch = live(stream)
+    first = stream.record().epoch(epoch).code
+    ask(stream)
+    stream.running[epoch][1].join(120)
+    stream.stop(epoch)
+    stream.run(epoch)
+    later(stream, "a", 10)
+    assert stream.balances()["a"] == 24
+    with zipfile.ZipFile(code_file(stream.config.lake, first)) as stored:
+        (stream.config.topologies / "balances.py").write_bytes(stored.read("topologies/balances.py"))
+    (savepoint,) = savepoints.every(stream.config, stream.name)
+    second = stream.plan_replay(FromSavepoint(name=savepoint.name))
+    stream.run(second)
+    stream.await_stage(second, Stage.VERIFIED)
+    assert stream.balances(second) == {"a": 14, "b": 2, "c": 4, "d": 5}
+
+
+def test_a_driver_that_died_at_the_ledger_row_leaves_old_code_or_new_nothing_between(
+    stream: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = live(stream)
+    assert stream.stop(epoch) == []
+    first = stream.record().epoch(epoch).code
+    wanted = ask(stream)
+
+    def dies_at(point: str) -> None:
+        from kappa.driver import upgrade as switching
+
+        def crash(name: str, seq: int | None = None) -> None:
+            if name == point:
+                raise SystemExit(point)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(switching, "crash_point", crash)
+            stream.run(epoch)
+            stream.running[epoch][1].join(120)
+            (error,) = stream.stop(epoch)
+            assert isinstance(error, SystemExit)
+
+    dies_at("upgrade.ready")
+    assert stream.ledger(epoch).state().upgrade is None
+    assert stream.record().epoch(epoch).code == first
+    dies_at("upgrade")
+    state = stream.ledger(epoch).state()
+    assert state.upgrade is not None and state.upgrade.code == wanted.to_code
+    assert stream.record().epoch(epoch).upgrade is not None  # nobody has told yet
+    stream.produce([("a", 10)], start_ms=1_700_000_900_000)
+    stream.run(epoch)  # by the record it is still the old code
+    stream.running[epoch][1].join(120)
+    assert stream.stop(epoch) == []
+    assert stream.ledger(epoch).state().commits[-1].seq == state.commits[-1].seq
+    assert stream.record().epoch(epoch).code == wanted.to_code
+    assert [e.event for e in stream.record().events].count("upgraded") == 1
+    stream.run(epoch)
+    stream.settle(epoch)
+    assert stream.balances()["a"] == 24
+    assert len([r for r in stream.ledger(epoch).rows() if r.kind == "upgrade"]) == 1
+
+
+def test_of_two_operators_at_once_one_is_refused(stream: Lab) -> None:
+    epoch = live(stream)
+    assert stream.stop(epoch) == []
+    stream.deploy(2)
+    found = upgrade.propose(stream.config, stream.name, slices=0)
+    answers: list[str] = []
+    gate = threading.Barrier(2, timeout=60)
+
+    def operator(name: str) -> None:
+        gate.wait()
+        try:
+            upgrade.upgrade(stream.config, found, history_stands=True, actor=name, reason="r")
+            answers.append("asked")
+        except MoveRefusedError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=operator, args=(name,), daemon=True) for name in ("ada", "bob")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive()
+    assert "asked" in answers
+    (refused,) = [answer for answer in answers if answer != "asked"]
+    assert "asked for an upgrade" in refused
+    assert [e.event for e in stream.record().events].count("upgrade") == 1
+
+
+def test_what_is_refused_changes_nothing_and_says_the_way_out(stream: Lab) -> None:
+    epoch = live(stream)
+    same = upgrade.propose(stream.config, stream.name, slices=0)
+    assert [f.code for f in same.refusals] == ["upgrade-same-code"]
+    stream.deploy(2)
+    found = upgrade.propose(stream.config, stream.name, slices=0)
+    files = sorted(Path(stream.config.lake, "_kappa").rglob("*"))
+    with pytest.raises(UsageError, match="--history-stands"):
+        upgrade.upgrade(stream.config, found, history_stands=False, actor="ada", reason="r")
+    with pytest.raises(UsageError, match="and why"):
+        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason=" ")
+    file = stream.config.topologies / "balances.py"
+    file.write_text(
+        file.read_text().replace("counted BIGINT, total BIGINT", "counted BIGINT, total BIGINT, more STRING")
+    )
+    other = upgrade.propose(stream.config, stream.name, slices=0)
+    assert [f.code for f in other.refusals] == ["upgrade-changes-outputs"]
+    with pytest.raises(RefusedError, match="column 'more' of output 'moves' is new"):
+        upgrade.upgrade(stream.config, other, history_stands=True, actor="ada", reason="r")
+    file.write_text("import a_module_that_nobody_has\n" + file.read_text())
+    broken = upgrade.propose(stream.config, stream.name, slices=0)
+    assert [f.code for f in broken.refusals] == ["code-does-not-import"]
+    assert sorted(Path(stream.config.lake, "_kappa").rglob("*")) == files
+    assert stream.record().epoch(epoch).upgrade is None
+    stream.deploy(2)
+    stream.plan_replay()
+    beside = upgrade.propose(stream.config, stream.name, slices=0)
+    assert [f.code for f in beside.refusals] == ["upgrade-beside-candidate"]
+    with pytest.raises(MoveRefusedError, match="is being built"):
+        upgrade.upgrade(stream.config, found, history_stands=True, actor="ada", reason="r")
+
+
+def test_code_that_the_drivers_host_cannot_get_is_withdrawn_and_the_stream_goes_on(stream: Lab) -> None:
+    epoch = live(stream)
+    assert stream.stop(epoch) == []
+    wanted = ask(stream)
+    Path(code_file(stream.config.lake, wanted.to_code)).unlink()
+    import shutil
+
+    shutil.rmtree(stream.config.home / "code" / wanted.to_code)
+    stream.run(epoch)
+    later(stream, "a", 10)
+    assert stream.balances()["a"] == 14
+    assert stream.record().epoch(epoch).upgrade is None
+    assert stream.record().events[-1].event == "upgrade_withdrawn"
+    with pytest.raises(MoveRefusedError, match="is not in the lake"):
+        upgrade.await_switch(stream.config, wanted)
+
+
+def test_a_stuck_epoch_is_freed_by_corrected_code_and_nothing_is_lost_or_sent_twice(stream: Lab) -> None:
+    stream.config = replace(stream.config, attempts=2)
+    epoch = live(stream)
+    driver: Driver = stream.running[epoch][0]
+
+    def poisoned(_: object) -> Any:
+        raise ValueError("this step is broken")
+
+    driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
+    stream.produce([("z", 1)], start_ms=1_700_000_900_000)
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, epoch).state == "stuck", "stuck")
+    ask(stream)
+    stream.running[epoch][1].join(120)
+    assert stream.stop(epoch) == []
+    stream.run(epoch)
+    stream.settle(epoch)
+    assert stream.balances() == {"a": 4, "b": 2, "c": 4, "d": 5, "z": 2}
+    assert sorted(stream.sent()) == sorted([*ROWS, ("d", 5), ("z", 2)])
+    assert control.certify(stream.config, stream.name).complete
+
+
+def test_the_evidence_is_what_both_codes_make_of_the_last_slices_and_leaves_nothing(stream: Lab) -> None:
+    epoch = live(stream)
+    later(stream, "a", 10)
+    paths = stream.paths(epoch)
+    before = load_apart(
+        extract(stream.config.lake, stream.record().epoch(epoch).code, stream.config.home) / "topologies", stream.name
+    )
+    files = {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)}
+    sent = sorted(stream.sent_values())
+    stream.deploy(2)
+    report, found = evidence(
+        stream.config, stream.session, paths, before, load(stream.config.topologies, stream.name), 1
+    )
+    assert report is not None and found == ()
+    assert report.verdict == "differs"
+    (balances,), (moves,) = report.tables, report.outputs
+    assert (balances.rows_live, balances.keys_changed, balances.changed_columns) == (4, 1, {"total": 1})
+    assert (moves.rows_live, moves.rows_candidate, moves.rows_added, moves.rows_removed) == (1, 1, 1, 1)
+    assert "Slices" in report.notes[0]
+    same, _ = evidence(stream.config, stream.session, paths, before, before, 2)
+    assert same is not None and same.verdict == "same"
+    assert {p for p in Path(paths.root).rglob("*") if "/recomputed/" in str(p)} == files
+    assert sorted(stream.sent_values()) == sent
+    poisoned = replace(before, step=lambda _: 1 / 0)
+    nothing, (why,) = (
+        evidence(stream.config, stream.session, paths, before, poisoned, 1)[0],
+        [
+            f
+            for f in evidence(stream.config, stream.session, paths, before, poisoned, 1)[1]
+            if f.code != "step-not-inspected"
+        ],
+    )
+    assert nothing is None
+    assert why.code == "upgrade-fails" and "ZeroDivisionError" in why.message
+    state = stream.ledger(epoch).state()
+    assert [len(chosen(state, n)[1]) for n in (1, 2, 1000)] == [1, 2, len(state.commits) - 1]

@@ -1,0 +1,98 @@
+"""The places where a driver may be killed: all of them are named, and only there it dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kappa import faults
+from kappa.errors import UsageError
+from kappa.replay.stages import Stage
+from kappa.testing import CrashAfter
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CHILD = """
+import sys
+from kappa.faults import crash_point
+for seq in (1, 2, 3):
+    crash_point("plan", seq)
+    print("planned", seq, flush=True)
+    crash_point("commit", seq)
+"""
+
+
+def child(**environ: str) -> tuple[int, int]:
+    """How a process ended that passes two points in each of three slices, and how many slices it planned."""
+    env = {**os.environ, **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, len(done.stdout.splitlines())
+
+
+def test_a_process_started_within_dies_at_the_point_of_the_slice() -> None:
+    with CrashAfter("plan", seq=2):
+        assert child() == (-signal.SIGKILL, 1)
+    with CrashAfter("commit", seq=2):
+        assert child() == (-signal.SIGKILL, 2)
+
+
+def test_without_a_slice_it_dies_the_first_time() -> None:
+    with CrashAfter("commit"):
+        assert child() == (-signal.SIGKILL, 1)
+
+
+def test_a_process_that_dies_at_a_point_leaves_a_mark_and_one_that_passes_none(tmp_path: Path) -> None:
+    with CrashAfter("commit", seq=9):
+        assert child(KAPPA_HOME=str(tmp_path)) == (0, 3)
+    assert faults.marks(tmp_path) == []
+    with CrashAfter("commit", seq=2):
+        assert child(KAPPA_HOME=str(tmp_path)) == (-signal.SIGKILL, 2)
+    (mark,) = faults.marks(tmp_path)
+    assert (mark["point"], mark["seq"], mark["how"]) == ("commit", 2, "kill")
+
+
+def test_a_point_kills_nobody_when_it_is_not_passed_or_its_context_was_left() -> None:
+    with CrashAfter("commit", seq=4):
+        assert child() == (0, 3)
+    assert child() == (0, 3)
+
+
+def test_contexts_within_each_other_and_errors_leave_the_environment_as_it_was() -> None:
+    with CrashAfter("plan"):
+        with pytest.raises(ZeroDivisionError), CrashAfter("commit", seq=7):
+            assert os.environ[faults.VARIABLE] == "commit@7"
+            _ = 1 / 0
+        assert os.environ[faults.VARIABLE] == "plan"
+    assert faults.VARIABLE not in os.environ
+
+
+def test_an_unknown_point_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"no crash point 'effect.output'. Did you mean 'effects.outputs'\?"):
+        CrashAfter("effect.output")
+    assert faults.VARIABLE not in os.environ
+
+
+def test_every_point_of_the_code_is_named_and_no_other() -> None:
+    text = "".join(file.read_text() for file in sorted((ROOT / "include" / "kappa").rglob("*.py")))
+    literal = set(re.findall(r'crash_point\("([a-z_.]+)"', text))
+    families = set(re.findall(r'crash_point\(f"([a-z_]+)\.\{place', text))
+    events = set(re.findall(r'self\.event\("(\w+)"', text))  # a driver's stages: the point is called like the event
+    assert families == {"effects", "maintain"}
+    assert {name.upper() for name in events} <= set(Stage.__members__)
+    members = {"effects.outputs", "effects.changes"} | {
+        f"maintain.{name}" for name in ("dead_letters", "outputs", "changes", "tables")
+    }
+    assert literal | members | events == set(faults.POINTS)
+
+
+def test_every_point_is_documented() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    assert dict(re.findall(r"^\| `([a-z_.]+)` \| (.+) \|$", page, re.MULTILINE)) == dict(faults.POINTS)

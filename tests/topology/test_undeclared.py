@@ -1,0 +1,67 @@
+"""A step that reads what its topology does not declare is refused where it is deployed, not once it is live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kappa.errors import CodeError, UnknownTableError
+from kappa.serving import Snapshot
+from kappa.topology import registry
+
+FILE = """
+from kappa.topology import Append, Source, Table, Topology
+
+def step(slice):
+{body}
+
+t = Topology(
+    name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING NOT NULL")],
+    tables=[Table(name="kept", key=["id"], schema="id STRING NOT NULL")],
+    outputs=[Append(name="rows", schema="id STRING")], step=step,
+)
+"""
+
+
+def loaded(folder: Path, *body: str) -> None:
+    (folder / "one.py").write_text(FILE.format(body="\n".join(f"    {line}" for line in body)))
+    registry.load(folder, "a.b")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('rows = slice["pos"].join(slice.table("keept"), "id")', r"reads table 'keept'.* declared are \['kept'\]"),
+        ('rows = slice["poss"]', r"reads topic 'poss'.* declared are \['pos'\]"),
+        ('rows = (lambda: slice.table("other"))()', "reads table 'other'"),
+    ],
+)
+def test_an_undeclared_read_is_refused_with_the_declared_names_when_the_file_is_read(
+    tmp_path: Path, line: str, says: str
+) -> None:
+    with pytest.raises(CodeError, match=says):
+        loaded(tmp_path, line, "return {}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'rows = slice["pos"].join(slice.table("kept"), "id")',
+        'name = "other"; rows = slice.table(name)',
+        'row = {"x": 1}["x"]',
+        'other = (lambda slice: slice["x"])({"x": 1})',
+        'slice["pos"].table("x")',
+    ],
+)
+def test_what_is_declared_computed_or_of_something_else_is_left_to_the_slice(tmp_path: Path, line: str) -> None:
+    loaded(tmp_path, line, "return {}")
+
+
+def test_a_table_that_an_epoch_does_not_have_is_answered_with_those_that_it_has() -> None:
+    versions = {"tables/rewards": ("/x", 1), "outputs/moves": ("/y", 1)}
+    snapshot = object.__new__(Snapshot)
+    for name, value in (("versions", versions), ("epoch", 3), ("topology", "a.b")):
+        object.__setattr__(snapshot, name, value)
+    with pytest.raises(UnknownTableError, match=r"'reward'\. Its tables: rewards; its outputs: moves"):
+        snapshot.place("reward")

@@ -1,0 +1,117 @@
+"""What an epoch sent, counted again: records that lack, differ, are there twice or are strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from support.epochs import lab, read_messages
+from support.kills import OUTPUT, Mortal
+
+from kappa import control, faults
+from kappa.verify import recount_topics
+from kappa.verify.recount import Recount
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+    from pyspark.sql import SparkSession
+
+    from kappa.kafka.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+TOPICS = (
+    OUTPUT
+    + ' Topic(name="{topic}.balances", of="balances", key="id", on_replay="reconcile"),'
+    + ' Topic(name="{topic}.story", of="moves", key="id", on_replay="versioned"),'
+)
+
+
+@pytest.fixture
+def stream(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Mortal]:
+    with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Mortal) as made:
+        monkeypatch.setattr(faults, "os", made.reaper)
+        made.outputs = TOPICS
+        yield made
+        kafka.delete_topics(kafka.topics(f"{made.topic}."))
+
+
+def counted(stream: Mortal, kafka: Broker, epoch: int) -> Recount:
+    return recount_topics.recount_topics(stream.config, stream.paths(epoch), kafka)
+
+
+def send(stream: Mortal, topic: str, key: bytes, value: bytes | None, seq: int | None = None) -> None:
+    producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers, "partitioner": "murmur2_random"})
+    headers = None if seq is None else [("seq", str(seq).encode())]
+    producer.produce(topic, value, key, headers=headers)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("records", [recount_topics.RECORDS, 3], ids=["in one reading", "in several"])
+def test_what_lacks_differs_is_there_twice_or_does_not_belong_is_named(
+    stream: Mortal, kafka: Broker, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
+    monkeypatch.setattr(recount_topics, "RECORDS", records)
+    first = stream.live_first()
+    moves, story = f"{stream.topic}.moves", stream.paths(first).versioned(f"{stream.topic}.story")
+    found = counted(stream, kafka, first)
+    assert found.problems == () and found.unread == ()
+    assert f"topic {moves}: 8 rows sent, 8 found, 0 other records" in found.read
+    assert any(said.startswith(f"changelog {stream.paths(first).changelog('balances')}: ") for said in found.read)
+
+    stream.deploy(2)
+    second = stream.verified()
+    assert counted(stream, kafka, second).problems == (), "a candidate has sent to its own topic only"
+    stream.cut_over_to(second)
+    stream.tell([("a", 1), ("n", 2)], minute=1)
+    assert counted(stream, kafka, second).problems == ()
+    assert counted(stream, kafka, first).problems == (), "what others sent to a topic is not held against an epoch"
+
+    changelog, seq = stream.paths(second).changelog("balances"), stream.ledger(second).state().seq
+    send(stream, changelog, b'{"id":"x"}', b'{"id":"x","total":1}', seq)
+    send(stream, changelog, b'{"id":"a"}', b'{"id":"a","total":1}', seq)
+    send(stream, changelog, b'{"id":"b"}', None, seq)
+    send(stream, f"{stream.topic}.balances", b"c", None)
+    told = next(read_messages(stream.config.bootstrap_servers, stream.paths(second).versioned(f"{stream.topic}.story")))
+    send(stream, told.topic() or "", told.key() or b"", told.value())
+    named, topic, own = sorted(counted(stream, kafka, second).problems)
+    assert named.startswith(
+        f"changelog {changelog} is not what table balances holds: 1 keys of the table are not in it, 1 keys have"
+    )
+    assert "1 keys are not in the table" in named and named.endswith(f"kappa replay {stream.name}")
+    assert topic.startswith(
+        f"topic {stream.topic}.balances is not what table balances holds: 1 keys of the table are not in it"
+    )
+    assert own.startswith(f"topic {told.topic()} holds 1 records more than once.")
+
+    lost = list(read_messages(stream.config.bootstrap_servers, story))[1:]
+    kafka.delete_topics([story])
+    kafka.create_topic(story, 2)
+    for message in lost:
+        send(stream, story, message.key() or b"", message.value())
+    (problem,) = counted(stream, kafka, first).problems
+    assert problem.startswith(f"topic {story} lacks 1 of 8 records that the ledger says were sent.")
+    kafka.delete_topics([story])
+    (problem,) = counted(stream, kafka, first).problems
+    assert problem.startswith(f"topic {story} is gone.")
+
+
+def test_a_stream_that_goes_on_is_counted_as_it_was(
+    stream: Mortal, kafka: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = stream.live_first()
+    ends = type(kafka).decided_ends
+
+    def later(broker: Broker, topics: list[str]) -> object:
+        """Another slice between the look at the ledger and that at the topic."""
+        stream.tell([("a", 1), ("new", 5)], minute=stream.ledger(epoch).state().seq)
+        return ends(broker, topics)
+
+    monkeypatch.setattr(type(kafka), "decided_ends", later)
+    assert counted(stream, kafka, epoch).problems == ()
+    assert control.certify(stream.config, stream.name).complete
