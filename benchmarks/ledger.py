@@ -32,6 +32,7 @@ from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from benchmarks.site import site as another_site
 from kappa import clock, control
 from kappa.driver import maintenance
+from kappa.kafka import markers
 from kappa.kafka import producer as sender
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
@@ -46,7 +47,6 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
-from kappa.slices import changelog
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker
 from kappa.topology import registry
@@ -170,7 +170,7 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             _fill(site, state.position)
             done = ledger.state().committed
             assert done is not None
-            found = changelog.read_marker(broker, paths)
+            found = markers.read(broker, paths)
             assert found is not None
             run.turn = found.turn
             end = ranges_end(done.ranges)

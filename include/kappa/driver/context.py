@@ -29,6 +29,7 @@ from kappa.errors import (
     first_line,
 )
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.lake import heartbeat, liveness
@@ -42,7 +43,7 @@ from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan
-from kappa.slices import changelog, ownership, turns
+from kappa.slices import ownership, turns
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import fold_between, unfolded_since
 from kappa.slices.places import check_topics
@@ -149,7 +150,7 @@ class Workbench:
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()
         try:
-            marker = changelog.read_marker(self.broker, self.paths)
+            marker = markers.read(self.broker, self.paths)
             turns.check_not_superseded(marker, self.broker, self.paths)
             attestation.check(self.paths, marker, self.ledger.state(), is_settled=True)
         except BaseException:
@@ -173,7 +174,7 @@ class Workbench:
         """
         self.ledger.check_claim(self.writer)
         self._check_names()  # another lake's markers tell nothing of this one
-        marker = changelog.read_marker(self.broker, self.paths)
+        marker = markers.read(self.broker, self.paths)
         turns.check_not_superseded(marker, self.broker, self.paths)
         state = self.ledger.state()
         attestation.check(self.paths, marker, state, is_settled=False)

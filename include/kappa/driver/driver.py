@@ -30,11 +30,12 @@ from kappa.faults import crash_point
 from kappa.lake import chains, heartbeat, liveness, rollup
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.watchdog import JvmProbe
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
+from kappa.replay.certificate import Sends
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage

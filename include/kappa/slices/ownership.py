@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from kappa.errors import RefusedError
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.encoding import to_json
 from kappa.kafka.producer import Record, append
 from kappa.names import EpochPaths, topology_prefix
-from kappa.slices.changelog import create_markers, read_marker
+from kappa.slices.changelog import create_markers
 
 #: Keys of claims begin so. Each has a key of its own: of records with one key, compaction would keep the last.
 _KEY = b"lake:"
@@ -54,7 +55,7 @@ def owner(broker: Broker, paths: EpochPaths) -> Owner | None:
             if (message.key() or b"").startswith(_KEY):
                 found = json.loads(message.value() or b"{}")
                 return Owner(lake=found["lake"], path=found.get("path", ""), host=found.get("host", ""))
-    marker = read_marker(broker, paths)
+    marker = markers.read(broker, paths)
     return Owner(lake=marker.lake) if marker is not None and marker.lake else None
 
 
