@@ -142,11 +142,10 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
     try:
         ledger.claim(WRITER, last.code, state)
         with Broker(site.config.bootstrap_servers) as broker:
-            plan = record.epoch(epoch).planned.detail["plan"]
             run = EpochRun(
                 topology=registry.load(site.config.topologies, TOPOLOGY), paths=paths, writer=WRITER, code=last.code, ledger=ledger,
                 session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers,  # type: ignore[arg-type]
-                topic_ids=_topic_ids(plan), lake_id=Epochs(site.config.lake).lake_id(),
+                topic_ids=dict(record.epoch(epoch).plan.topic_ids), lake_id=Epochs(site.config.lake).lake_id(),
             )  # fmt: skip
             if remembered:
                 _remembered(run, site, at, remembered)
@@ -181,12 +180,6 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             broker.set_group_offsets(paths.name, end)
     finally:
         clock.now = real
-
-
-def _topic_ids(plan: str) -> dict[str, str]:
-    from kappa.replay.plan import ReplayPlan
-
-    return dict(ReplayPlan.from_json(plan).topic_ids)
 
 
 def _next(commit: LedgerRow, at: datetime) -> dict[str, Any]:

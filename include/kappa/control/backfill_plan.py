@@ -25,7 +25,6 @@ from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.determinism import Twice
 from kappa.replay.findings import Finding, refusals
-from kappa.replay.plan import ReplayPlan
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.cuts import time_index
 from kappa.topology import registry
@@ -194,7 +193,7 @@ def _located(config: Config, wanted: Backfill, epoch: EpochRecord) -> tuple[Back
 
 def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
     """The first record of each partition of which the outputs of an epoch may have rows."""
-    plan = ReplayPlan.from_json(epoch.planned.detail["plan"])
+    plan = epoch.plan
     return epoch.origin if plan.seed == "from-savepoint" else ranges_end(state.commits[0].ranges)
 
 

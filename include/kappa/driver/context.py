@@ -42,7 +42,6 @@ from kappa.names import EpochPaths
 from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.plan import ReplayPlan
 from kappa.slices import ownership, turns
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import fold_between, unfolded_since
@@ -87,7 +86,7 @@ class Workbench:
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self.epochs = Epochs(config.lake)
         self.ledger = Ledger(self.paths.ledger)
-        self.plan = ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+        self.plan = self.record().epoch(epoch).plan
         self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
         self.code = code or self.record().epoch(epoch).code
         self.beat: heartbeat.Beating

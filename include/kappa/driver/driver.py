@@ -37,7 +37,6 @@ from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Sends
 from kappa.replay.chains import is_at, topics_of
-from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic, later
 from kappa.slices import changelog, ownership, versioned_topics
@@ -689,7 +688,7 @@ class Driver(Workbench):
         named = record.named_seqs(self.paths.epoch)
         is_compared = False
         if record.live == self.paths.epoch and candidate is not None:
-            plan = ReplayPlan.from_json(candidate.planned.detail["plan"])
+            plan = candidate.plan
             if plan.seed_epoch == self.paths.epoch and plan.seed_seq is not None:
                 named.add(plan.seed_seq)
             # It compares itself with the commit at which it stands, however old that is by then.

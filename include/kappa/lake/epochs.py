@@ -14,7 +14,7 @@ from kappa import clock
 from kappa.errors import ConflictError, IllegalTransitionError
 from kappa.lake.append_log import AppendLog
 from kappa.lake.epoch_record import TopologyRecord, record_of
-from kappa.lake.events import STAGE_OF, Event, intent
+from kappa.lake.events import FORMAT, STAGE_OF, Event, intent
 from kappa.names import epochs_log
 from kappa.replay import stored
 from kappa.replay.dry_run import about_to
@@ -28,7 +28,7 @@ class Epochs:
     """The record of all epochs of a lake."""
 
     def __init__(self, lake: str) -> None:
-        self._log = AppendLog(epochs_log(lake), _arrow_schema())
+        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
         self._parsed: list[Event] = []
         self._lake_id = ""
         # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on it:

@@ -9,6 +9,8 @@ from typing import Any
 
 from kappa.replay.stages import Stage
 
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
 #: Events that bring an epoch to a stage.
 STAGE_OF = {
     "planned": Stage.PLANNED,

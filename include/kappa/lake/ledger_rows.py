@@ -12,6 +12,9 @@ from typing import Any, Literal
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
 from kappa.replay.certificate import Sends
 
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+
 Kind = Literal[
     "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
 ]
