@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Begins the name of a backfill's folder.
 FOLDER = "backfill-"
-#: What stored code has that can replace an interval.
-KNOWS_BACKFILLS = "include/kappa/driver/backfill.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +148,6 @@ def propose(
         topology=topology, epoch=epoch.epoch, code=epoch.code, version=epoch.version, begin=begin, end=end, outputs=chosen
     )  # fmt: skip
     found = backfill_rules.no_such_output(topology, chosen, known)
-    if not (code / KNOWS_BACKFILLS).is_file():
-        found += backfill_rules.older_platform(topology, epoch.epoch)
     upstreams = {binding.topology for binding in epoch.bound.values()}
     found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]
     if not upstreams:
