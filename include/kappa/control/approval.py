@@ -19,7 +19,7 @@ from kappa.control.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
 from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.replay import stored
 from kappa.replay.stages import Stage
 
@@ -234,5 +234,5 @@ def _refuse_changed(when: str, agreed: Terms, now: Terms) -> None:
         )
 
 
-def _event(topology: str, epoch: int, event: str, actor: str, reason: str, detail: Mapping[str, Any]) -> Event:
+def _event(topology: str, epoch: int, event: EventKind, actor: str, reason: str, detail: Mapping[str, Any]) -> Event:
     return Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail)

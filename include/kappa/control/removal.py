@@ -20,7 +20,7 @@ from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
 from kappa.lake.epoch_record import record_of
 from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.moves import together_of, withdrawals
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.replay.dry_run import about_to
@@ -53,7 +53,7 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
             return []
         if target.moved is None:
             check_removal(events, topology, epoch)
-        event = "released" if target.moved is not None else "aborted"
+        event: EventKind = "released" if target.moved is not None else "aborted"
         mine = Event(topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason)
         handover = record.handover
         if handover is None or handover.epoch != epoch or not together_of(handover):

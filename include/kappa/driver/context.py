@@ -35,7 +35,7 @@ from kappa.kafka.producer import Sender
 from kappa.lake import heartbeat, liveness
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.lake.watchdog import Line, Watchdog, stacks
 from kappa.names import EpochPaths
@@ -409,7 +409,7 @@ class Workbench:
         """Partitions of the widest source."""
         return max(self.broker.partitions(topic) for topic in self.plan.topic_ids)
 
-    def event(self, event: str, **detail: Any) -> None:
+    def event(self, event: EventKind, **detail: Any) -> None:
         """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
 
         def decide(_: list[Event]) -> Sequence[Event]:

@@ -14,7 +14,7 @@ from kappa import clock
 from kappa.errors import ConflictError, IllegalTransitionError
 from kappa.lake.append_log import AppendLog
 from kappa.lake.epoch_record import TopologyRecord, record_of
-from kappa.lake.events import FORMAT, STAGE_OF, Event, intent
+from kappa.lake.events import FORMAT, STAGE_OF, Event, EventKind, intent
 from kappa.names import epochs_log
 from kappa.replay import stored
 from kappa.replay.dry_run import about_to
@@ -91,7 +91,7 @@ class Epochs:
                 self.events()
                 return [_from_record(record) for record in written]
 
-    def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
+    def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
         row = Event(
             topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason, detail=detail

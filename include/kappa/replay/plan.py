@@ -180,7 +180,7 @@ class ReplayPlan:
         try:
             values = json.loads(text)
             id_ = str(values["id"])
-            stored.check_format(values.get("format"), FORMAT, what="plan", where=f"plan {id_}")
+            stored.check_format(values.get("format"), FORMAT, what="plan", where=f"the JSON of {id_}")
             expected = _digest(values)
             if id_ != expected:
                 raise UsageError(f"Plan {id_} was changed after it was made: its content is that of {expected}.")
