@@ -32,6 +32,7 @@ from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
 from benchmarks.site import site as another_site
 from kappa import clock, control
 from kappa.driver import maintenance
+from kappa.kafka import markers
 from kappa.kafka import producer as sender
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
@@ -46,7 +47,6 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
-from kappa.slices import changelog
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker
 from kappa.topology import registry
@@ -142,11 +142,10 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
     try:
         ledger.claim(WRITER, last.code, state)
         with Broker(site.config.bootstrap_servers) as broker:
-            plan = record.epoch(epoch).planned.detail["plan"]
             run = EpochRun(
                 topology=registry.load(site.config.topologies, TOPOLOGY), paths=paths, writer=WRITER, code=last.code, ledger=ledger,
                 session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers,  # type: ignore[arg-type]
-                topic_ids=_topic_ids(plan), lake_id=Epochs(site.config.lake).lake_id(),
+                topic_ids=dict(record.epoch(epoch).plan.topic_ids), lake_id=Epochs(site.config.lake).lake_id(),
             )  # fmt: skip
             if remembered:
                 _remembered(run, site, at, remembered)
@@ -170,7 +169,7 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             _fill(site, state.position)
             done = ledger.state().committed
             assert done is not None
-            found = changelog.read_marker(broker, paths)
+            found = markers.read(broker, paths)
             assert found is not None
             run.turn = found.turn
             end = ranges_end(done.ranges)
@@ -181,12 +180,6 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             broker.set_group_offsets(paths.name, end)
     finally:
         clock.now = real
-
-
-def _topic_ids(plan: str) -> dict[str, str]:
-    from kappa.replay.plan import ReplayPlan
-
-    return dict(ReplayPlan.from_json(plan).topic_ids)
 
 
 def _next(commit: LedgerRow, at: datetime) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from kappa.lake import tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
-from kappa.replay.plan import ReplayPlan
 from kappa.slices import changelog
 from kappa.slices.places import create_tables
 from kappa.slices.run import EpochRun
@@ -34,7 +33,7 @@ def seeded(site: Site, keys: int) -> int:
 
     unlaunched = site.without_launcher()
     epoch = unlaunched.replay()
-    plan = ReplayPlan.from_json(site.record().epoch(epoch).planned.detail["plan"])
+    plan = site.record().epoch(epoch).plan
     topology, paths, ledger = (
         registry.load(site.config.topologies, TOPOLOGY),
         site.paths(epoch),

@@ -30,6 +30,7 @@ PAGES = (
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "docs" / "concepts.md",
+    ROOT / "docs" / "formats.md",
     ROOT / "docs" / "operations.md",
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",

@@ -21,6 +21,7 @@ KappaError
 │   ├── StuckError              a slice failed too often and the epoch waits
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
+│   ├── NewerFormatError        a stored record is in a format of newer code
 │   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
@@ -144,6 +145,14 @@ class ForeignCommitError(Terminal):
 
 class LedgerError(Terminal):
     """Ledger rows contradict each other, or the ledger is gone."""
+
+
+class NewerFormatError(Terminal):
+    """A stored record is in a format of newer code, which this code would misread.
+
+    Attributes:
+        data: ``format``, that of the record; ``known``, the newest that this code reads.
+    """
 
 
 class DisagreementError(Terminal):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from support import epoch_record
 from support.epoch_record import FIRST, SECOND, empty_lake
 
-from kappa import control
+from kappa import clock, control
 from kappa.config import Config
 from kappa.control import cutover, removal
 from kappa.driver import joint_handover
@@ -25,6 +24,10 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.chains import Binding
+from kappa.replay.estimates import Estimate
+from kappa.replay.plan import ReplayPlan
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.starts import ToEarliest
 
 STORY = "story"
 
@@ -35,12 +38,18 @@ def own(epoch: int) -> str:
 
 def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | None = None, **detail: Any) -> None:
     """Put events on record."""
-    bound = {} if reads is None else {STORY: {"topology": "a", "epoch": reads, "topic": own(reads)}}
-    start = {"pos": {"0": 0}} if reads is None else {own(reads): {"0": 0}}
-    roots = {"roots": {"start": {"pos": {"0": 0}}, "origin": {"pos": {"0": 0}}}} if bound else {}
-    plan = {"bound": bound, "start": start, "origin": start, **roots}
+    bound = {} if reads is None else {STORY: Binding(topology="a", epoch=reads, topic=own(reads))}
+    zero = Offsets({"pos": {0: 0}})
+    start = zero if reads is None else Offsets({own(reads): {0: 0}})
+    plan = ReplayPlan(
+        topology=topology, topology_version="1", code="new", epoch=epoch, live_epoch=None, live_seq=None, start=start, end=start,
+        origin=start, topic_ids={}, seed=Seed.EMPTY, seed_epoch=None, seed_seq=None, tables=(), appends=(), topics=(), stages=(),
+        findings=(), estimate=Estimate(offsets=0, records=None, seconds=None), created_at=clock.now(), bound=bound,
+        request=ReplayRequest(topology=topology, start=ToEarliest(), reason="", actor="test"),
+        roots={"start": zero, "origin": zero} if bound else {},
+    )  # fmt: skip
     known = {
-        "planned": {"plan_id": "p", "start": json.dumps(start), "plan": json.dumps(plan)},
+        "planned": {"plan_id": plan.id, "start": start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
         "moved": {"from": None, "at": {"pos": {"0": 9}}},
     }

@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.kafka.encoding import changelog_records, topic_records
+from kappa.kafka.changelogs import changelog_records
+from kappa.kafka.encoding import topic_records
 from kappa.topology import Table, Topic
 
 TABLE = Table(name="t", key=["id"], schema="id STRING NOT NULL, total DECIMAL(18,4)")

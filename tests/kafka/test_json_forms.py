@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kappa.errors import TopologyError
-from kappa.kafka.encoding import changelog_records
+from kappa.kafka.changelogs import changelog_records
 from kappa.kafka.json_forms import json_forms, python_rows
 from kappa.spark.decoding import decoded
 from kappa.topology import Source, Table

@@ -26,9 +26,9 @@ def log(tmp_path: Path) -> AppendLog:
 def test_rows_are_numbered_from_one_and_given_once(log: AppendLog) -> None:
     assert log.refresh() == []
     log.append([{"word": "a"}, {"word": "b"}])
-    assert log.refresh() == [{"n": 1, "word": "a"}, {"n": 2, "word": "b"}]
+    assert log.refresh() == [{"n": 1, "word": "a", "format": 1}, {"n": 2, "word": "b", "format": 1}]
     log.append([{"word": "c"}])
-    assert log.refresh() == [{"n": 3, "word": "c"}]
+    assert log.refresh() == [{"n": 3, "word": "c", "format": 1}]
     assert log.refresh() == []
 
 

@@ -18,12 +18,12 @@ from support.deaths import run_to_death
 from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import rollup
 from kappa.lake.ledger import Ledger, _to_record
-from kappa.lake.ledger_rows import Kind, LedgerRow, Sends
+from kappa.lake.ledger_rows import Kind, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateFold
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.certificate import Certificate, MoveFacts
+from kappa.replay.certificate import Certificate, MoveFacts, Sends
 from kappa.replay.certify import certify
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

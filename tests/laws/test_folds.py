@@ -14,8 +14,6 @@ from support.epochs import DEADLINE_SECONDS, Lab, lab
 from support.slices import TABLE, Epoch, as_rows, merged
 
 from kappa import control, serving
-from kappa.control import upgrade
-from kappa.driver import upgrade as switching
 from kappa.driver.maintenance import maintain
 from kappa.lake import merge_on_read, queries, tables
 from kappa.lake.merge_on_read import FOLDED
@@ -163,27 +161,6 @@ def test_an_epoch_is_seeded_from_a_savepoint_between_two_folds(slow: Lab) -> Non
     found = serving.snapshot(slow.config, slow.name, epoch=second, seq=0).rows("balances").to_pylist()
     assert {row["id"]: row["total"] for row in found} == after(2)
     assert control.diff(slow.config, slow.name, second).verdict == "same"
-
-
-def test_code_that_knows_no_folds_gets_no_epoch_whose_changes_wait(slow: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    epoch = live(slow, slices=1)
-    monkeypatch.setattr(switching, "READS_FOLDS", "include/kappa/not/yet.py")
-
-    def ask() -> None:
-        slow.deploy(2)
-        found = upgrade.propose(slow.config, slow.name, slices=0)
-        upgrade.upgrade(slow.config, found, history_stands=True, actor="test", reason="test")
-
-    ask()
-    slow.wait(lambda: "upgrade_withdrawn" in [e.event for e in slow.record().events], "it is withdrawn")
-    (told,) = [e for e in slow.record().events if e.event == "upgrade_withdrawn"]
-    assert "KAPPA_FOLD_SECONDS=0" in told.reason
-    assert slow.stop(epoch) == []
-    slow.config = replace(slow.config, fold_seconds=0.0)
-    slow.run(epoch)
-    more(slow, 1)
-    ask()
-    slow.wait(lambda: "upgraded" in [e.event for e in slow.record().events], "it goes over")
 
 
 def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(

@@ -288,12 +288,6 @@ def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest
     assert found.code == "backfill-not-inspected" and "IndexError: no rows" in found.message
 
 
-def test_a_live_epoch_of_an_older_platform_is_refused(amounts: Amounts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill_plan, "KNOWS_BACKFILLS", "include/kappa/not_yet.py")
-    (found,) = amounts.propose(0, 1).refusals
-    assert found.code == "backfill-older-platform" and "kappa upgrade" in found.remedy
-
-
 def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:
     second = amounts.plan_replay(ToDatetime(at=BEGIN + DAY), allow=ALLOWABLE)
     amounts.run(second)

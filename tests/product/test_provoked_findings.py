@@ -45,7 +45,6 @@ ELSEWHERE = {
     "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
-    "backfill-older-platform": ("product/test_backfill.py", "test_a_live_epoch_of_an_older_platform_is_refused"),
     "backfill-before-epoch": ("product/test_backfill.py", "test_records_before_the_epoch_are_refused"),
     "upgrade-fails": (
         "product/test_upgrade.py",

@@ -52,7 +52,7 @@ def test_all_reasons_of_all_members_are_named_at_once() -> None:
         ({"stage": Stage.RETIRED, "is_recalled": True}, "once it is CAUGHT_UP again"),
         ({"verdict": "failed", "failures": "four rows"}, "failed: four rows. See it: kappa diff a.b 2"),
         ({"verdict": "failed"}, "kappa cutover a.b a.c --accept-verdict a.b --reason '...' --execute"),
-        ({"unable": ("an old platform",)}, "an old platform"),
+        ({"unable": ("its code is gone",)}, "its code is gone"),
         (
             {"pending": Asked(epoch=2, actor="bob", at=NOON, together={"a.b": 2, "a.d": 9})},
             "to hand 'a.b' over to epoch 2, together with a.d epoch 9",

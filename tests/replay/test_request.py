@@ -141,7 +141,6 @@ def test_offsets_name_something_and_are_not_negative() -> None:
         {"start": {"kind": "to_nowhere"}},
         {"start": {"kind": "to_current"}},
         {"seed": "half"},
-        {"surplus": 1},
         {"end": {"pos": 5}},
     ],
 )

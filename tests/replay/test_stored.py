@@ -12,6 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kappa.errors import LedgerError
+from kappa.kafka import markers
+from kappa.kafka.markers import Marker
 from kappa.lake import heartbeat
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -22,8 +24,6 @@ from kappa.names import EpochPaths, epochs_log
 from kappa.replay import stored
 from kappa.replay.certificate import Certificate
 from kappa.replay.findings import Finding
-from kappa.slices import changelog
-from kappa.slices.changelog import Marker
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -64,7 +64,7 @@ def test_a_heartbeat_of_other_code_is_read(tmp_path: Path, later: dict[str, Any]
 
 @pytest.mark.parametrize("later", [{}, LATER], ids=["older", "newer"])
 def test_a_marker_of_other_code_is_read(tmp_path: Path, later: dict[str, Any]) -> None:
-    found = changelog.read_marker(Markers({**OLDEST_MARKER, **later}), paths_in(tmp_path))  # type: ignore[arg-type]
+    found = markers.read(Markers({**OLDEST_MARKER, **later}), paths_in(tmp_path))  # type: ignore[arg-type]
     assert isinstance(found, Marker)
     assert (found.seq, found.end.get("pos", 0), found.reconciled, found.roots) == (3, 12, None, None)
 

@@ -13,6 +13,7 @@ from support.epochs import read_messages
 
 from kappa.config import Config
 from kappa.errors import RefusedError, StaleWriterError, SupersededError
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Record, Sender
 from kappa.names import EpochPaths
@@ -76,7 +77,7 @@ def test_a_claim_that_comes_late_is_no_marker_and_changes_nothing(kafka: Broker,
     mark(kafka, paths, 3, lake="mine")
     late = orjson.dumps({"lake": "late"})
     ownership.append(kafka.bootstrap_servers, Record(paths.markers, b"lake:late", late))
-    marker = changelog.read_marker(kafka, paths)
+    marker = markers.read(kafka, paths)
     assert marker is not None and marker.seq == 3
     ownership.check(kafka, paths, "mine")
     with pytest.raises(RefusedError, match="belongs to lake mine"):
@@ -120,7 +121,7 @@ def test_a_closing_marker_keeps_what_the_last_one_said_and_ends_the_writer(
             turns.supersede(config(paths, kafka, tmp_path), paths.topology, 1, by=2)
         with pytest.raises(StaleWriterError):
             old.send([Record(paths.markers, b"marker", b"{}")], None)
-    marker = changelog.read_marker(kafka, paths)
+    marker = markers.read(kafka, paths)
     assert marker is not None
     assert (marker.seq, marker.turn, marker.lake, marker.kind, marker.superseded_by) == (
         7,

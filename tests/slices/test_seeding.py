@@ -9,6 +9,7 @@ import pytest
 
 from kappa.errors import BrokerUnreachableError, DataLossError
 from kappa.kafka import broker as broker_module
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
@@ -53,7 +54,7 @@ def test_a_partition_that_was_added_since_the_marker_begins_at_0(
     monkeypatch: pytest.MonkeyPatch, start: dict[int, int], is_taken: bool
 ) -> None:
     marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={})
-    monkeypatch.setattr(changelog, "read_marker", lambda *_: marker)
+    monkeypatch.setattr(markers, "read", lambda *_: marker)
     broker = SimpleNamespace(topics=lambda *_: ())
     run: Any = SimpleNamespace(paths=PATHS, broker=broker, topology=SimpleNamespace(tables=()))
     source = SeedSource(kind="from-changelog", epoch=1, seq=3)

@@ -12,11 +12,12 @@ import pytest
 from kappa import control
 from kappa.config import Config
 from kappa.errors import RefusedError, SupersededError
+from kappa.kafka import markers
 from kappa.kafka.producer import Record
 from kappa.lake.epochs import Epochs
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.slices import changelog, ownership, turns
+from kappa.slices import ownership, turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +101,7 @@ def test_a_claim_that_comes_late_is_neither_a_marker_nor_an_owner(log: Any) -> N
     ownership.claim(log, FIRST, "mine")
     log.mark(FIRST, 3)
     log.append("", Record(FIRST.markers, b"lake:late", b'{"lake": "late"}'))
-    marker = changelog.read_marker(log, FIRST)
+    marker = markers.read(log, FIRST)
     assert marker is not None and marker.seq == 3
     assert not ownership.is_ours(log, FIRST, "late") and ownership.is_ours(log, FIRST, "mine")
 
@@ -146,7 +147,7 @@ def test_a_superseded_epoch_is_on_record_once_and_a_start_is_refused(log: Any, t
     assert control.wanted_drivers(config) == [("a.b", 1)]
     log.mark(paths, 5, lake=epochs.lake_id(), superseded_by=2, superseded_lake="0123456789")
     with pytest.raises(SupersededError) as raised:
-        turns.check_not_superseded(changelog.read_marker(log, paths), log, paths)
+        turns.check_not_superseded(markers.read(log, paths), log, paths)
     for _ in range(2):
         turns.put_on_record(epochs, paths, raised.value)
     assert [event.event for event in epochs.record("a.b").events].count("superseded") == 1

@@ -136,7 +136,7 @@ class Lab:
 
     def plan(self, epoch: int) -> ReplayPlan:
         """The plan of an epoch, as it is on record."""
-        return ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+        return self.record().epoch(epoch).plan
 
     def run(self, epoch: int) -> Driver:
         """Run an epoch's driver in a thread, with the code that the epoch recorded, as the launcher does."""

@@ -29,9 +29,10 @@ from kappa.kafka.producer import Record, Sender
 from kappa.lake import heartbeat
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
+from kappa.replay.certificate import Sends
 from kappa.replay.estimates import Measured
 from kappa.slices import changelog, versioned_topics
 from kappa.slices.places import create_tables

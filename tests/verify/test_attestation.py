@@ -13,6 +13,7 @@ import pytest
 from support.slices import SCHEMA, TOPOLOGY, Epoch
 
 from kappa.errors import DisagreementError
+from kappa.kafka.markers import Marker
 from kappa.lake import tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
@@ -20,7 +21,6 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices.abandoning import abandon_slice
-from kappa.slices.changelog import Marker
 from kappa.slices.places import create_tables
 from kappa.slices.writing import write_frames
 from kappa.verify import attestation

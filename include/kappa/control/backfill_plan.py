@@ -25,7 +25,6 @@ from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.determinism import Twice
 from kappa.replay.findings import Finding, refusals
-from kappa.replay.plan import ReplayPlan
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.slices.cuts import time_index
 from kappa.topology import registry
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Begins the name of a backfill's folder.
 FOLDER = "backfill-"
-#: What stored code has that can replace an interval.
-KNOWS_BACKFILLS = "include/kappa/driver/backfill.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +148,6 @@ def propose(
         topology=topology, epoch=epoch.epoch, code=epoch.code, version=epoch.version, begin=begin, end=end, outputs=chosen
     )  # fmt: skip
     found = backfill_rules.no_such_output(topology, chosen, known)
-    if not (code / KNOWS_BACKFILLS).is_file():
-        found += backfill_rules.older_platform(topology, epoch.epoch)
     upstreams = {binding.topology for binding in epoch.bound.values()}
     found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]
     if not upstreams:
@@ -194,7 +189,7 @@ def _located(config: Config, wanted: Backfill, epoch: EpochRecord) -> tuple[Back
 
 def _first_rows(epoch: EpochRecord, state: LedgerState) -> Offsets:
     """The first record of each partition of which the outputs of an epoch may have rows."""
-    plan = ReplayPlan.from_json(epoch.planned.detail["plan"])
+    plan = epoch.plan
     return epoch.origin if plan.seed == "from-savepoint" else ranges_end(state.commits[0].ranges)
 
 

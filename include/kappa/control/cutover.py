@@ -26,9 +26,6 @@ from kappa.replay.rules.cutover import Member, is_asked, is_done, pending_refusa
 from kappa.replay.stages import Stage
 from kappa.replay.verdict import DiffReport
 
-#: A platform without this file moves one topology only.
-_NEEDED = "include/kappa/driver/joint_handover.py"
-
 
 def cut_over(
     config: Config, topology: str, epoch: int, *, actor: str, reason: str, accept_verdict: bool = False,
@@ -266,16 +263,12 @@ def _member(
 
 
 def _unable(config: Config, topology: str, epoch: EpochRecord) -> str:
-    """Why the code that an epoch recorded cannot move it with others; an old platform would move it alone."""
+    """Why the code that an epoch recorded cannot run; empty where it can."""
     try:
-        if code_store.holds(config.lake, epoch.code, _NEEDED):
-            return ""
+        code_store.check(config.lake, epoch.code)
     except CodeError as error:
         return f"Epoch {epoch.epoch} of {topology!r} cannot run: {error}"
-    return (
-        f"Epoch {epoch.epoch} of {topology!r} runs a platform that moves one topology at a time. "
-        f"Move {topology!r} by itself, or give a live epoch the present platform first: kappa upgrade {topology}"
-    )
+    return ""
 
 
 def _refuse(topologies: Collection[str], reasons: Sequence[str]) -> None:

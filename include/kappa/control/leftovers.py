@@ -16,13 +16,6 @@ from kappa.names import EpochPaths
 _EPOCH = re.compile(r"e(\d{4,})")
 
 
-def _seed_epoch(epoch: EpochRecord) -> int | None:
-    from kappa.replay.plan import ReplayPlan
-
-    text = epoch.planned.detail.get("plan")
-    return ReplayPlan.from_json(text).seed_epoch if text else None
-
-
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
     """Something that nobody needs any more, or that looks like it and is kept.
@@ -138,7 +131,7 @@ class Judge:
             return Fate(
                 is_over=False, reason=f"{what} and newer than any that is: another lake's, or the record is old"
             )
-        if record.candidate is not None and number == _seed_epoch(record.candidate):
+        if record.candidate is not None and number == record.candidate.seed_epoch:
             return Fate(is_over=False, reason=f"{what}, and epoch {record.candidate.epoch} is being built from it")
         if is_at_work(self._config, EpochPaths(lake=self._config.lake, topology=topology, epoch=number)):
             return Fate(is_over=False, reason=f"{what}, and a driver works on it")

@@ -19,7 +19,6 @@ from kappa.lake.moves import others_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Certificate
-from kappa.replay.plan import ReplayPlan
 from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
 from kappa.replay.verdict import DiffReport
@@ -184,10 +183,9 @@ def chronicle(
 
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
     driver = driver_status(config, record.topology, epoch.epoch)
-    plan_ = ReplayPlan.from_json(epoch.planned.detail["plan"])
-    total = plan_.start.count_to(plan_.end)
+    total = epoch.plan.start.count_to(epoch.plan.end)
     row = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger).last_commit()
-    done = min(total, _read(plan_.start, ranges_end(row.ranges))) if row else 0
+    done = min(total, _read(epoch.plan.start, ranges_end(row.ranges))) if row else 0
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
         topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,

@@ -224,7 +224,7 @@ def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets |
 def _markers(
     config: Config, broker: Broker, request: ReplayRequest, record: TopologyRecord, lake: str, now: datetime
 ) -> tuple[MarkerFacts, ...]:
-    known = turns.markers(broker, config.lake, request.topology)
+    known = turns.last_markers(broker, config.lake, request.topology)
     # Of an epoch on record its heartbeat tells whether its driver runs; of one of a lost lake only the broker does.
     moving = set() if record.live is not None else _moving(config, broker, request.topology, known)
     found = []

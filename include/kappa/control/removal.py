@@ -15,16 +15,16 @@ from kappa.control.leftovers import Found, Leftover
 from kappa.driver.process import await_end
 from kappa.errors import IllegalTransitionError
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
 from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.moves import together_of, withdrawals
 from kappa.names import EpochPaths, code_file, plan_file
 from kappa.replay.dry_run import about_to
 from kappa.replay.stages import Stage
 from kappa.slices import ownership
-from kappa.slices.changelog import read_marker
 from kappa.slices.turns import last_live_marker
 from kappa.slices.versioned_topics import needed_topics
 
@@ -52,7 +52,7 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
             return []
         if target.moved is None:
             check_removal(now.events, topology, epoch)
-        event = "released" if target.moved is not None else "aborted"
+        event: EventKind = "released" if target.moved is not None else "aborted"
         mine = now.event(event, epoch, actor=actor, reason=reason)
         handover = record.handover
         if handover is None or handover.epoch != epoch or not together_of(handover):
@@ -110,7 +110,7 @@ def housekeeping(config: Config) -> Found:
             return found[0] if found else None
 
         def maker(topology: str, number: int) -> str | None:
-            marker = read_marker(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
+            marker = markers.read(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
             return marker.lake or None if marker is not None else None
 
         records = {name: epochs.record(name) for name in epochs.topologies()}

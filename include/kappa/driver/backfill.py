@@ -18,7 +18,7 @@ from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
 from kappa.lake import tables
 from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
@@ -225,7 +225,7 @@ def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, 
         pending = now.record.epoch(asked.epoch).backfills
         if asked.n not in (event.n for event in pending):
             return []
-        kind = "backfill_withdrawn" if outcome is None else "backfilled"
+        kind: EventKind = "backfill_withdrawn" if outcome is None else "backfilled"
         said = {"from": asked.detail["from"], "to": asked.detail["to"], **(outcome or {}), "backfill": asked.n}
         actor = "driver" if outcome is None else asked.actor
         return [now.event(kind, asked.epoch, actor=actor, reason=reason or asked.reason, detail=said)]

@@ -26,20 +26,20 @@ from kappa.errors import (
     first_line,
 )
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.lake.watchdog import Line, Watchdog, stacks
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.plan import ReplayPlan
-from kappa.slices import changelog, ownership, turns
+from kappa.slices import ownership, turns
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import fold_between, unfolded_since
 from kappa.slices.places import check_topics
@@ -85,7 +85,7 @@ class Context:
         self.writer = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self.epochs = Epochs(config.lake)
         self.ledger = Ledger(self.paths.ledger)
-        self.plan = ReplayPlan.from_json(self.record().epoch(epoch).planned.detail["plan"])
+        self.plan = self.record().epoch(epoch).plan
         self.upstreams = Upstreams(lake=config.lake, bound=self.plan.bound)
         self.code = code or self.record().epoch(epoch).code
         self.beat: heartbeat.Beating
@@ -148,7 +148,7 @@ class Context:
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()
         try:
-            marker = changelog.read_marker(self.broker, self.paths)
+            marker = markers.read(self.broker, self.paths)
             turns.check_not_superseded(marker, self.broker, self.paths)
             attestation.check(self.paths, marker, self.ledger.state(), is_settled=True)
         except BaseException:
@@ -172,7 +172,7 @@ class Context:
         """
         self.ledger.check_claim(self.writer)
         self._check_names()  # another lake's markers tell nothing of this one
-        marker = changelog.read_marker(self.broker, self.paths)
+        marker = markers.read(self.broker, self.paths)
         turns.check_not_superseded(marker, self.broker, self.paths)
         state = self.ledger.state()
         attestation.check(self.paths, marker, state, is_settled=False)
@@ -371,7 +371,7 @@ class Context:
         """Partitions of the widest source."""
         return max(self.broker.partitions(topic) for topic in self.plan.topic_ids)
 
-    def event(self, event: str, **detail: Any) -> None:
+    def event(self, event: EventKind, **detail: Any) -> None:
         """Put on record that the epoch came to a stage; nothing when it was aborted meanwhile."""
 
         def decide(now: Now) -> Sequence[Event]:

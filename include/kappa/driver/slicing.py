@@ -16,10 +16,10 @@ from kappa.driver.upstreams import Cut
 from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import chains, rollup
 from kappa.lake.epoch_record import TopologyRecord
-from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
-from kappa.replay.plan import ReplayPlan
+from kappa.replay.certificate import Sends
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic
 from kappa.slices.protocol import run_slice
@@ -201,7 +201,7 @@ class Slices:
         named = record.named_seqs(context.paths.epoch)
         is_compared = False
         if record.live == context.paths.epoch and candidate is not None:
-            plan = ReplayPlan.from_json(candidate.planned.detail["plan"])
+            plan = candidate.plan
             if plan.seed_epoch == context.paths.epoch and plan.seed_seq is not None:
                 named.add(plan.seed_seq)
             # It compares itself with the commit at which it stands, however old that is by then.

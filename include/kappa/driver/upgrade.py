@@ -19,17 +19,12 @@ from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import FOLDED
 from kappa.names import EpochPaths
 from kappa.topology import registry
 
 if TYPE_CHECKING:
     from kappa.lake.epoch_record import EpochRecord
     from kappa.lake.ledger_state import LedgerState
-
-
-#: What stored code has that can read a table whose changes are not all folded into it.
-READS_FOLDS = "include/kappa/lake/merge_on_read.py"
 
 
 def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: LedgerState, running: str) -> str | None:
@@ -69,14 +64,6 @@ def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, wr
         _withdraw(epochs, asked, f"{type(error).__name__}: {error}")
         return
     state = ledger.state()
-    if state.committed is not None and FOLDED in state.committed.detail and not (root / READS_FOLDS).is_file():
-        # It would take the last fold for the whole table, and compute on from there.
-        why = (
-            f"code {wanted[:12]} is of before tables were folded several slices at a time, and changes wait to be folded. "
-            "Start the driver with KAPPA_FOLD_SECONDS=0, wait for a slice, and ask again"
-        )
-        _withdraw(epochs, asked, why)
-        return
     name = savepoint_name(paths.epoch, state.seq)
     last = state.committed.seq if state.committed is not None else None
     why = f"before the upgrade to {wanted[:12]}"

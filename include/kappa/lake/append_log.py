@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
 from kappa.lake.fsync import sync_commits
+from kappa.replay import stored
 from kappa.replay.dry_run import about_to
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+#: Column with the number of a row's format.
+FORMAT = "format"
 _APP = "kappa.append_log"
 #: Up to which number rows may have gone, as a Delta transaction of this name says.
 _FLOOR = "kappa.append_log.floor"
@@ -46,16 +49,23 @@ class AppendLog:
     """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
 
     May be used by several threads: each row is given to one of them, and an append is checked against what any of them saw.
-    A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
+    A table that other code made with more or fewer columns is read and appended to; what a row lacks is null. Column
+    ``format`` is the log's own: with which format number a row was written, null for 1.
 
     Args:
         path: path or URL of the Delta table.
         schema: Arrow schema of a row, its first column ``n`` (int64).
+        format: the number of a row's format that this code writes, and the newest that it reads.
+        what: what a row is called.
     """
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
+    def __init__(self, path: str, schema: pa.Schema, *, format: int = 1, what: str = "row") -> None:
+        import pyarrow as pa
+
         self.path = path
-        self.schema = schema
+        self.schema = schema.append(pa.field(FORMAT, pa.int64()))
+        self._format = format
+        self._what = what
         self._table: DeltaTable | None = None
         self._last = 0
         self._seen: set[str] = set()
@@ -95,6 +105,7 @@ class AppendLog:
 
         Raises:
             LedgerError: the table was there and is gone.
+            NewerFormatError: newer code wrote a row in a format that this code does not read.
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
@@ -199,7 +210,7 @@ class AppendLog:
             return numbered
 
     def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [{**row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
+        return [{**row, FORMAT: self._format, "n": self._last + index} for index, row in enumerate(rows, start=1)]
 
     def _write(
         self, rows: Sequence[Mapping[str, Any]], more: int, mode: Literal["append", "overwrite"], said: Mapping[str, int]
@@ -252,6 +263,7 @@ class AppendLog:
         return {field.name for field in table.schema().fields} == set(self.schema.names)
 
     def _read(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         rows: list[dict[str, Any]] = []
@@ -259,6 +271,9 @@ class AppendLog:
             place = f"{self.path}/{file}"
             # A dataset would take "=" in a folder's name for a partition.
             read = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+            if FORMAT in read.column_names:
+                newest = pc.max(read[FORMAT]).as_py()
+                stored.check_format(newest, self._format, what=self._what, where=self.path)
             rows.extend(read.to_pylist())
         return rows
 

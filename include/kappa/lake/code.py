@@ -98,13 +98,13 @@ def extract(lake: str, code: str, home: Path) -> Path:
     return target
 
 
-def holds(lake: str, code: str, name: str) -> bool:
-    """Whether stored code has a file of that name, as ``include/kappa/driver/driver.py``; without unpacking it.
+def check(lake: str, code: str) -> None:
+    """Hold stored code against its hash, without unpacking it.
 
     Raises:
         CodeError: the lake does not hold that code, or holds something else under its name.
     """
-    return name in _stored(lake, code)
+    _stored(lake, code)
 
 
 def _stored(lake: str, code: str) -> dict[str, bytes]:

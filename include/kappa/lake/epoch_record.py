@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
-from kappa.errors import UnknownEpochError, UnknownTopologyError
+from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.lake.events import STAGE_OF, Event
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, bindings_from_dict
+from kappa.replay.chains import Binding
 from kappa.replay.determinism import Determinism
 from kappa.replay.findings import Finding
+from kappa.replay.plan import ReplayPlan
 from kappa.replay.stages import Stage
 
 
@@ -98,35 +99,52 @@ class EpochRecord:
     @property
     def sends_to(self) -> tuple[str, ...]:
         """Names of its topic outputs."""
-        return tuple(self._plan.get("topics", ()))
+        return self._plan.topics if self._plan is not None else ()
+
+    @property
+    def seed_epoch(self) -> int | None:
+        """The epoch whose tables or changelog it begins with, if any."""
+        return self._plan.seed_epoch if self._plan is not None else None
 
     @property
     def reconciled(self) -> Mapping[str, str]:
         """Topic -> the table that it is brought to when the epoch goes live."""
-        found: Mapping[str, str] = self._plan.get("reconciled", {})
-        return found
+        return self._plan.reconciled if self._plan is not None else {}
 
     @property
     def bound(self) -> Mapping[str, Binding]:
         """Source -> the own topic of another topology's epoch that it reads as that."""
-        return bindings_from_dict(self._plan.get("bound", {}))
+        return self._plan.bound if self._plan is not None else {}
 
     @property
     def origin(self) -> Offsets:
         """Where of the root topics the history in its tables and own topics begins."""
         plan = self._plan
-        return Offsets.from_json(plan["roots"]["origin"] if "roots" in plan else plan.get("origin", {}))
+        return Offsets() if plan is None else plan.roots.get("origin", plan.origin)
 
     @property
     def root_start(self) -> Offsets | None:
         """Where it began to read in root topics; None when it reads nobody's own topics."""
-        plan = self._plan
-        return Offsets.from_json(plan["roots"]["start"]) if "roots" in plan else None
+        return self._plan.roots.get("start") if self._plan is not None else None
 
     @property
-    def _plan(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.planned.detail.get("plan", "{}"))
-        return found
+    def plan(self) -> ReplayPlan:
+        """What was planned; parsed once, however often the record is read.
+
+        Raises:
+            LedgerError: the event that created the epoch holds no plan.
+            NewerFormatError: newer code wrote it in a format that this code does not read.
+        """
+        if self._plan is None:
+            raise LedgerError(
+                f"The record of epoch {self.epoch} of {self.planned.topology!r} holds no plan.", epoch=self.epoch
+            )
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> ReplayPlan | None:
+        text = self.planned.detail.get("plan")
+        return None if text is None else _parsed(text)
 
     @property
     def is_kept(self) -> bool:
@@ -137,6 +155,12 @@ class EpochRecord:
     def is_building(self) -> bool:
         """Whether it was planned and has neither gone live, nor ended, nor been rejected."""
         return self.stage in _BUILDING and self.rejected is None
+
+
+@lru_cache(maxsize=128)
+def _parsed(plan: str) -> ReplayPlan:
+    """A record is folded anew for each look at it, out of the same events."""
+    return ReplayPlan.from_json(plan)
 
 
 @dataclass(frozen=True, kw_only=True)

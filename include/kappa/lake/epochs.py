@@ -17,7 +17,7 @@ from kappa import clock
 from kappa.errors import ConflictError, IllegalTransitionError
 from kappa.lake.append_log import AppendLog
 from kappa.lake.epoch_record import TopologyRecord, record_of
-from kappa.lake.events import STAGE_OF, Event, intent
+from kappa.lake.events import FORMAT, STAGE_OF, Event, EventKind, intent
 from kappa.names import epochs_log
 from kappa.replay import stored
 from kappa.replay.dry_run import about_to
@@ -54,7 +54,7 @@ class Now:
         return clock.now()
 
     def event(
-        self, kind: str, epoch: int, *, actor: str, reason: str = "", detail: Mapping[str, Any] | None = None, topology: str = "",
+        self, kind: EventKind, epoch: int, *, actor: str, reason: str = "", detail: Mapping[str, Any] | None = None, topology: str = "",
     ) -> Event:  # fmt: skip
         """An event of the topology, or of another one, at the time of the decision."""
         return Event(
@@ -66,7 +66,7 @@ class Epochs:
     """The record of all epochs of a lake."""
 
     def __init__(self, lake: str) -> None:
-        self._log = AppendLog(epochs_log(lake), _arrow_schema())
+        self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
         self._parsed: list[Event] = []
         self._lake_id = ""
         # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on it:
@@ -137,7 +137,7 @@ class Epochs:
                 self.events()
                 return [_from_record(record) for record in written]
 
-    def add(self, topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
+    def add(self, topology: str, epoch: int, event: EventKind, *, actor: str, reason: str = "", **detail: Any) -> Event:
         """Append one event without a condition of its own."""
         return self.change(topology, lambda now: [now.event(event, epoch, actor=actor, reason=reason, detail=detail)])[
             0

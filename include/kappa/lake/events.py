@@ -5,12 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from kappa.replay.stages import Stage
 
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+#: What happened. The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, as far as their names do not say it:
+#: ``standing``: a live epoch of several that hand over together sends no further than they agree on. ``own_topics``: names that
+#: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another program were undone.
+#: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
+EventKind = Literal[
+    "planned",
+    "rewound",
+    "seeded",
+    "replayed",
+    "caught_up",
+    "verified",
+    "approved",
+    "moved",
+    "dropped",
+    "aborted",
+    "handover",
+    "standing",
+    "withdrawn",
+    "rejected",
+    "reopened",
+    "recalled",
+    "released",
+    "start",
+    "stop",
+    "stuck",
+    "savepoint",
+    "savepoint_dropped",
+    "upgrade",
+    "upgraded",
+    "upgrade_withdrawn",
+    "backfill",
+    "backfilled",
+    "backfill_withdrawn",
+    "own_topics",
+    "superseded",
+    "restored",
+]
+
 #: Events that bring an epoch to a stage.
-STAGE_OF = {
+STAGE_OF: Mapping[EventKind, Stage] = {
     "planned": Stage.PLANNED,
     "rewound": Stage.REWOUND,
     "seeded": Stage.SEEDED,
@@ -32,11 +72,7 @@ class Event:
         n: position in the record, from 1.
         topology: the topology's name.
         epoch: the epoch's number.
-        event: a key of :data:`STAGE_OF`, or ``handover``, ``standing`` (a live epoch of several that hand over together
-            sends no further than they agree on), ``rejected``, ``reopened``, ``withdrawn``, ``recalled``, ``released``, ``start``, ``stop``, ``stuck``,
-            ``savepoint``, ``savepoint_dropped``, ``upgrade`` (asked for), ``upgraded``, ``upgrade_withdrawn``,
-            ``backfill`` (asked for), ``backfilled``, ``backfill_withdrawn``,
-            ``own_topics`` (names that the epoch takes for topics of its own), ``superseded`` (rebuilt in another lake).
+        event: what happened. Kinds that this code does not know are passed over.
         at: when, UTC.
         actor: who asked for it.
         reason: why.
@@ -46,7 +82,7 @@ class Event:
     n: int = 0
     topology: str
     epoch: int
-    event: str
+    event: EventKind
     at: datetime
     actor: str
     reason: str = ""

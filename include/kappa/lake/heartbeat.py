@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from kappa import clock
+from kappa.errors import NewerFormatError
 from kappa.lake.watchdog import Line, Watchdog
 from kappa.replay import stored
+
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +77,22 @@ class Heartbeat:
 
 
 def read(path: str) -> Heartbeat | None:
-    """The heartbeat at a path, or None when there is none; fields as :mod:`kappa.replay.stored` says."""
+    """The heartbeat at a path, or None when there is none; fields as :mod:`kappa.replay.stored` says.
+
+    Raises:
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
     try:
         values: dict[str, Any] = json.loads(Path(path).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
+    stored.check_format(values.get("format"), FORMAT, what="heartbeat", where=path)
     return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
 
 
 def write(path: str, beat: Heartbeat) -> None:
     """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back."""
-    values = {**asdict(beat), "at": beat.at.isoformat()}
+    values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
     temporary = Path(f"{path}.{beat.pid}.tmp")
     temporary.write_text(json.dumps(values))
     temporary.replace(path)
@@ -170,10 +179,17 @@ class Beating:
         while not self._closed.wait(self._seconds) and not self._lost.is_set():
             self._write()
 
+    def _is_mine(self) -> bool:
+        """Whether no other driver has written since."""
+        try:
+            current = read(self._path)
+        except NewerFormatError:
+            return False
+        return current is None or current.writer == self._beat.writer
+
     def _write(self) -> None:
         # A driver that was superseded must not overwrite its successor's heartbeat.
-        current = read(self._path)
-        if current is not None and current.writer != self._beat.writer and not self._has_claim():
+        if not self._is_mine() and not self._has_claim():
             self._lost.set()
             return
         line = self._watchdog.worst() if self._watchdog is not None else Line()

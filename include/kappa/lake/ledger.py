@@ -18,7 +18,7 @@ from kappa.errors import ConflictError, KappaError, StaleWriterError
 from kappa.faults import crash_point
 from kappa.lake import row_files
 from kappa.lake.append_log import AppendLog
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_rows import FORMAT, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateFold
 from kappa.lake.rollup import stays
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._log = AppendLog(path, _arrow_schema())
+        self._log = _log(path)
         self._fold = StateFold()
         # Held from the look to the append that rests on it, as in :class:`kappa.lake.epochs.Epochs`.
         self._lock = threading.RLock()
@@ -48,7 +48,7 @@ class Ledger:
 
     def rows(self) -> list[LedgerRow]:
         """All rows that are not rolled up, oldest first, read anew."""
-        return [_from_record(record) for record in AppendLog(self.path, _arrow_schema()).refresh()]
+        return [_from_record(record) for record in _log(self.path).refresh()]
 
     def state(self) -> LedgerState:
         """What the rows say now; only rows that are new are read."""
@@ -144,7 +144,10 @@ class Ledger:
             rolled = next((row for row in piece if row.kind == "rollup"), None)
             if rolled is None:
                 return
-            piece = [_from_record(record) for record in row_files.read(self._history, rolled.detail["file"])]
+            records = row_files.read(self._history, rolled.detail["file"])
+            newest = max((record.get("format") or 1 for record in records), default=1)
+            stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
+            piece = [_from_record(record) for record in records]
 
     @property
     def _history(self) -> str:
@@ -175,6 +178,10 @@ class Ledger:
     def _write(self, row: LedgerRow) -> LedgerRow:
         (written,) = self._log.append([_to_record(row)])
         return replace(row, n=written["n"])
+
+
+def _log(path: str) -> AppendLog:
+    return AppendLog(path, _arrow_schema(), format=FORMAT, what="ledger row")
 
 
 def _arrow_schema() -> pa.Schema:

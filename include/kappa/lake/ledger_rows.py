@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
+from kappa.replay.certificate import Sends
+
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
 
 Kind = Literal[
     "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
 ]
-
-
-#: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
-Sends = Literal["live", "held", "versioned"]
 
 
 @dataclass(frozen=True, kw_only=True)

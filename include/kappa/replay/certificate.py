@@ -13,6 +13,9 @@ from typing import Any, Literal
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay import stored
 
+#: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
+Sends = Literal["live", "held", "versioned"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class MoveFacts:
@@ -48,7 +51,7 @@ class SliceFacts:
 
     seq: int
     ranges: tuple[OffsetRange, ...]
-    sends: Literal["live", "held", "versioned"]
+    sends: Sends
     rows_read: int
     rows_parsed: int
     rows_dead: int

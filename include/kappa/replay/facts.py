@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from kappa.offsets.coverage import ArchiveFacts
 from kappa.offsets.vector import Offsets, TopicPartition
+from kappa.replay.certificate import Sends
 from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
 from kappa.replay.stages import Stage
@@ -180,7 +180,7 @@ class MarkerFacts:
     position: Offsets
     topic_ids: Mapping[str, str]
     shapes: Mapping[str, Shape]
-    sends: Literal["live", "held", "versioned"] = "live"
+    sends: Sends = "live"
     is_growing: bool = False
     turn: int = 0
     owner: str = ""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from kappa.errors import UsageError
+from kappa.errors import LedgerError, UsageError
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
+from kappa.replay import stored
 from kappa.replay.chains import Binding, bindings_as_dict, bindings_from_dict
 from kappa.replay.estimates import Estimate
 from kappa.replay.findings import Finding, Severity, check, refusals
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.stages import Stage
 
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
 #: What a replay beside a live epoch runs through by itself.
 BESIDE_LIVE = (Stage.REWOUND, Stage.SEEDED, Stage.REPLAYED, Stage.CAUGHT_UP, Stage.VERIFIED)
 #: What an epoch runs through that has no live one beside it: it goes live as soon as it is seeded.
@@ -55,7 +58,7 @@ class ReplayPlan:
         estimate: how much work it is.
         created_at: when it was made; no part of the id.
         request: what was asked for.
-        id: first 16 digits of the SHA-256 of everything else.
+        id: first 16 digits of the SHA-256 of everything else, but for the number of the stored format.
     """
 
     topology: str
@@ -88,7 +91,7 @@ class ReplayPlan:
     id: str = field(default="")
 
     def __post_init__(self) -> None:
-        expected = _digest(self)
+        expected = _digest(self.as_dict())
         if self.id not in ("", expected):
             raise UsageError(f"Plan {self.id} was changed after it was made: its content is that of {expected}.")
         object.__setattr__(self, "id", expected)
@@ -127,7 +130,7 @@ class ReplayPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
-        # Left out where there is nothing: a plan's id is a hash of this, and older plans know of no archive, for one.
+        # Left out where there is nothing: a plan's id is a hash of this, and a plan of code without archives, for one, has none.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
@@ -136,6 +139,7 @@ class ReplayPlan:
             chain["roots"] = {name: offsets.as_dict() for name, offsets in self.roots.items()}
         nested = ("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots")
         return {
+            "format": FORMAT,
             **{name: value for name, value in vars(self).items() if name not in nested},
             **archived,
             **versioned,
@@ -152,25 +156,41 @@ class ReplayPlan:
         }
 
     def to_json(self) -> str:
-        """The plan as canonical JSON."""
-        return _canonical(self.as_dict())
+        """The plan as canonical JSON.
+
+        Raises:
+            UsageError: the plan is one of newer code, and fields that this code does not know would be lost.
+        """
+        values = self.as_dict()
+        if self.id != _digest(values):
+            raise UsageError(
+                f"Plan {self.id} was made by newer code, and a part of it is not known here. Use that version of Kappa, or plan again: "
+                f"kappa plan {self.topology}"
+            )
+        return _canonical(values)
 
     @classmethod
     def from_json(cls, text: str) -> ReplayPlan:
-        """Read what :meth:`to_json` wrote.
+        """Read what :meth:`to_json` wrote. Fields of newer code are passed over, and the id stays what they are a part of.
 
         Raises:
             UsageError: the text is no plan, or was changed after it was made.
+            NewerFormatError: newer code wrote it in a format that this code does not read.
         """
         try:
             values = json.loads(text)
+            id_ = str(values["id"])
+            stored.check_format(values.get("format"), FORMAT, what="plan", where=f"the JSON of {id_}")
+            expected = _digest(values)
+            if id_ != expected:
+                raise UsageError(f"Plan {id_} was changed after it was made: its content is that of {expected}.")
             vectors = {name: Offsets.from_json(values[name]) for name in ("start", "end", "origin")}
             names = {name: tuple(values[name]) for name in ("tables", "appends", "topics")}
             made = {
                 "seed": Seed(values["seed"]),
                 "stages": tuple(Stage(stage) for stage in values["stages"]),
                 "findings": tuple(Finding.from_dict(found) for found in values["findings"]),
-                "estimate": Estimate(**values["estimate"]),
+                "estimate": stored.read(Estimate, values["estimate"]),
                 "created_at": datetime.fromisoformat(values["created_at"]),
                 "request": ReplayRequest.from_dict(values["request"]),
                 "archived": ranges_from_json(values.get("archived", {})),
@@ -178,13 +198,16 @@ class ReplayPlan:
                 "bound": bindings_from_dict(values.get("bound", {})),
                 "roots": {name: Offsets.from_json(found) for name, found in values.get("roots", {}).items()},
             }
-            return cls(**{**values, **vectors, **names, **made})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            known = {item.name for item in fields(cls)} - {"id"}
+            plan = cls(**{**{name: values[name] for name in known & values.keys()}, **vectors, **names, **made})
+            object.__setattr__(plan, "id", id_)
+            return plan
+        except (AttributeError, KeyError, TypeError, ValueError, LedgerError) as error:
             raise UsageError(f"This is no plan: {error!r}.") from error
 
 
-def _digest(plan: ReplayPlan) -> str:
-    content = {name: value for name, value in plan.as_dict().items() if name not in ("id", "created_at")}
+def _digest(values: Mapping[str, Any]) -> str:
+    content = {name: value for name, value in values.items() if name not in ("id", "created_at", "format")}
     return hashlib.sha256(_canonical(content).encode()).hexdigest()[:16]
 
 

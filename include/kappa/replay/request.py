@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kappa.errors import TopologyError, UsageError
+from kappa.errors import LedgerError, TopologyError, UsageError
 from kappa.offsets.vector import Offsets
+from kappa.replay import stored
 from kappa.replay.findings import ALLOWABLE
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
 from kappa.topology.thresholds import Threshold, limits_of
@@ -90,7 +91,7 @@ class ReplayRequest:
 
     def as_dict(self) -> dict[str, Any]:
         """The request as JSON values."""
-        # Left out where there are none: a plan's id is a hash of this, and older plans have none.
+        # Left out where there are none: a plan's id is a hash of this.
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         without = {} if self.archive else {"archive": False}
         determinism = {"determinism": True} if self.determinism else {}
@@ -121,15 +122,15 @@ class ReplayRequest:
         try:
             start = start_from_dict(parts.pop("start"))
             seed, end = parts.pop("seed", None), parts.pop("end", None)
-            thresholds = tuple(Threshold(**values) for values in parts.pop("thresholds", ()))
-            return cls(
-                start=start,
-                seed=None if seed is None else Seed(seed),
-                end=None if end is None else Offsets.from_json(end),
-                thresholds=thresholds,
+            known = {
                 **parts,
-            )
-        except (KeyError, TypeError, ValueError, TopologyError) as error:
+                "start": start,
+                "seed": None if seed is None else Seed(seed),
+                "end": None if end is None else Offsets.from_json(end),
+                "thresholds": tuple(stored.read(Threshold, values) for values in parts.pop("thresholds", ())),
+            }
+            return stored.read(cls, known)
+        except (KeyError, TypeError, ValueError, LedgerError, TopologyError) as error:
             raise UsageError(f"This is no replay request: {dict(values)!r}: {error}.") from error
 
 

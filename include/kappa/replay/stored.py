@@ -1,8 +1,9 @@
-"""Values that outlive the code that wrote them: ledger rows, events, markers, heartbeats, findings, reports.
+"""Values that outlive the code that wrote them: ledger rows, events, plans, markers, heartbeats, findings, reports.
 
 An epoch keeps its code, so older and newer code read what the other wrote. One rule holds for all of these values: a field
 that the reader does not know is passed over, and a field that is absent or null reads as its default. A field that is added
-later therefore has a default. What older code must not pass over is a new kind of row or event instead.
+later therefore has a default. What older code must not pass over raises the record's format number, which it refuses; a
+record without a number is of format 1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-from kappa.errors import LedgerError
+from kappa.errors import LedgerError, NewerFormatError
 
 Kind = TypeVar("Kind")
 
@@ -36,3 +37,26 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             absent=absent,
         )
     return kind(**found)
+
+
+def check_format(found: int | None, known: int, *, what: str, where: str) -> None:
+    """Refuse a record in a format of newer code.
+
+    Args:
+        found: the record's number; None, as in records of before numbers, is 1.
+        known: the newest number that this code reads.
+        what: the kind of record.
+        where: the topic, table or file that it is in.
+
+    Raises:
+        NewerFormatError: the number is a newer one.
+    """
+    if found is not None and found > known:
+        raise NewerFormatError(
+            f"A {what} in {where} has format {found}, and this code reads formats up to {known}: newer code wrote it. "
+            "Run the command with the version of Kappa that wrote it; a driver gets it with: kappa upgrade <topology>",
+            what=what,
+            where=where,
+            format=found,
+            known=known,
+        )

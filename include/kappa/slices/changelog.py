@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kappa import clock
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
-from kappa.kafka.encoding import MARKER_KEY, changelog_records
+from kappa.kafka import changelogs
+from kappa.kafka.changelogs import changelog_records
 from kappa.kafka.producer import Record
-from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
-from kappa.replay import stored
 from kappa.slices import versioned_topics
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker, sent_ends
@@ -45,67 +43,6 @@ _TOPIC = {
     "segment.ms": str(3600 * 1000),
     "max.message.bytes": str(8 << 20),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Marker:
-    """The last marker of an epoch.
-
-    Attributes:
-        seq: the slice up to which the changelog is complete.
-        end: offsets from which the next slice is read.
-        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
-        topic_ids: ids of the source topics.
-        shapes: keys and columns of the tables, by place, as JSON values.
-        code: content hash of the code that ran the slice.
-        topology_version: its author's word for it.
-        sends: which topic outputs the slice sent.
-        reconciled: the handover whose differences were sent with it; None for the marker of a slice.
-        roots: the end in offsets of root topics, of an epoch that reads own topics of others.
-        lake: id of the lake whose driver sent it; empty in markers of before lakes had one.
-        plan: hash of the plan of the slice that it closes; None where it closes none.
-        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).
-        turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
-        superseded_by: the epoch that was built from it in another lake.
-        superseded_lake: id of that lake.
-    """
-
-    seq: int
-    end: Offsets
-    max_timestamps: dict[str, dict[int, int]]
-    topic_ids: dict[str, str]
-    shapes: dict[str, Any]
-    code: str
-    topology_version: str
-    sends: Sends
-    reconciled: int | None = None
-    roots: dict[str, dict[str, int]] | None = None
-    lake: str = ""
-    plan: str | None = None
-    kind: str = "slice"
-    turn: int = 0
-    superseded_by: int | None = None
-    superseded_lake: str = ""
-
-    @property
-    def standing(self) -> Offsets:
-        """The end in offsets of root topics, in which markers of different epochs can be compared."""
-        return self.end if self.roots is None else Offsets.from_json(self.roots)
-
-
-def read_marker(broker: Broker, paths: EpochPaths) -> Marker | None:
-    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow.
-
-    Fields are read as :mod:`kappa.replay.stored` says.
-    """
-    if paths.markers not in broker.topics(paths.markers):
-        return None
-    found = broker.last_record(paths.markers, 0, key=MARKER_KEY)
-    if found is None or found[1] is None:
-        return None
-    content: dict[str, Any] = json.loads(found[1])
-    times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content.pop("max_timestamps").items()}
-    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
 
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
@@ -161,11 +98,9 @@ def write_baseline(run: EpochRun) -> LedgerRow:
                 gone -= {record.key for record in part if record.key is not None}
                 run.sender.send(part, state.position)
                 crash_point("baseline.chunk", committed.seq)
-            headers = [("seq", str(committed.seq).encode())]
             if gone:
                 run.ledger.check_claim(run.writer)
-                tombstones = [Record(topic=name, key=key, value=None, headers=headers) for key in sorted(gone)]
-                run.sender.send(tombstones, state.position)
+                run.sender.send(changelogs.tombstones(name, gone, committed.seq), state.position)
         for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
             run.sender.send(begun.lacking(records), state.position)
@@ -241,6 +176,7 @@ def fold(
 
     Raises:
         DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+        NewerFormatError: newer code wrote records in a format that this code does not read.
         BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
     """
     from pyspark.sql import functions as F
@@ -265,12 +201,12 @@ def fold(
             "key",
             "value",
             "offset",
-            F.expr("CAST(CAST(element_at(filter(headers, h -> h.key = 'seq'), 1).value AS STRING) AS BIGINT)").alias(
-                "seq"
-            ),
+            F.expr(changelogs.header(changelogs.SEQ)).alias("seq"),
+            F.expr(changelogs.header(changelogs.FORMAT_HEADER)).alias("format"),
         )
     )
-    late = raw.where(F.col("seq") > upto_seq).count()
+    late, newest_format = raw.agg(F.count_if(F.col("seq") > upto_seq), F.max("format")).collect()[0]
+    changelogs.check_format(newest_format, topic)
     if late:
         raise DataLossError(
             f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.",

@@ -15,14 +15,18 @@ from dataclasses import dataclass
 
 from kappa.errors import RefusedError
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.encoding import to_json
 from kappa.kafka.producer import Record, append
 from kappa.names import EpochPaths, topology_prefix
-from kappa.slices.changelog import create_markers, read_marker
+from kappa.replay import stored
+from kappa.slices.changelog import create_markers
 
 #: Keys of claims begin so. Each has a key of its own: of records with one key, compaction would keep the last.
 _KEY = b"lake:"
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +57,9 @@ def owner(broker: Broker, paths: EpochPaths) -> Owner | None:
         for message in batch:
             if (message.key() or b"").startswith(_KEY):
                 found = json.loads(message.value() or b"{}")
+                stored.check_format(found.get("format"), FORMAT, what="claim of names", where=f"topic {paths.markers}")
                 return Owner(lake=found["lake"], path=found.get("path", ""), host=found.get("host", ""))
-    marker = read_marker(broker, paths)
+    marker = markers.read(broker, paths)
     return Owner(lake=marker.lake) if marker is not None and marker.lake else None
 
 
@@ -68,7 +73,7 @@ def claim(broker: Broker, paths: EpochPaths, lake: str) -> None:
     """
     create_markers(broker, paths)
     if owner(broker, paths) is None:
-        mine = to_json({"lake": lake, "path": paths.lake, "host": socket.gethostname()})
+        mine = to_json({"format": FORMAT, "lake": lake, "path": paths.lake, "host": socket.gethostname()})
         append(broker.bootstrap_servers, Record(paths.markers, _KEY + uuid.uuid4().hex.encode(), mine))
     check(broker, paths, lake)
     crash_point("rewind.claim")

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.lake.ledger_rows import LedgerRow, Sends
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import FOLDED, contents_of
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
+from kappa.replay.certificate import Sends
 from kappa.slices.merging import fold, is_due, unfolded
 from kappa.slices.places import make_durable
 from kappa.slices.reading import archived_ranges

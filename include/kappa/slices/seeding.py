@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kappa import clock
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.lake import tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
@@ -134,7 +135,7 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
     paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     if paths.markers in run.broker.topics(paths.markers):
         run.broker.settled_ends([paths.markers])
-    marker = changelog.read_marker(run.broker, paths)
+    marker = markers.read(run.broker, paths)
     if marker is None:
         raise DataLossError(f"Epoch {source.epoch} left no marker in {paths.markers!r}.", topic=paths.markers)
     # As a plan reads a marker: a partition that appeared since begins at 0.

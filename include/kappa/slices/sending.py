@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import DisagreementError, LedgerError
 from kappa.faults import crash_point
-from kappa.kafka.encoding import changelog_records, marker_record, topic_records
+from kappa.kafka import markers
+from kappa.kafka.changelogs import changelog_records
+from kappa.kafka.encoding import topic_records
+from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
-from kappa.lake.ledger_rows import LedgerRow, Sends, plan_hash
+from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.offsets.vector import Offsets, ranges_end
+from kappa.replay.certificate import Sends
 from kappa.topology import ORDER, Topic, Topology
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
 
@@ -75,19 +79,28 @@ def marker(
     reconciled: int | None = None,
     roots: Mapping[str, Any] | None = None,
     plan: str | None = None,
-    kind: str = "slice",
+    kind: Literal["slice", "live"] = "slice",
 ) -> Record:
     """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or of its going live."""
-    content: dict[str, Any] = {} if reconciled is None else {"reconciled": reconciled}
-    if plan is not None:
-        content["plan"] = plan
-    if roots is not None:
-        content["roots"] = roots
-    return marker_record(
-        run.paths.markers, seq=seq, end=end, max_timestamps=max_timestamps, topic_ids=dict(run.topic_ids),
-        shapes=shapes_as_dict(tables_only(shapes_of(run.topology))), code=run.code,
-        topology_version=run.topology.version, sends=sends, lake=run.lake_id, turn=run.turn, kind=kind, **content,
-    )  # fmt: skip
+    return markers.record(
+        run.paths,
+        Marker(
+            seq=seq,
+            end=end,
+            max_timestamps=max_timestamps,
+            topic_ids=dict(run.topic_ids),
+            shapes=shapes_as_dict(tables_only(shapes_of(run.topology))),
+            code=run.code,
+            topology_version=run.topology.version,
+            sends=sends,
+            lake=run.lake_id,
+            turn=run.turn,
+            kind=kind,
+            reconciled=reconciled,
+            plan=plan,
+            roots=roots,
+        ),
+    )
 
 
 def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:

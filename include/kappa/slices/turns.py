@@ -6,23 +6,21 @@ live sends a marker with the next number, and one that is rebuilt in another lak
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from kappa.config import Config
 from kappa.errors import ConflictError, RefusedError, StaleWriterError, SupersededError
 from kappa.faults import crash_point
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
-from kappa.kafka.encoding import MARKER_KEY, to_json
-from kappa.kafka.producer import Record, Sender
+from kappa.kafka.markers import Marker
+from kappa.kafka.producer import Sender
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.slices.changelog import Marker, read_marker
 from kappa.slices.ownership import marked, owner
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker
@@ -31,9 +29,9 @@ from kappa.slices.sending import marker
 _ATTEMPTS = 20
 
 
-def markers(broker: Broker, lake: str, topology: str) -> dict[int, Marker]:
+def last_markers(broker: Broker, lake: str, topology: str) -> dict[int, Marker]:
     """The last marker of each epoch of a topology that left one."""
-    found = ((epoch, read_marker(broker, paths)) for epoch, paths in marked(broker, lake, topology))
+    found = ((epoch, markers.read(broker, paths)) for epoch, paths in marked(broker, lake, topology))
     return {epoch: one for epoch, one in found if one is not None}
 
 
@@ -52,7 +50,7 @@ def last_live_marker(
     """
     found = {
         epoch: one
-        for epoch, one in markers(broker, config.lake, topology).items()
+        for epoch, one in last_markers(broker, config.lake, topology).items()
         if lake is None or one.lake in ("", lake)
     }
     return _last(found)
@@ -64,7 +62,7 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
     Raises:
         RefusedError: an epoch of another lake sends for the topology.
     """
-    known = markers(broker, paths.lake, paths.topology)
+    known = last_markers(broker, paths.lake, paths.topology)
     last = _last(known)
     if last is None:
         return 1
@@ -90,7 +88,7 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     """
     assert run.sender is not None and state.committed is not None
     run.turn = turn
-    found = read_marker(run.broker, run.paths)
+    found = markers.read(run.broker, run.paths)
     if found is not None and found.sends == "live" and found.turn == turn:
         return
     run.ledger.check_claim(run.writer)
@@ -126,13 +124,11 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
         for _ in range(_ATTEMPTS):
             sender.init()
             crash_point("fenced")
-            found = broker.last_record(paths.markers, 0, key=MARKER_KEY)
-            if found is None or found[1] is None:
+            closing = markers.superseded(broker, paths, by=by, lake=lake)
+            if closing is None:
                 return
-            content: dict[str, Any] = json.loads(found[1])
-            content |= {"kind": "superseded", "superseded_by": by, "superseded_lake": lake}
             try:
-                sender.send([Record(paths.markers, MARKER_KEY, to_json(content))], None)
+                sender.send([closing], None)
             except StaleWriterError:  # its driver is alive and was faster
                 continue
             crash_point("superseded")

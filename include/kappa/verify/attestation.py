@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from kappa.config import Config
 from kappa.errors import DisagreementError, KappaError
+from kappa.kafka import markers
 from kappa.kafka.broker import Broker
+from kappa.kafka.markers import Marker
 from kappa.lake import tables
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
@@ -20,8 +22,6 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Certificate
-from kappa.slices import changelog
-from kappa.slices.changelog import Marker
 from kappa.slices.turns import last_live_marker
 
 
@@ -160,12 +160,12 @@ def attested_if_asked(found: Certificate, config: Config, topology: str) -> Cert
 
 def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
     """What the broker attests, and what it does not. The stream goes on meanwhile: a marker is read before and after."""
-    before = changelog.read_marker(broker, paths)
+    before = markers.read(broker, paths)
     state = Ledger(paths.ledger).state()
-    missing = unknown_to_broker(changelog.read_marker(broker, paths), state)
+    missing = unknown_to_broker(markers.read(broker, paths), state)
     if missing:  # Kafka writes the end of a transaction after it has answered
         broker.settled_ends([paths.markers] if paths.markers in broker.topics(paths.markers) else [])
-        missing = unknown_to_broker(changelog.read_marker(broker, paths), state)
+        missing = unknown_to_broker(markers.read(broker, paths), state)
     problems = [
         f"The {older}: of epoch {paths.epoch} {said}. Way out: {way_out(paths.topology)}"
         for older, said in (

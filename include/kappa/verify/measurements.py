@@ -80,7 +80,7 @@ def outcome(epoch: EpochRecord) -> str:
     found = _measured_of(epoch)
     if found is None:
         return ""
-    return told(ReplayPlan.from_json(epoch.planned.detail["plan"]).estimate, found)
+    return told(epoch.plan.estimate, found)
 
 
 def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = None) -> Rates:
@@ -97,7 +97,7 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
         found = _measured_of(epoch) or _from_ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch.epoch))
         if found is None or not found.records or not found.seconds:
             continue
-        is_from_nothing = ReplayPlan.from_json(epoch.planned.detail["plan"]).seed is Seed.EMPTY
+        is_from_nothing = epoch.plan.seed is Seed.EMPTY
         disk = found.disk_bytes if is_from_nothing else None
         return replace(
             live,
@@ -146,7 +146,7 @@ def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) ->
     if not records:
         return Rates(live_bytes=held)
     # A seed's rows came from records that this epoch never read: what they take says nothing of one record.
-    is_from_nothing = ReplayPlan.from_json(record.epoch(record.live).planned.detail["plan"]).seed is Seed.EMPTY
+    is_from_nothing = record.epoch(record.live).plan.seed is Seed.EMPTY
     counted = sum(run.sized_records for run in runs)
     return Rates(
         records_per_offset=records / offsets, disk_per_record=held / records if is_from_nothing else None, live_bytes=held,

@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import orjson
 
 from kappa.config import Config
 from kappa.errors import CodeError
+from kappa.kafka import changelogs
 from kappa.kafka.broker import Broker
-from kappa.kafka.encoding import changelog_records, topic_records
+from kappa.kafka.changelogs import changelog_records
+from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
 from kappa.lake import queries, rollup
 from kappa.lake.code import extract
@@ -128,7 +130,9 @@ class _Count:
             for rows in chunks(contents_of(self.paths, self.committed, table.name), names, _ROWS):
                 yield from changelog_records(name, table, rows, seq)
 
-        self._fold(f"changelog {name}", name, table.name, expected, lambda message: _seq(message) > seq, set)
+        self._fold(
+            f"changelog {name}", name, table.name, expected, lambda message: changelogs.seq_of(message) > seq, set
+        )
 
     def output(self, topic: Topic, present: Iterable[str]) -> None:
         """Hold a topic output against the rows that it is made of."""
@@ -282,11 +286,6 @@ def _shares(start: Offsets, end: Offsets) -> Iterator[Share]:
 
 def _records(start: Offsets, end: Offsets) -> int:
     return sum(offset - (start.get(*at) or 0) for at, offset in end.items())
-
-
-def _seq(message: Message) -> int:
-    found: Any = dict(message.headers() or ()).get("seq")
-    return -1 if found is None else int(found)
 
 
 def _digest(value: bytes | None, key: bytes | None = b"") -> bytes:

@@ -97,18 +97,6 @@ def reads_upstream(topology: str, upstreams: Iterable[str]) -> list[Finding]:
     ]
 
 
-def older_platform(topology: str, epoch: int) -> list[Finding]:
-    """The code that the live epoch runs knows no backfill."""
-    return [
-        refuse(
-            "backfill-older-platform",
-            f"Live epoch {epoch} of {topology!r} runs a platform that knows no backfill.",
-            f"`kappa upgrade {topology}` gives it the installed one.",
-            epoch=epoch,
-        )
-    ]
-
-
 def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[Finding]:
     """The epoch has no rows of records before its beginning."""
     earlier = _behind(start, begin)

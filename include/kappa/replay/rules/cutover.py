@@ -47,7 +47,7 @@ class Member:
         verdict: of its verification.
         failures: what that verification found, if it failed.
         is_accepted: whether whoever asks accepts a failed verdict.
-        unable: why code that runs its topology cannot move with others.
+        unable: why code that runs its topology cannot run.
     """
 
     topology: str

@@ -1,0 +1,126 @@
+"""Markers: what a slice leaves on the broker, in the transaction of what it sends. Written and read here and nowhere else.
+
+With the changelog a marker is enough to go on after the lake is lost. Field by field: docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.kafka.encoding import to_json
+from kappa.kafka.producer import Record
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.replay import stored
+from kappa.replay.certificate import Sends
+
+if TYPE_CHECKING:
+    from kappa.kafka.broker import Broker
+
+#: Key of every marker: compaction keeps the newest.
+KEY = b"marker"
+#: What this code writes, and the newest that it reads.
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """The last marker of an epoch.
+
+    Attributes:
+        seq: the slice up to which the changelog is complete.
+        end: offsets from which the next slice is read.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        topic_ids: ids of the source topics.
+        shapes: keys and columns of the tables, by place, as JSON values.
+        code: content hash of the code that ran the slice.
+        topology_version: its author's word for it.
+        sends: which topic outputs the slice sent.
+        reconciled: the handover whose differences were sent with it; None for the marker of a slice.
+        roots: the end in offsets of root topics, of an epoch that reads own topics of others.
+        lake: id of the lake whose driver sent it; empty where that is not known.
+        plan: hash of the plan of the slice that it closes; None where it closes none.
+        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).
+        turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
+        superseded_by: the epoch that was built from it in another lake.
+        superseded_lake: id of that lake.
+    """
+
+    seq: int
+    end: Offsets
+    max_timestamps: Mapping[str, Mapping[int, int]]
+    topic_ids: Mapping[str, str]
+    shapes: Mapping[str, Any]
+    code: str
+    topology_version: str
+    sends: Sends
+    reconciled: int | None = None
+    roots: Mapping[str, Mapping[str, int]] | None = None
+    lake: str = ""
+    plan: str | None = None
+    kind: Literal["slice", "live", "superseded"] = "slice"
+    turn: int = 0
+    superseded_by: int | None = None
+    superseded_lake: str = ""
+
+    @property
+    def standing(self) -> Offsets:
+        """The end in offsets of root topics, in which markers of different epochs can be compared."""
+        return self.end if self.roots is None else Offsets.from_json(self.roots)
+
+
+def record(paths: EpochPaths, marker: Marker) -> Record:
+    """A marker as it is sent to the markers topic of its epoch; fields that are None are left out."""
+    values = {item.name: getattr(marker, item.name) for item in fields(marker)}
+    content = {name: value for name, value in {**values, "end": marker.end.as_dict()}.items() if value is not None}
+    return Record(topic=paths.markers, key=KEY, value=to_json({"format": FORMAT, **content}))
+
+
+def read(broker: Broker, paths: EpochPaths) -> Marker | None:
+    """The last marker of an epoch; None when it has none. Fence its writer first, or another may follow.
+
+    Raises:
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
+    if paths.markers not in broker.topics(paths.markers):
+        return None
+    content = _last(broker, paths)
+    return None if content is None else _marker(content)
+
+
+def superseded(broker: Broker, paths: EpochPaths, *, by: int, lake: str) -> Record | None:
+    """The last marker of an epoch, closed by one that names its successor; None when it has none.
+
+    Fields that this code does not know stay as they are.
+
+    Args:
+        broker: Kafka; the epoch's writer is fenced.
+        paths: the epoch.
+        by: the epoch that is built from it.
+        lake: id of the lake that the successor is in.
+
+    Raises:
+        NewerFormatError: newer code wrote it in a format that this code does not read.
+    """
+    content = _last(broker, paths)
+    if content is None:
+        return None
+    closed = {**content, "kind": "superseded", "superseded_by": by, "superseded_lake": lake}
+    return Record(topic=paths.markers, key=KEY, value=to_json(closed))
+
+
+def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
+    found = broker.last_record(paths.markers, 0, key=KEY)
+    if found is None or found[1] is None:
+        return None
+    content: dict[str, Any] = json.loads(found[1])
+    stored.check_format(content.get("format"), FORMAT, what="marker", where=f"topic {paths.markers}")
+    return content
+
+
+def _marker(content: Mapping[str, Any]) -> Marker:
+    times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content["max_timestamps"].items()}
+    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})

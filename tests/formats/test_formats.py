@@ -1,0 +1,322 @@
+"""What is stored is read as it was meant: a stored example of each record, with numbers and fields of other code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from kappa.errors import NewerFormatError, UsageError
+from kappa.kafka import changelogs, markers
+from kappa.kafka.markers import Marker
+from kappa.kafka.producer import Record
+from kappa.lake import heartbeat
+from kappa.lake.epoch_record import record_of
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.lake.heartbeat import Heartbeat
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.names import EpochPaths, epochs_log
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.plan import ReplayPlan, _digest
+from kappa.replay.request import ReplayRequest, Seed
+from kappa.slices import ownership
+from kappa.slices.ownership import Owner
+from kappa.topology import Table
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs" / "formats.md"
+PATHS = EpochPaths(lake="/srv/lake", topology="sales.story", epoch=2)
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = {"moon": "full"}
+TABLE = Table(name="balances", schema="id STRING NOT NULL, total DOUBLE", key=["id"])
+
+Values = dict[str, Any]
+
+
+@dataclass
+class Message:
+    """A record that a consumer got."""
+
+    record: Record
+
+    def topic(self) -> str:
+        return self.record.topic
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def headers(self) -> Any:
+        return self.record.headers
+
+
+class OneTopic:
+    """A broker with one record in the markers topic, or none."""
+
+    bootstrap_servers = ""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = list(records)
+
+    def topics(self, _: str = "") -> tuple[str, ...]:
+        return (PATHS.markers,)
+
+    def last_record(self, _: str, __: int, *, key: bytes) -> tuple[bytes | None, bytes | None, int] | None:
+        found = [record for record in self.records if record.key == key]
+        return (found[-1].key, found[-1].value, 0) if found else None
+
+    def low_watermarks(self, _: Any) -> Offsets:
+        return Offsets()
+
+    stable_offsets = low_watermarks
+
+    def read(self, *_: Any) -> Iterator[list[Message]]:
+        yield [Message(record) for record in self.records]
+
+
+def example(name: str) -> Values:
+    found: Values = json.loads((HERE / "examples" / f"{name}.json").read_text())
+    return found
+
+
+def _in_topic(key: bytes, values: Values) -> Any:
+    return OneTopic(Record(PATHS.markers, key, json.dumps(values).encode()))
+
+
+def _read_heartbeat(values: Values, folder: Path) -> Any:
+    (folder / "beat").write_text(json.dumps(values))
+    return heartbeat.read(str(folder / "beat"))
+
+
+def _written_heartbeat(value: Any, folder: Path) -> Values:
+    heartbeat.write(str(folder / "beat"), value)
+    found: Values = json.loads((folder / "beat").read_text())
+    return found
+
+
+def _written_claim(value: Owner, _: Path) -> Values:
+    topic: Any = OneTopic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ownership, "append", lambda _, record: topic.records.append(record))
+        patch.setattr(ownership.socket, "gethostname", lambda: value.host)
+        ownership.claim(topic, replace(PATHS, lake=value.path), value.lake)
+    found: Values = json.loads(topic.records[0].value)
+    return found
+
+
+def _table(path: str, values: Values) -> None:
+    write_deltalake(path, pa.Table.from_pylist([{**values, "at": datetime.fromisoformat(values["at"])}]))
+
+
+def _last(path: str) -> Values:
+    row: Values = max(DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda row: int(row["n"]))
+    return {**row, "n": 1, "at": row["at"].isoformat()}
+
+
+def _read_event(values: Values, folder: Path) -> Any:
+    _table(epochs_log(str(folder)), values)
+    return Epochs(str(folder)).events()[0]
+
+
+def _written_event(value: Event, folder: Path) -> Values:
+    Epochs(str(folder / "again")).append(lambda _: [value])
+    return _last(epochs_log(str(folder / "again")))
+
+
+def _read_row(values: Values, folder: Path) -> Any:
+    _table(str(folder / "ledger"), values)
+    return Ledger(str(folder / "ledger")).rows()[0]
+
+
+def _written_row(value: LedgerRow, folder: Path) -> Values:
+    ledger = Ledger(str(folder / "again"))
+    ledger.create()
+    ledger.claim(value.writer, value.code, ledger.state())
+    ledger.append(value)
+    return _last(ledger.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a record is read and written, and what its example says."""
+
+    read: Callable[[Values, Path], Any]
+    write: Callable[[Any, Path], Values]
+    means: Any
+
+
+FORMS: Mapping[str, Form] = {
+    "marker": Form(
+        read=lambda values, _: markers.read(_in_topic(markers.KEY, values), PATHS),
+        write=lambda value, _: json.loads(markers.record(PATHS, value).value or b""),
+        means=Marker(
+            seq=3, end=Offsets({"pos": {0: 12, 1: 9}}), max_timestamps={"pos": {0: 1700000000000}}, topic_ids={"pos": "abc"},
+            shapes={"tables/balances": {"key": ["id"], "columns": [["id", "STRING", False]]}}, code="feed", topology_version="2",
+            sends="live", reconciled=12, roots={"till": {"0": 40}}, lake="lake-1", plan="0123456789abcdef", kind="superseded", turn=2,
+            superseded_by=5, superseded_lake="lake-2",
+        ),
+    ),
+    "claim_of_names": Form(
+        read=lambda values, _: ownership.owner(_in_topic(b"lake:1", values), PATHS),
+        write=_written_claim,
+        means=Owner(lake="lake-1", path="/srv/lake", host="h"),
+    ),
+    "heartbeat": Form(
+        read=_read_heartbeat,
+        write=_written_heartbeat,
+        means=Heartbeat(
+            writer="w", host="h", pid=7, started=8, at=AT, seq=4, role="live", message="reading", state="slow", records_per_second=1.5,
+            code="feed", boot="b", monotonic=9.5, line="write", line_seconds=61.0,
+        ),
+    ),
+    "event": Form(
+        read=_read_event,
+        write=_written_event,
+        means=Event(
+            n=1, topology="sales.story", epoch=2, event="planned", at=AT, actor="ada", reason="why", detail={"plan_id": "p"}
+        ),
+    ),
+    "ledger_row": Form(
+        read=_read_row,
+        write=_written_row,
+        means=LedgerRow(
+            n=1, kind="commit", seq=3, writer="w", at=AT, ranges=(OffsetRange(topic="pos", partition=0, start=5, end=12),), sends="live",
+            logged=True, code="feed", rows_read=7, rows_parsed=6, rows_dead=1, max_timestamps={"pos": {0: 1700000000000}},
+            delta_versions={"tables/balances": 4}, detail={"started_at": "2026-01-02T03:04:00+00:00"},
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_stored_example_is_read_and_written_again_as_it_was(name: str, tmp_path: Path) -> None:
+    form = FORMS[name]
+    found = form.read(example(name), tmp_path)
+    assert found == form.means
+    assert form.write(found, tmp_path) == example(name)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_record_without_a_number_is_of_format_1(name: str, tmp_path: Path) -> None:
+    values = {field: value for field, value in example(name).items() if field != "format"}
+    assert FORMS[name].read(values, tmp_path) == FORMS[name].means
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_field_that_is_not_known_is_passed_over(name: str, tmp_path: Path) -> None:
+    assert FORMS[name].read({**example(name), **LATER}, tmp_path) == FORMS[name].means
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_number_that_is_not_known_is_refused_with_place_and_way_out(name: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        NewerFormatError, match=r"has format 2, and this code reads formats up to 1.*kappa upgrade"
+    ) as error:
+        FORMS[name].read({**example(name), "format": 2}, tmp_path)
+    assert str(error.value.data["where"]) in str(error.value)
+
+
+# Changelog records
+
+
+def sent(seq: int) -> Record:
+    (found,) = changelogs.changelog_records("log", TABLE, pa.table({"id": ["a"], "total": [1.5]}), seq)
+    return found
+
+
+def test_a_changelog_record_is_written_as_in_the_stored_example() -> None:
+    stored, found = example("changelog_record"), sent(7)
+    assert (json.loads(found.key or b""), json.loads(found.value or b"")) == (stored["key"], stored["value"])
+    assert {name: value.decode() for name, value in found.headers or ()} == stored["headers"]
+    (gone,) = changelogs.tombstones("log", {found.key or b""}, 7)
+    assert gone == found._replace(value=None)
+
+
+@pytest.mark.parametrize("later", [[], [("format", b"1")], [("moon", b"full")]])
+def test_a_changelog_record_says_its_slice(later: list[tuple[str, bytes]]) -> None:
+    found = sent(7)
+    message: Any = Message(found._replace(headers=[*(found.headers or ()), *later]))
+    assert changelogs.seq_of(message) == int(example("changelog_record")["headers"]["seq"])
+    assert changelogs.seq_of(Message(found._replace(headers=None))) == -1  # type: ignore[arg-type]
+
+
+def test_a_changelog_record_of_a_newer_format_is_refused() -> None:
+    message: Any = Message(sent(7)._replace(headers=[("seq", b"7"), ("format", b"2")]))
+    with pytest.raises(NewerFormatError, match="changelog record in topic log has format 2"):
+        changelogs.seq_of(message)
+    with pytest.raises(NewerFormatError, match="changelog record in topic log has format 2"):
+        changelogs.check_format(2, "log")
+
+
+# Plans
+
+
+def plan_text(**changes: Any) -> str:
+    values = {**example("plan"), **changes}
+    return json.dumps({**values, "id": _digest(values)})
+
+
+def test_a_stored_plan_is_read_and_written_again_as_it_was() -> None:
+    plan = ReplayPlan.from_json(json.dumps(example("plan")))
+    assert (plan.id, plan.topology, plan.seed, plan.end) == (
+        example("plan")["id"], "sales.story", Seed.FROM_SAVEPOINT, Offsets({"pos": {0: 12, 1: 9}}),
+    )  # fmt: skip
+    assert plan.bound["pos"].epoch == 4 and plan.archived[0].end == 5 and plan.request.upstream == {"sales.pos": 4}
+    assert json.loads(plan.to_json()) == example("plan")
+    assert ReplayPlan.from_json(plan.to_json()) == plan
+
+
+def test_a_plan_without_a_number_is_of_format_1() -> None:
+    values = {name: value for name, value in example("plan").items() if name != "format"}
+    assert ReplayPlan.from_json(json.dumps(values)) == ReplayPlan.from_json(json.dumps(example("plan")))
+
+
+def test_a_plan_with_fields_of_newer_code_is_read_and_not_written_without_them() -> None:
+    request, estimate = ({**example("plan")[name], **LATER} for name in ("request", "estimate"))
+    plan = ReplayPlan.from_json(plan_text(**LATER, request=request, estimate=estimate))
+    assert replace(plan, id="") == ReplayPlan.from_json(json.dumps(example("plan")))
+    with pytest.raises(UsageError, match="made by newer code"):
+        plan.to_json()
+
+
+def test_a_plan_of_a_newer_format_is_refused() -> None:
+    with pytest.raises(NewerFormatError, match=r"A plan in the JSON of \w{16} has format 2"):
+        ReplayPlan.from_json(plan_text(format=2))
+
+
+def test_a_plan_is_parsed_once_however_often_the_record_is_read() -> None:
+    text = json.dumps(example("plan"))
+    event = Event(n=1, topology="a.b", epoch=2, event="planned", at=AT, actor="ada", detail={"plan": text})
+    first, second = (record_of("a.b", [event]).epoch(2) for _ in range(2))
+    assert first.plan is second.plan and first.origin == Offsets({"pos": {0: 0, 1: 0}})
+
+
+# The page
+
+PAGES = {
+    "Marker": Marker, "Claim of names": Owner, "Ledger row": LedgerRow, "Event": Event, "Heartbeat": Heartbeat, "Plan": ReplayPlan,
+    "Request": ReplayRequest,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_the_page_has_each_field_with_its_type(title: str) -> None:
+    section = re.split(r"^## ", DOCS.read_text(), flags=re.MULTILINE)
+    (page,) = [text for text in section if text.startswith(f"{title}\n")]
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \| .+ \| (.+) \| (\d+) \|$", page, re.MULTILINE)
+    assert [(name, kind.replace("\\|", "|")) for name, kind, *_ in rows] == [
+        (item.name, item.type) for item in fields(PAGES[title])
+    ]
+    assert f"`{PAGES[title].__module__}`" in page
