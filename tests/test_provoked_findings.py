@@ -18,14 +18,14 @@ import chain_cases
 import pytest
 from confluent_kafka import Consumer, Producer
 from planning_site import Site, eager_broker, site
-from provoking import CASES, DECLARED, ROOT, Provoked, prove, provokes
+from provoking import CASES, ROOT, Provoked, prove, provokes
 
 from kappa import control
 from kappa.kafka.broker import Broker
 from kappa.lake import savepoints
 from kappa.offsets.vector import Offsets
+from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
-from kappa.replay.findings import ALLOWABLE
 from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
 

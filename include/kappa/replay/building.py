@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from kappa.offsets.coverage import ArchiveFacts, first_readable, from_archive
 from kappa.offsets.vector import Offsets
 from kappa.replay import chains
+from kappa.replay.catalogue import relaxed
 from kappa.replay.estimates import estimated
 from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
-from kappa.replay.findings import Finding, refusals, relaxed
+from kappa.replay.findings import Finding, refusals
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
