@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 from kappa.offsets.coverage import ArchiveFacts, is_within
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.replay.facts import LogFacts
 from kappa.replay.findings import Finding, refuses, warns
+
+
+def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> list[Finding]:
+    """What speaks against the archives themselves, wherever a plan starts."""
+    return [
+        *archive_of_another_topic(archives, log.topic_ids),
+        *archive_behind_log(archives, log.topic_ids, log.low),
+    ]
+
 
 ARCHIVE_OF_ANOTHER_TOPIC = warns(
     "archive-of-another-topic",

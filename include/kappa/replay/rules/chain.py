@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, ChainFacts, Key, overlapping
-from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.chains import Binding, ChainFacts, Key, overlapping, roots
+from kappa.replay.facts import LiveFacts
+from kappa.replay.findings import Finding, refusals, refuses, warns
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest, start_kind
 
@@ -44,6 +45,31 @@ class Link:
     def upstreams(self) -> set[Key]:
         """The epochs that it reads."""
         return {binding.key for binding in self.bound.values()}
+
+
+def chain_findings(
+    chain: ChainFacts, live: LiveFacts | None, start: Start, begin: Offsets | None, *, is_seeded: bool
+) -> list[Finding]:
+    """What speaks against reading own topics of other epochs from there.
+
+    Args:
+        chain: what is read.
+        live: the live epoch.
+        start: what was asked for.
+        begin: what that comes to; None where it could not be resolved.
+        is_seeded: whether tables are taken from a savepoint of the live epoch.
+    """
+    if not chain.bound:
+        return []
+    found = start_within_chain(start, chain.bound)
+    keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
+    if live is not None and live.is_behind:
+        found += upstream_behind(keys, live.epoch)
+    if is_seeded and live is not None:
+        found += seeded_from_another(live.upstreams, keys)
+    if begin is not None and roots(chain, begin) is None and not refusals(found):
+        found += upstream_behind(keys, live.epoch if live else None)
+    return found
 
 
 UPSTREAM_NOT_LIVE = refuses(

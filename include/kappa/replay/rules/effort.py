@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from kappa.replay.estimates import Estimate
+from kappa.replay.facts import Facts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
@@ -20,6 +22,19 @@ CLOSE = 2.0
 #: Seconds after which an estimate counts no more: thirty years.
 _LONGEST = 1e9
 _RAISE = "Raise the topic's retention until the replay has passed"
+
+
+def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: datetime) -> list[Finding]:
+    """What an estimate of the bulk work speaks against."""
+    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
+    seconds = estimate.seconds if facts.live is not None and not estimate.rough else None
+    slice_share = min(1.0, slice_records / max(1, estimate.offsets))
+    return [
+        *retention_overtakes(facts.retention, seconds, slice_share, now),
+        *size_overtakes(facts.retention, seconds),
+        *disk_too_small(None if estimate.rough else estimate.disk_bytes, facts.free_bytes, facts.lake),
+        *fold_outlasts_tombstones(facts.fold),
+    ]
 
 
 _STOPS = "what is removed before it was read stops the replay."

@@ -5,8 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kappa.offsets.vector import Offsets
+from kappa.replay.facts import LiveFacts, LogFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.rules import log as log_rules
 from kappa.topology.shapes import Shape
+
+
+def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, spread: Iterable[str]) -> list[Finding]:
+    """What speaks against a replay beside that live epoch, wherever it starts."""
+    keeper = f"The live epoch {live.epoch}"
+    keyed = [source.topic for source in topology.sources if source.keyed]
+    return [
+        *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
+        *log_rules.partition_counts_changed(keyed, live.origin, log.high),
+        *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+        *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
+        *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
+        *order_across_cuts(
+            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
+        ),
+    ]
+
 
 READER_SCHEMA_CHANGED = refuses(
     "reader-schema-changed",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kappa.names import versioned_topic
-from kappa.replay.facts import LiveFacts
+from kappa.replay.facts import Facts, LiveFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.shapes import Shape
 
@@ -15,6 +15,14 @@ def colliding(wanted: Iterable[str], present: Iterable[str]) -> list[str]:
     """Those that are there and that Kafka takes for one of the wanted ones: '.' and '_' are the same to it."""
     names = {name.replace(".", "_") for name in wanted}
     return sorted({name for name in present if name.replace(".", "_") in names})
+
+
+def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
+    """What speaks against the topics that the new epoch sends to, wherever it starts."""
+    return [
+        *topics_taken(topology.versioned, facts.next_epoch, facts.taken),
+        *everything_sent(topology.reconciled, topology.shapes, facts.live),
+    ]
 
 
 VERSIONED_TOPIC_TAKEN = refuses(
