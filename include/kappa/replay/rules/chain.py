@@ -234,13 +234,13 @@ def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list
 
 
 def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
-    """What speaks against these moves of pointers because of who reads whom, one sentence each.
+    """What speaks against these moves of pointers because of what reads what, one sentence each.
 
-    After them each live epoch must read live epochs only, and nobody may be left reading one that stops.
+    After them each live epoch must read live epochs only, and none may be left reading one that stops.
 
     Args:
         links: all epochs that have not ended, of all topologies.
-        moves: topology -> the epoch that shall be live.
+        moves: topology -> the epoch that is to be live.
     """
     live = {link.topology: link.epoch for link in links if link.is_live} | dict(moves)
     stops = {link.topology: link.epoch for link in links if link.is_live and link.topology in moves}
@@ -275,7 +275,7 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
 
 
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
-    """Who still reads an epoch that shall be removed, and what to do first; one sentence each."""
+    """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
     return [
         f"{link.name} ({link.stage}) reads the own topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
         f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"
