@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import importlib.util
 import json
 import os
@@ -149,6 +150,7 @@ def complaint(words: list[str], *, is_whole: bool) -> str | None:
     return None
 
 
+@functools.cache
 def command_group() -> typer.core.TyperGroup:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
