@@ -222,7 +222,7 @@ applications are those of `kafka-streams-application-reset`; the others are thos
 |---|---|---|
 {chr(10).join(rows)}
 
-Codes in brackets are [findings](operations.md#a-consumer-group-has-to-be-set). For the state of a topology there is no reset at all: a [replay](operations.md#where-a-replay-starts)
+Codes in brackets are [findings](findings.md#a-consumer-group). For the state of a topology there is no reset at all: a [replay](operations.md#where-a-replay-starts)
 builds a new epoch beside the live one, under the same rules.
 """
 

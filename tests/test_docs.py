@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
+import functools
+import importlib.util
 import json
 import os
 import re
@@ -22,6 +25,7 @@ from support.processes import QUICK_JVM
 
 from kappa.cli import app
 from kappa.config import PREFIX, Config
+from kappa.replay.catalogue import ALLOWABLE, DECLARED
 
 ROOT = Path(__file__).resolve().parents[1]
 #: In the order in which their snippets run: the runbook goes on where the README's tour ends.
@@ -32,6 +36,7 @@ PAGES = (
     ROOT / "docs" / "concepts.md",
     ROOT / "docs" / "formats.md",
     ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "findings.md",
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
@@ -41,7 +46,6 @@ PAGES = (
     ROOT / "docs" / "archive.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
-RULES = sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))
 
 _SNIPPET_SECONDS = 600
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -147,6 +151,7 @@ def complaint(words: list[str], *, is_whole: bool) -> str | None:
     return None
 
 
+@functools.cache
 def command_group() -> typer.core.TyperGroup:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
@@ -226,22 +231,34 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert rows[PREFIX + field.name.upper()] == f"`{field.default}`"
 
 
+def test_the_page_of_findings_is_made_of_their_declarations() -> None:
+    spec = importlib.util.spec_from_file_location("findings_page", ROOT / "scripts" / "findings_page.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text() == script.page(), "make it anew: python scripts/findings_page.py"
+
+
 def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
-    declared = {
-        code: kind for file in RULES for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())
-    }
-    page = (ROOT / "docs" / "operations.md").read_text()
-    documented = dict(re.findall(r"^\| `([a-z-]+)` \| (refuse|warn)s", page, re.MULTILINE))
-    assert documented == declared
+    page = (ROOT / "docs" / "findings.md").read_text()
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (refuse|warn)s \| (yes)? ?\| ([^|]{10,}) \| ([^|]{10,}) \|$", page, re.MULTILINE
+    )
+    assert len(rows) == page.count("\n| `")
+    assert sorted(row[0] for row in rows) == sorted(DECLARED)
+    assert {code: kind for code, kind, *_ in rows} == {code: found.severity for code, found in DECLARED.items()}
+    assert {code for code, _, allowed, *_ in rows if allowed} == ALLOWABLE
 
 
-def test_every_finding_that_may_be_allowed_says_so() -> None:
-    from kappa.replay.findings import ALLOWABLE
-
-    page = (ROOT / "docs" / "operations.md").read_text()
-    refusals = set(re.findall(r"^\| `([a-z-]+)` \| refuses, may be allowed", page, re.MULTILINE))
-    warnings = set(re.findall(r"^\| `([a-z-]+)` \| warns", page, re.MULTILINE))
-    assert refusals == ALLOWABLE - warnings
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_finding_that_a_table_of_a_page_names_is_there(page: Path) -> None:
+    """Where a row names one finding first, it names nothing but findings there; `seed-*` is all that begin so."""
+    cells = [
+        re.findall(r"`([a-z]+(?:-[a-z*]+)+)`", cell)
+        for cell in re.findall(r"^\| (`[^|]+) \|", prose(page), re.MULTILINE)
+    ]
+    named = {code for codes in cells if set(codes) & set(DECLARED) for code in codes}
+    assert not [name for name in named if not fnmatch.filter(DECLARED, name)]
 
 
 def test_every_error_is_in_the_runbook_and_no_other() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from kappa.errors import UsageError
-from kappa.replay.findings import ALLOWABLE
+from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import FromMarker, Start, ToEarliest, ToLatest, start_from_text
 from kappa.topology.thresholds import parsed

@@ -20,7 +20,7 @@ from kappa.lake import tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.offsets.vector import joins
-from kappa.replay.findings import ALLOWABLE
+from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
 from kappa.verify.recount import recount

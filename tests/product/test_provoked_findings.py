@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from support import backfill_findings, chain_findings
-from support.findings import CASES, DECLARED, ROOT, Provoked, prove, provokes
+from support.findings import CASES, ROOT, Provoked, prove, provokes
 from support.sites import Site, eager_broker, site
 
 from kappa import control
 from kappa.kafka.broker import Broker
 from kappa.lake import savepoints
 from kappa.offsets.vector import Offsets
+from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
-from kappa.replay.findings import ALLOWABLE
 from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
 

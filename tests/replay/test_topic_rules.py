@@ -118,7 +118,7 @@ def test_where_nothing_can_be_compared_every_row_is_sent_and_the_plan_says_why(f
     (held,) = everything(plan_of(kept(facts, reconciled={})))
     assert "does not keep it to that table" in held
     (new,) = everything(plan_of(kept(facts, topics=(), reconciled={})))
-    assert new.endswith("Nothing: the topic is new.")
+    assert new.endswith("No action needed: the topic is new.")
     assert everything(plan_of(replace(kept(facts), live=None))) == []
 
 

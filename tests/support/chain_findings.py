@@ -82,7 +82,7 @@ def _(here: Site) -> Provoked:
     above = told_live(here)
     return Provoked(
         command=f"plan NAME --upstream {above.name}=7", numbers={"topology": above.name, "epoch": 7, "known": [1]},
-        says="shall read epoch 7", remedy=f"kappa status {above.name}",
+        says="is to read epoch 7", remedy=f"kappa status {above.name}",
     )  # fmt: skip
 
 

@@ -11,14 +11,10 @@ from typing import Any
 
 from kappa import control
 from kappa.errors import RefusedError
+from kappa.replay.catalogue import DECLARED
 from support.sites import Site
 
 ROOT = Path(__file__).resolve().parents[2]
-DECLARED = {
-    code: kind
-    for file in sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))
-    for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +57,7 @@ def prove(code: str, here: Site) -> None:
     before = here.listing()
     found, is_refused = asked(here, code, wanted)
     assert here.listing() == before
-    assert found["severity"] == DECLARED[code]
+    assert found["severity"] == DECLARED[code].severity
     assert is_refused is (found["severity"] == "refuse")
     numbers = found["numbers"]
     assert {name: numbers.get(name) for name in wanted.numbers} == dict(wanted.numbers)

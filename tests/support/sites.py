@@ -284,7 +284,7 @@ class Site:
 
     def request(self, **changes: Any) -> Any:
         """A replay from the beginning that allows whatever can be, or another one."""
-        from kappa.replay.findings import ALLOWABLE
+        from kappa.replay.catalogue import ALLOWABLE
         from kappa.replay.request import ReplayRequest
         from kappa.replay.starts import ToEarliest
 

@@ -18,7 +18,7 @@ from kappa.errors import UsageError
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
-from kappa.replay.findings import warn
+from kappa.replay.findings import Finding, Severity
 from kappa.replay.verdict import CheckResult, DiffReport, Drift, OutputDiff, Sample, TableDiff, ThresholdResult
 from kappa.verify.report import Format, html, markdown, rendered
 
@@ -42,7 +42,12 @@ REPORT = DiffReport(
         ThresholdResult(measure="rewards.drift.points", allowed=0.2, found=0.1, ok=True),
         ThresholdResult(measure="rewards.rows", allowed=0.2, ok=True, detail="not applied: nothing to compare with"),
     ),
-    findings=(warn("reads-clock", "'notifications' uses now()", "Take the record's `_timestamp`."),),
+    findings=(
+        Finding(
+            code="reads-clock", severity=Severity.WARN,
+            message="'notifications' uses now()", remedy="Take the record's `_timestamp`.",
+        ),
+    ),
     notes=("Column points of rewards has another type in the live epoch.",),
 )  # fmt: skip
 
@@ -57,7 +62,7 @@ WICKED = replace(
     outputs=(replace(REPORT.outputs[0], name=HOSTILE, columns_removed=(HOSTILE,)),),
     checks=(CheckResult(name=HOSTILE, ok=False, detail=HOSTILE),),
     thresholds=(ThresholdResult(measure=HOSTILE, allowed=0, found=10, ok=False),),
-    findings=(warn(HOSTILE, HOSTILE, HOSTILE),),
+    findings=(Finding(code=HOSTILE, severity=Severity.WARN, message=HOSTILE, remedy=HOSTILE),),
 )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _say(reset: GroupReset, is_done: bool, json: bool) -> None:
     if moves:
         table(moves, names)
     for finding in reset.findings:
-        say(f"  {'REFUSED' if finding in reset.refusals else 'warning'}    {finding}  [{finding.code}]")
+        say(f"  {finding.line}")
     if reset.is_refused:
         say("Nothing was changed.")
     elif is_done:

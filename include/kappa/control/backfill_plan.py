@@ -93,9 +93,7 @@ class Backfill:
         lines += [f"  archive    {item}" for item in self.archived]
         if self.ranges and not self.offsets:
             lines.append("  reads      no record: there is none of this time")
-        for found in self.findings:
-            lines.append(f"  {'REFUSED' if found in self.refusals else 'warning':9}  {found}  [{found.code}]")
-        return lines
+        return lines + [f"  {found.line}" for found in self.findings]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,10 +71,9 @@ class Upgrade:
             f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code {self.from_code[:12]}) "
             f"-> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice boundary; history stays as it is"
         ]
-        lines += [f"  REFUSED    {found}  [{found.code}]" for found in self.refusals]
-        warnings = [found for found in self.findings if found not in self.refusals]
+        lines += [f"  {found.line}" for found in self.refusals]
         if self.evidence is None:
-            return lines + [f"  warning    {found}  [{found.code}]" for found in warnings]
+            return lines + [f"  {found.line}" for found in self.findings if found not in self.refusals]
         return lines + [f"  {line}" for line in self.evidence.render()]
 
 

@@ -9,33 +9,20 @@ from datetime import UTC, datetime
 from kappa.offsets.coverage import ArchiveFacts, first_readable, from_archive
 from kappa.offsets.vector import Offsets
 from kappa.replay import chains
+from kappa.replay.catalogue import relaxed
 from kappa.replay.estimates import estimated
-from kappa.replay.facts import Facts, LiveFacts, LogFacts, TopologyFacts
-from kappa.replay.findings import Finding, refusals, relaxed
+from kappa.replay.facts import Facts, LogFacts, TopologyFacts
+from kappa.replay.findings import Finding, refusals
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.resolution import Resolved, every_partition, resolve_start
-from kappa.replay.rules import (
-    archive as archive_rules,
-)
-from kappa.replay.rules import (
-    chain as chain_rules,
-)
-from kappa.replay.rules import (
-    effort as effort_rules,
-)
-from kappa.replay.rules import (
-    live as live_rules,
-)
-from kappa.replay.rules import (
-    log as log_rules,
-)
-from kappa.replay.rules import (
-    request as request_rules,
-)
-from kappa.replay.rules import (
-    topic as topic_rules,
-)
+from kappa.replay.rules import archive as archive_rules
+from kappa.replay.rules import chain as chain_rules
+from kappa.replay.rules import effort as effort_rules
+from kappa.replay.rules import live as live_rules
+from kappa.replay.rules import log as log_rules
+from kappa.replay.rules import request as request_rules
+from kappa.replay.rules import topic as topic_rules
 from kappa.topology.thresholds import limits_of
 
 
@@ -61,9 +48,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
-    found += _log_findings(topology, facts.log, facts.live, facts.spread)
-    found += archive_rules.archive_of_another_topic(facts.archives, facts.log.topic_ids)
-    found += archive_rules.archive_behind_log(facts.archives, facts.log.topic_ids, facts.log.low)
+    found += log_rules.open_transactions(facts.log.stable, facts.log.high)
+    found += live_rules.live_findings(topology, facts.log, facts.live, facts.spread) if facts.live else []
+    found += archive_rules.archive_findings(facts.archives, facts.log)
     # What an archive covers up to the log's beginning can be read as if retention had not removed it.
     low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
     facts = replace(facts, log=replace(facts.log, low=low))
@@ -72,16 +59,18 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += archive_rules.compacted_sources(
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
-    found += [*resolved.findings, *facts.step, *_chain_findings(request, facts, resolved)]
+    found += [*resolved.findings, *facts.step]
+    is_seeded = request.resolved_seed is Seed.FROM_SAVEPOINT
+    found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
-    found += topic_rules.topics_taken(topology.versioned, facts.next_epoch, facts.taken)
-    found += topic_rules.everything_sent(topology.reconciled, topology.shapes, facts.live)
+    found += topic_rules.topic_findings(topology, facts)
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         appended = [name for name, of in topology.versioned.items() if of in topology.appends]
         found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
     if resolved.start is not None:
         found += _vector_findings(request, resolved.start, end, facts)
-        found += _effort_findings(request, resolved.start, end, facts, now)
+        estimate = estimated(resolved.start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
+        found += effort_rules.effort_findings(facts, estimate, request.slice_records, now)
     return _plan(request, facts, found, now, resolved=resolved, end=end)
 
 
@@ -102,44 +91,6 @@ def _archives(
 ) -> dict[str, ArchiveFacts]:
     topics = {source.topic for source in topology.sources}
     return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
-
-
-def _log_findings(
-    topology: TopologyFacts, log: LogFacts, live: LiveFacts | None, spread: tuple[str, ...]
-) -> list[Finding]:
-    found = log_rules.open_transactions(log.stable, log.high)
-    if live is None:
-        return found
-    keeper = f"The live epoch {live.epoch}"
-    keyed = [source.topic for source in topology.sources if source.keyed]
-    return [
-        *found,
-        *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
-        *log_rules.partition_counts_changed(keyed, live.origin, log.high),
-        *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
-        *live_rules.reader_schema_changed(topology.shapes, live.shapes, live.epoch),
-        *live_rules.group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
-        *live_rules.order_across_cuts(
-            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
-        ),
-    ]
-
-
-def _chain_findings(request: ReplayRequest, facts: Facts, resolved: Resolved) -> list[Finding]:
-    """What speaks against reading own topics of other epochs from there."""
-    chain, live = facts.chain, facts.live
-    if not chain.bound:
-        return []
-    found = chain_rules.start_within_chain(request.start, chain.bound)
-    keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
-    if live is not None and live.is_behind:
-        found += chain_rules.upstream_behind(keys, live.epoch)
-    if request.resolved_seed is Seed.FROM_SAVEPOINT and live is not None:
-        found += chain_rules.seeded_from_another(live.upstreams, keys)
-    is_lost = resolved.start is not None and chains.roots(chain, resolved.start) is None
-    if is_lost and not refusals(found):
-        found += chain_rules.upstream_behind(keys, live.epoch if live else None)
-    return found
 
 
 def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offsets]:
@@ -165,22 +116,6 @@ def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts
     if request.resolved_seed is Seed.EMPTY:
         found += request_rules.partial_history(start)
     return found
-
-
-def _effort_findings(
-    request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts, now: datetime
-) -> list[Finding]:
-    estimate = estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
-    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
-    is_firm = facts.live is not None and not estimate.rough
-    seconds = estimate.seconds if is_firm else None
-    slice_share = min(1.0, request.slice_records / max(1, estimate.offsets))
-    return [
-        *effort_rules.retention_overtakes(facts.retention, seconds, slice_share, now),
-        *effort_rules.size_overtakes(facts.retention, seconds),
-        *effort_rules.disk_too_small(None if estimate.rough else estimate.disk_bytes, facts.free_bytes, facts.lake),
-        *effort_rules.fold_outlasts_tombstones(facts.fold),
-    ]
 
 
 def _plan(

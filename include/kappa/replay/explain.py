@@ -27,8 +27,7 @@ def explain(plan: ReplayPlan) -> list[str]:
         f"  {'reads':<10} {binding.topic}, the own topic of epoch {binding.epoch} of {binding.topology}, as {source}"
         for source, binding in sorted(plan.bound.items())
     ]
-    lines += [f"  REFUSED    {finding}  [{finding.code}]" for finding in plan.refusals]
-    lines += [f"  warning    {finding}  [{finding.code}]" for finding in plan.warnings]
+    lines += [f"  {finding.line}" for finding in (*plan.refusals, *plan.warnings)]
     if plan.is_refused:
         lines.append("Nothing will run.")
     elif Stage.CUT_OVER not in plan.stages:

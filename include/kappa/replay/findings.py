@@ -1,28 +1,15 @@
-"""What speaks against a plan. The rules that find it are in the modules named ``*_rules``."""
+"""What speaks against a plan: a finding, and how one is declared. Declarations and rules are in the modules of ``rules``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from kappa.errors import RefusedError
 from kappa.replay import stored
-
-#: Codes of findings that refuse a plan unless the request allows them by name.
-ALLOWABLE = frozenset(
-    {
-        "compacted-source",
-        "fold-outlasts-tombstones",
-        "not-enough-disk",
-        "partial-history",
-        "partition-count-changed",
-        "reader-schema-changed",
-        "retention-overtakes-replay",
-        "size-overtakes-replay",
-    }
-)
 
 
 class Severity(StrEnum):
@@ -53,6 +40,11 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.message} {self.remedy}"
 
+    @property
+    def line(self) -> str:
+        """For people, under a plan."""
+        return f"{'REFUSED' if self.severity is Severity.REFUSE else 'warning'}    {self}  [{self.code}]"
+
     def as_dict(self) -> dict[str, Any]:
         """The finding as JSON values."""
         return asdict(self)
@@ -63,14 +55,44 @@ class Finding:
         return stored.read(cls, {**values, "severity": Severity(values["severity"])})
 
 
-def refuse(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
-    """A finding that refuses the plan."""
-    return Finding(code=code, severity=Severity.REFUSE, message=message, remedy=remedy, numbers=numbers)
+@dataclass(frozen=True)
+class Declaration:
+    """All that is said of one kind of finding. Called with its values it makes one; `docs/findings.md` is made of it too.
+
+    Attributes:
+        severity: whether the plan is refused.
+        code: its name, for good.
+        message: what was found, with its values, and why: a template for :meth:`str.format`.
+        remedy: what to do; a template too.
+        meaning: what the page says of it.
+        way_out: what to do, for the page, where the remedy says it with values only.
+        may_be_allowed: whether a request may allow it by name.
+    """
+
+    severity: Severity
+    code: str
+    message: str
+    remedy: str
+    meaning: str = field(kw_only=True)
+    way_out: str = field(default="", kw_only=True)
+    may_be_allowed: bool = field(default=False, kw_only=True)
+
+    def __call__(self, words: Mapping[str, Any] | None = None, /, **numbers: Any) -> Finding:
+        """The finding with these values. ``words`` fill the templates only: no program asks for them."""
+        said = {**numbers, **(words or {})}
+        return Finding(
+            code=self.code,
+            severity=self.severity,
+            message=self.message.format(**said),
+            remedy=self.remedy.format(**said),
+            numbers=numbers,
+        )
 
 
-def warn(code: str, message: str, remedy: str, **numbers: Any) -> Finding:
-    """A finding that the plan can live with."""
-    return Finding(code=code, severity=Severity.WARN, message=message, remedy=remedy, numbers=numbers)
+#: Declares a finding that refuses the plan.
+refuses = partial(Declaration, Severity.REFUSE)
+#: Declares a finding that the plan can live with.
+warns = partial(Declaration, Severity.WARN)
 
 
 def refusals(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -87,10 +109,3 @@ def check(findings: Iterable[Finding], what: str) -> None:
     if refused := refusals(findings):
         lines = "\n".join(f"  {found}" for found in refused)
         raise RefusedError(f"{what} is refused:\n{lines}", findings=refused)
-
-
-def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:
-    """The findings, those refusals that the request allows turned into warnings."""
-    return tuple(
-        replace(found, severity=Severity.WARN) if found.code in allow & ALLOWABLE else found for found in findings
-    )

@@ -10,7 +10,7 @@ from typing import Any
 from kappa.errors import LedgerError, TopologyError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
-from kappa.replay.findings import ALLOWABLE
+from kappa.replay.catalogue import ALLOWABLE
 from kappa.replay.starts import FromMarker, FromSavepoint, Start, start_as_dict, start_from_dict, start_kind
 from kappa.topology.thresholds import Threshold, limits_of
 
@@ -34,7 +34,7 @@ class ReplayRequest:
         actor: who, for the record.
         seed: what the tables hold at the start; ``None`` means what goes with the start, see :attr:`resolved_seed`.
         end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
-        allow: codes of findings, of :data:`ALLOWABLE`, that shall warn instead of refuse.
+        allow: codes of findings, of :data:`ALLOWABLE`, that warn instead of refusing.
         slice_records: most offsets that one slice spans.
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.

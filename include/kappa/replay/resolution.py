@@ -96,7 +96,7 @@ def _to_time(at: datetime, request: ReplayRequest, facts: Facts) -> Resolved:
     if begin is None:
         return Resolved(start=None, findings=tuple(found))
     if "partial-history" not in request.allow:
-        found += request_rules.time_below_low_watermark(at, known, facts.log.low)
+        found += log_rules.time_below_low_watermark(at, known, facts.log.low)
     return Resolved(start=begin, origin=begin, findings=tuple(found))
 
 

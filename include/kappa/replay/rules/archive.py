@@ -1,4 +1,4 @@
-"""Rules about archives, and about topics whose history only an archive has; one function each, as in log_rules."""
+"""Rules about archives, and about topics whose history only an archive has; one function each, as in ``log``."""
 
 from __future__ import annotations
 
@@ -6,24 +6,41 @@ from collections.abc import Mapping
 
 from kappa.offsets.coverage import ArchiveFacts, is_within
 from kappa.offsets.vector import OffsetRange, Offsets
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.facts import LogFacts
+from kappa.replay.findings import Finding, refuses, warns
+
+
+def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> list[Finding]:
+    """What speaks against the archives themselves, wherever a plan starts."""
+    return [
+        *archive_of_another_topic(archives, log.topic_ids),
+        *archive_behind_log(archives, log.topic_ids, log.low),
+    ]
+
+
+ARCHIVE_OF_ANOTHER_TOPIC = warns(
+    "archive-of-another-topic",
+    "The archive of {topic!r} is of the topic with id {archived}, the broker has {found}: the topic was recreated, and nothing is read from the archive.",
+    "No action needed if Kafka has the records. To archive the new topic, move the old archive away and start another.",
+    meaning="the topic was recreated since it was archived: nothing is read from the archive",
+)
 
 
 def archive_of_another_topic(archives: Mapping[str, ArchiveFacts], topic_ids: Mapping[str, str]) -> list[Finding]:
     """The topic was recreated since it was archived: nothing of the archive belongs to it."""
     return [
-        warn(
-            "archive-of-another-topic",
-            f"The archive of {topic!r} is of the topic with id {found.topic_id}, the broker has {topic_ids[topic]}: the topic "
-            "was recreated, and nothing is read from the archive.",
-            "Nothing, if Kafka has the records. To archive the new topic, move the old archive away and start another.",
-            topic=topic,
-            archived=found.topic_id,
-            found=topic_ids[topic],
-        )
+        ARCHIVE_OF_ANOTHER_TOPIC(topic=topic, archived=found.topic_id, found=topic_ids[topic])
         for topic, found in sorted(archives.items())
         if topic in topic_ids and topic_ids[topic] != found.topic_id
     ]
+
+
+ARCHIVE_BEHIND_LOG = warns(
+    "archive-behind-log",
+    "The archive of {topic}[{partition}] ends at offset {archived} and the log begins at {low}: {lost} offsets are in neither, and what lies before them cannot be joined to the log.",
+    "Archive from {low} on: `kappa archive start {topic} --skip-lost`. Nothing brings the others back.",
+    meaning="retention removed records behind the archive's end: they are in neither, and what lies before them cannot be replayed",
+)
 
 
 def archive_behind_log(
@@ -37,19 +54,24 @@ def archive_behind_log(
             continue
         last = max((item.end for item in archive.covered if item.partition == partition), default=0)
         if last < first:
-            found.append(
-                warn(
-                    "archive-behind-log",
-                    f"The archive of {topic}[{partition}] ends at offset {last} and the log begins at {first}: {first - last} "
-                    "offsets are in neither, and what lies before them cannot be joined to the log.",
-                    f"Nothing brings them back. `kappa archive start {topic} --skip-lost` archives from {first} on.",
-                    topic=topic,
-                    partition=partition,
-                    archived=last,
-                    low=first,
-                )
-            )
+            words = {"lost": first - last}
+            found.append(ARCHIVE_BEHIND_LOG(words, topic=topic, partition=partition, archived=last, low=first))
     return found
+
+
+COMPACTED_SOURCE_ARCHIVED = warns(
+    "compacted-source-archived",
+    "Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any was compacted away.",
+    "No action needed. Records behind the plan's end are read from the topic soon after they were written.",
+    meaning="the source's topic is compacted, and its archive took every offset of the plan before any was gone",
+)
+COMPACTED_SOURCE = refuses(
+    "compacted-source",
+    "Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order{archive}.",
+    "If the newest record of each key is all that the step needs, --allow compacted-source.",
+    meaning="the source's topic is compacted: older records of a key are gone, and no [archive](archive.md#what-is-proved) shows that it took each offset before",
+    may_be_allowed=True,
+)
 
 
 def compacted_sources(
@@ -62,7 +84,7 @@ def compacted_sources(
     """A source's topic drops older records of a key, so that its history is incomplete unless an archive has all of it.
 
     The archive has it where each offset of the span held a record when it was taken. A span with holes may owe them to
-    transactions or to compaction; nobody can tell, so it counts as incomplete.
+    transactions or to compaction, which cannot be told apart, so it counts as incomplete.
     """
     found = []
     for topic, policy in sorted(cleanup.items()):
@@ -77,27 +99,10 @@ def compacted_sources(
             and is_within(span, archive.whole)
         )
         if is_whole:
-            found.append(
-                warn(
-                    "compacted-source-archived",
-                    f"Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any "
-                    "was compacted away.",
-                    "Nothing. Records behind the plan's end are read from the topic soon after they were written.",
-                    topic=topic,
-                    policy=policy,
-                )
-            )
+            found.append(COMPACTED_SOURCE_ARCHIVED(topic=topic, policy=policy))
             continue
-        found.append(
-            refuse(
-                "compacted-source",
-                f"Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order"
-                f"{'' if archive is None else ', and its archive does not show that each offset held a record when it was taken'}.",
-                "If the newest record of each key is all that the step needs, --allow compacted-source.",
-                topic=topic,
-                policy=policy,
-            )
-        )
+        lacking = ", and its archive does not show that each offset held a record when it was taken" if archive else ""
+        found.append(COMPACTED_SOURCE({"archive": lacking}, topic=topic, policy=policy))
     return found
 
 

@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.findings import Finding, refuses, warns
+
+BACKFILL_WITHOUT_OUTPUTS = refuses(
+    "backfill-without-outputs",
+    "{topology!r} has no append output. Its tables are running totals: an interval of them does not exist.",
+    "`kappa replay {topology}` computes the tables again.",
+    meaning="the topology has tables only",
+)
+BACKFILL_UNKNOWN_OUTPUT = refuses(
+    "backfill-unknown-output",
+    "{topology!r} has no append output {output!r}.",
+    "Name one of {known}.",
+    meaning="there is no append output of that name",
+    way_out="Name one that the message names.",
+)
 
 
 def no_such_output(topology: str, wanted: Iterable[str], known: Sequence[str]) -> list[Finding]:
     """A backfill replaces rows of append outputs."""
     if not known:
-        return [
-            refuse(
-                "backfill-without-outputs",
-                f"{topology!r} has no append output. Its tables are running totals: an interval of them does not exist.",
-                f"`kappa replay {topology}` computes the tables again.",
-            )
-        ]
-    return [
-        refuse(
-            "backfill-unknown-output",
-            f"{topology!r} has no append output {name!r}.",
-            f"Name one of {', '.join(known)}.",
-            output=name,
-        )
-        for name in wanted
-        if name not in known
-    ]
+        return [BACKFILL_WITHOUT_OUTPUTS({"topology": topology})]
+    words = {"topology": topology, "known": ", ".join(known)}
+    return [BACKFILL_UNKNOWN_OUTPUT(words, output=name) for name in wanted if name not in known]
+
+
+BACKFILL_CUMULATIVE = refuses(
+    "backfill-cumulative",
+    "Rows of {output!r} are not computed record by record: the step {why}. The records of an interval do not say what they are.",
+    "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from a savepoint.",
+    meaning="rows depend on more than their record: a table, an aggregate, a window, a join. `--output` with the others leaves them out",
+)
 
 
 def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Finding]:
@@ -38,29 +46,31 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
         reasons: output -> what its rows depend on beside their record; empty where on nothing.
     """
     return [
-        refuse(
-            "backfill-cumulative",
-            f"Rows of {output!r} are not computed record by record: the step {_together(found)}. "
-            "The records of an interval do not say what they are.",
-            f"`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from a savepoint.",
-            output=output,
-            reasons=list(found),
-        )
+        BACKFILL_CUMULATIVE({"topology": topology, "why": _together(found)}, output=output, reasons=list(found))
         for output, found in reasons.items()
         if found
     ]
 
 
+BACKFILL_NOT_INSPECTED = refuses(
+    "backfill-not-inspected",
+    "Whether rows are computed record by record is unknown: the step failed without records: {error}",
+    "Let the step return empty DataFrames for empty input, and upgrade the live epoch.",
+    meaning="the step fails without records, so that it is unknown what rows depend on",
+)
+
+
 def not_inspected(error: str) -> list[Finding]:
     """The step raised when it was called without records."""
-    return [
-        refuse(
-            "backfill-not-inspected",
-            f"Whether rows are computed record by record is unknown: the step failed without records: {error}",
-            "Let the step return empty DataFrames for empty input, and upgrade the live epoch.",
-            error=error,
-        )
-    ]
+    return [BACKFILL_NOT_INSPECTED(error=error)]
+
+
+BACKFILL_VERSIONED_TOPIC = refuses(
+    "backfill-versioned-topic",
+    "Topic {topic!r} is versioned and holds every row of {output!r}. Rows that are replaced cannot be taken back from it.",
+    "`kappa replay {topology}` fills a new topic.",
+    meaning="a versioned topic holds every row of the output, and records in it cannot be taken back",
+)
 
 
 def versioned_topic(topology: str, topics: Mapping[str, str]) -> list[Finding]:
@@ -70,31 +80,30 @@ def versioned_topic(topology: str, topics: Mapping[str, str]) -> list[Finding]:
         topology: the topology.
         topics: output -> its versioned topic.
     """
-    return [
-        refuse(
-            "backfill-versioned-topic",
-            f"Topic {topic!r} is versioned and holds every row of {output!r}. Rows that are replaced cannot be taken back from it.",
-            f"`kappa replay {topology}` fills a new topic.",
-            output=output,
-            topic=topic,
-        )
-        for output, topic in topics.items()
-    ]
+    words = {"topology": topology}
+    return [BACKFILL_VERSIONED_TOPIC(words, output=output, topic=topic) for output, topic in topics.items()]
+
+
+BACKFILL_OF_CHAIN = refuses(
+    "backfill-of-chain",
+    "{topology!r} reads topics that {names} filled. Their records have the time at which they were sent.",
+    "`kappa replay {topology}` computes it again from its upstream epoch.",
+    meaning="the source is filled by another topology: its times are those of the sends",
+)
 
 
 def reads_upstream(topology: str, upstreams: Iterable[str]) -> list[Finding]:
     """Times of a topic that another topology fills are those of its sends."""
     found = sorted(upstreams)
-    if not found:
-        return []
-    return [
-        refuse(
-            "backfill-of-chain",
-            f"{topology!r} reads topics that {', '.join(found)} filled. Their records have the time at which they were sent.",
-            f"`kappa replay {topology}` computes it again from its upstream epoch.",
-            upstreams=found,
-        )
-    ]
+    return [BACKFILL_OF_CHAIN({"topology": topology, "names": ", ".join(found)}, upstreams=found)] if found else []
+
+
+BACKFILL_BEFORE_EPOCH = refuses(
+    "backfill-before-epoch",
+    "The interval begins at offset {wanted} of {where}; the live epoch begins at {begin} and has no rows of earlier records.",
+    "`kappa replay {topology} --to-datetime TIME` builds an epoch that begins earlier.",
+    meaning="the live epoch has no rows of records before its beginning",
+)
 
 
 def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[Finding]:
@@ -102,16 +111,19 @@ def begins_before_epoch(topology: str, start: Offsets, begin: Offsets) -> list[F
     earlier = _behind(start, begin)
     if not earlier:
         return []
-    (topic, partition), wanted = earlier[0]
-    return [
-        refuse(
-            "backfill-before-epoch",
-            f"The interval begins at offset {wanted} of {topic}[{partition}]; the live epoch begins at {begin[topic, partition]} "
-            "and has no rows of earlier records.",
-            f"`kappa replay {topology} --to-datetime TIME` builds an epoch that begins earlier.",
-            partitions=[f"{t}[{p}]" for (t, p), _ in earlier],
-        )
-    ]
+    at, wanted = earlier[0]
+    names = [f"{topic}[{partition}]" for (topic, partition), _ in earlier]
+    words = {"topology": topology, "wanted": wanted, "where": names[0], "begin": begin[at]}
+    return [BACKFILL_BEFORE_EPOCH(words, partitions=names)]
+
+
+BACKFILL_RECORDS_GONE = refuses(
+    "backfill-records-gone",
+    "{topic}[{partition}] can be read from offset {first} on. Records of the interval may have gone before it.",
+    "Choose a later --from. An archive keeps records that Kafka removes: kappa archive {topic}.",
+    meaning="records of the interval may have gone with retention",
+    way_out="Choose a later `--from`. An [archive](archive.md) keeps records that Kafka removes.",
+)
 
 
 def log_is_gone(start: Offsets, first: Offsets, begin: Offsets) -> list[Finding]:
@@ -122,40 +134,34 @@ def log_is_gone(start: Offsets, first: Offsets, begin: Offsets) -> list[Finding]
         first: the first offset that can be read.
         begin: where the epoch begins: nothing before it is asked for.
     """
-    gone = [
-        (at, offset)
-        for at, offset in start.items()
-        if at in first and offset == first[at] and offset > (begin.get(*at) or 0)
-    ]
-    if not gone:
-        return []
-    (topic, partition), offset = gone[0]
-    return [
-        refuse(
-            "backfill-records-gone",
-            f"{topic}[{partition}] can be read from offset {offset} on. Records of the interval may have gone before it.",
-            f"Choose a later --from. An archive keeps records that Kafka removes: kappa archive {topic}.",
-            topic=topic,
-            partition=partition,
-            first=offset,
-        )
-    ]
+    for (topic, partition), offset in start.items():
+        at = (topic, partition)
+        if at in first and offset == first[at] and offset > (begin.get(*at) or 0):
+            return [BACKFILL_RECORDS_GONE(topic=topic, partition=partition, first=offset)]
+    return []
+
+
+BACKFILL_NOT_FINAL = warns(
+    "backfill-not-final",
+    "The live epoch has yet to read {offsets:,} offsets of the interval. They are left to it.",
+    "No action needed if both run the same code.",
+    meaning="the live epoch has not read the interval to its end; it reads the rest itself",
+)
 
 
 def unread_yet(end: Offsets, position: Offsets) -> list[Finding]:
     """The live epoch has not read the interval to its end."""
-    behind = _behind(position, end)
-    if not behind:
-        return []
-    count = sum(end[at] - offset for at, offset in behind)
-    return [
-        warn(
-            "backfill-not-final",
-            f"The live epoch has yet to read {count:,} offsets of the interval. They are left to it.",
-            "No action needed if both run the same code.",
-            offsets=count,
-        )
-    ]
+    count = sum(end[at] - offset for at, offset in _behind(position, end))
+    return [BACKFILL_NOT_FINAL(offsets=count)] if count else []
+
+
+BACKFILL_SENDS_NOTHING = warns(
+    "backfill-sends-nothing",
+    "Topic {topic!r} of {output!r} gets nothing. Its readers keep the records that they were sent.",
+    "No action needed if they do not have to know.",
+    meaning="a topic is made of the output; its readers learn nothing of the new rows",
+    way_out="No action needed if readers of the topic do not have to know; otherwise replay.",
+)
 
 
 def holds_topics(topics: Mapping[str, str]) -> list[Finding]:
@@ -164,16 +170,7 @@ def holds_topics(topics: Mapping[str, str]) -> list[Finding]:
     Args:
         topics: output -> the topic that is made of it.
     """
-    return [
-        warn(
-            "backfill-sends-nothing",
-            f"Topic {topic!r} of {output!r} gets nothing. Its readers keep the records that they were sent.",
-            "No action needed if they do not have to know.",
-            output=output,
-            topic=topic,
-        )
-        for output, topic in topics.items()
-    ]
+    return [BACKFILL_SENDS_NOTHING(output=output, topic=topic) for output, topic in topics.items()]
 
 
 def _together(parts: Sequence[str]) -> str:

@@ -1,16 +1,17 @@
 """Rules about topologies that read each other's own topics: what an epoch may be bound to, and what may move or go alone.
 
-As in log_rules one function each, from plain facts to findings or sentences.
+As in ``log`` one function each, from plain facts to findings or sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.chains import Binding, ChainFacts, Key, overlapping
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.chains import Binding, ChainFacts, Key, overlapping, roots
+from kappa.replay.facts import LiveFacts
+from kappa.replay.findings import Finding, refusals, refuses, warns
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint, Start, ToEarliest, start_kind
 
@@ -46,10 +47,55 @@ class Link:
         return {binding.key for binding in self.bound.values()}
 
 
+def chain_findings(
+    chain: ChainFacts, live: LiveFacts | None, start: Start, begin: Offsets | None, *, is_seeded: bool
+) -> list[Finding]:
+    """What speaks against reading own topics of other epochs from there.
+
+    Args:
+        chain: what is read.
+        live: the live epoch.
+        start: what was asked for.
+        begin: what that comes to; None where it could not be resolved.
+        is_seeded: whether tables are taken from a savepoint of the live epoch.
+    """
+    if not chain.bound:
+        return []
+    found = start_within_chain(start, chain.bound)
+    keys = [(upstream.topology, upstream.epoch) for upstream in chain.upstreams]
+    if live is not None and live.is_behind:
+        found += upstream_behind(keys, live.epoch)
+    if is_seeded and live is not None:
+        found += seeded_from_another(live.upstreams, keys)
+    if begin is not None and roots(chain, begin) is None and not refusals(found):
+        found += upstream_behind(keys, live.epoch if live else None)
+    return found
+
+
+UPSTREAM_NOT_LIVE = refuses(
+    "upstream-not-live",
+    "Source {source!r} is of {topology!r}, which has no live epoch to read.",
+    "Start it first: kappa start {topology} --execute; or name an epoch of it: --upstream {topology}=<epoch>.",
+    meaning="a source is `of` another topology that has no live epoch; or this is a first epoch, which goes live by itself, and `--upstream` names one that is not live",
+    way_out="`kappa start` the other topology first; leave --upstream away for a first epoch.",
+)
+_FIRST_READS_LIVE = replace(
+    UPSTREAM_NOT_LIVE,
+    message="A first epoch goes live by itself, and would read epoch {epoch} of {topology!r}, which is not live ({live} is).",
+    remedy="Leave --upstream {topology}={epoch} away; once it is live beside a live epoch, a replay may read another one.",
+)
+UPSTREAM_UNKNOWN = refuses(
+    "upstream-unknown",
+    "Source {source!r} is to read epoch {epoch} of {topology!r}, which has {known}.",
+    "See `kappa status {topology}`, and name one of these.",
+    meaning="`--upstream` names an epoch that the other topology does not have, or that has ended",
+)
+
+
 def upstream_missing(
     of: str, source: str, epoch: int | None, known: Collection[int], live: int | None
 ) -> list[Finding]:
-    """The epoch that shall be read does not exist, has ended, or nobody said which and none is live.
+    """The epoch that is to be read does not exist or has ended; or none was named and none is live.
 
     Args:
         of: the topology of the source.
@@ -59,130 +105,107 @@ def upstream_missing(
         live: its live epoch.
     """
     if epoch is None and live is None:
-        return [
-            refuse(
-                "upstream-not-live",
-                f"Source {source!r} is of {of!r}, which has no live epoch to read.",
-                f"Start it first: kappa start {of} --execute; or name an epoch of it: --upstream {of}=<epoch>.",
-                topology=of,
-            )
-        ]
+        return [UPSTREAM_NOT_LIVE({"source": source}, topology=of)]
     if epoch is not None and epoch not in known:
-        return [
-            refuse(
-                "upstream-unknown",
-                f"Source {source!r} shall read epoch {epoch} of {of!r}, which has {sorted(known)}.",
-                f"See `kappa status {of}`, and name one of these.",
-                topology=of,
-                epoch=epoch,
-                known=sorted(known),
-            )
-        ]
+        return [UPSTREAM_UNKNOWN({"source": source}, topology=of, epoch=epoch, known=sorted(known))]
     return []
 
 
 def upstream_not_live_yet(of: str, epoch: int, live: int | None) -> list[Finding]:
     """A first epoch goes live by itself, and a live epoch reads live epochs only."""
-    if epoch == live:
-        return []
-    return [
-        refuse(
-            "upstream-not-live",
-            f"A first epoch goes live by itself, and would read epoch {epoch} of {of!r}, which is not live ({live} is).",
-            f"Leave --upstream {of}={epoch} away; once it is live beside a live epoch, a replay may read another one.",
-            topology=of,
-            epoch=epoch,
-            live=live,
-        )
-    ]
+    return [] if epoch == live else [_FIRST_READS_LIVE(topology=of, epoch=epoch, live=live)]
+
+
+UPSTREAM_NOT_VERSIONED = refuses(
+    "upstream-not-versioned",
+    "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no own topic for it; it has {topics}.",
+    "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, as a topic that all epochs share.",
+    meaning="the epoch that would be read has no own topic for that topic output",
+)
 
 
 def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[str]) -> list[Finding]:
     """The epoch has no own topic for that topic output."""
     if source in topics:
         return []
-    return [
-        refuse(
-            "upstream-not-versioned",
-            f"Source {source!r} is of {of!r}, and epoch {epoch} of that has no own topic for it; it has {sorted(topics)}.",
-            f"Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {of}; or read it without of=, as a topic that all epochs share.",
-            topology=of,
-            epoch=epoch,
-            topics=sorted(topics),
-        )
-    ]
+    return [UPSTREAM_NOT_VERSIONED({"source": source}, topology=of, epoch=epoch, topics=sorted(topics))]
+
+
+UPSTREAM_SILENT = refuses(
+    "upstream-silent",
+    "Epoch {epoch} of {topology!r} has no commit on record that says up to where its own topics are filled.",
+    "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so after: kappa upgrade {topology}",
+    meaning="no commit of that epoch says up to where its own topics are filled: it is not seeded yet, or runs an older platform",
+)
 
 
 def upstream_silent(of: str, epoch: int, has_sent: bool) -> list[Finding]:
     """No commit of the epoch says up to where it has sent: it is not seeded yet, or runs an older platform."""
-    if has_sent:
-        return []
-    return [
-        refuse(
-            "upstream-silent",
-            f"Epoch {epoch} of {of!r} has no commit on record that says up to where its own topics are filled.",
-            f"Wait until `kappa status {of}` shows it past SEEDED. One that runs an older platform begins to say so after: kappa upgrade {of}",
-            topology=of,
-            epoch=epoch,
-        )
-    ]
+    return [] if has_sent else [UPSTREAM_SILENT(topology=of, epoch=epoch)]
+
+
+UPSTREAM_BEHIND = refuses(
+    "upstream-behind",
+    "{names} has no commit yet at or before the root offsets at which live epoch {live} stands.",
+    "Wait until both are further, then plan again.",
+    meaning="that epoch has no commit at or before the root offsets at which the live epoch stands",
+)
 
 
 def upstream_behind(upstreams: Iterable[Key], live: int | None) -> list[Finding]:
-    """A live epoch stands before the first commit of the epochs that shall be read: there is no place to compare."""
+    """A live epoch stands before the first commit of the epochs that are to be read: there is no place to compare."""
     names = ", ".join(f"epoch {epoch} of {topology!r}" for topology, epoch in upstreams)
-    return [
-        refuse(
-            "upstream-behind",
-            f"{names} has no commit yet at or before the root offsets at which live epoch {live} stands.",
-            "Wait until both are further, then plan again.",
-            live=live,
-        )
-    ]
+    return [UPSTREAM_BEHIND({"names": names}, live=live)]
+
+
+UPSTREAM_CYCLE = refuses(
+    "upstream-cycle",
+    "{topology!r} would read topics that are made of its own output: it would feed itself.",
+    "Take one of these sources away.",
+    meaning="the topology would read what is made of its own output",
+)
 
 
 def upstream_cycle(topology: str, above: Collection[str]) -> list[Finding]:
     """The topology reads what is made of its own output."""
-    if topology not in above:
-        return []
-    return [
-        refuse(
-            "upstream-cycle",
-            f"{topology!r} would read topics that are made of its own output: it would feed itself.",
-            "Take one of these sources away.",
-            topology=topology,
-        )
-    ]
+    return [UPSTREAM_CYCLE(topology=topology)] if topology in above else []
+
+
+UPSTREAM_DIAMOND = refuses(
+    "upstream-diamond",
+    "The sources lead to root topic {names} in more than one way: where an epoch stands in it would not be one offset.",
+    "Read it through one topology only; that one may send what the other needs in a second versioned topic.",
+    meaning="two sources lead to one root topic: a commit would stand at two offsets of it",
+)
 
 
 def upstream_twice(chain: ChainFacts) -> list[Finding]:
     """One root topic is reached in two ways: a commit would have two offsets of it."""
     direct = Offsets.of(((topic, 0), 0) for topic in chain.direct)
     twice = overlapping([direct, *(upstream.origin for upstream in chain.upstreams)])
-    if not twice:
-        return []
-    return [
-        refuse(
-            "upstream-diamond",
-            f"The sources lead to root topic {', '.join(twice)} in more than one way: where an epoch stands in it would not be one offset.",
-            "Read it through one topology only; that one may send what the other needs in a second versioned topic.",
-            topics=twice,
-        )
-    ]
+    return [UPSTREAM_DIAMOND({"names": ", ".join(twice)}, topics=twice)] if twice else []
+
+
+UPSTREAM_NOT_READ = refuses(
+    "upstream-not-read",
+    "--upstream names {topology!r}, and no source is of it; there are sources of {those}.",
+    "Leave it away, or correct the name.",
+    meaning="`--upstream` names a topology that no source is `of`",
+)
 
 
 def upstream_not_read(asked: Iterable[str], read: Collection[str]) -> list[Finding]:
     """``--upstream`` names a topology that no source is of."""
-    return [
-        refuse(
-            "upstream-not-read",
-            f"--upstream names {name!r}, and no source is of it; there are sources of {sorted(read) or 'no topology'}.",
-            "Leave it away, or correct the name.",
-            topology=name,
-        )
-        for name in sorted(asked)
-        if name not in read
-    ]
+    words = {"those": sorted(read) or "no topology"}
+    return [UPSTREAM_NOT_READ(words, topology=name) for name in sorted(asked) if name not in read]
+
+
+UPSTREAM_START = refuses(
+    "upstream-start",
+    "A replay of a topology that reads {names} cannot start {start}: its slices begin where a slice of the other topology ended.",
+    "Replay --to-earliest, or --from-savepoint.",
+    meaning="a time or an offset names no place between two commits of the epoch that is read",
+)
 
 
 def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Finding]:
@@ -190,14 +213,15 @@ def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Findi
     if not bound or isinstance(start, (ToEarliest, FromSavepoint)):
         return []
     topics = sorted(binding.topic for binding in bound.values())
-    return [
-        refuse(
-            "upstream-start",
-            f"A replay of a topology that reads {', '.join(topics)} cannot start {start_kind(start)}: its slices begin where a slice of the other topology ended.",
-            "Replay --to-earliest, or --from-savepoint.",
-            topics=topics,
-        )
-    ]
+    return [UPSTREAM_START({"names": ", ".join(topics), "start": start_kind(start)}, topics=topics)]
+
+
+UPSTREAM_MIXED_HISTORY = warns(
+    "upstream-mixed-history",
+    "The savepoint was made of {earlier}, and the epoch will read {later} from there on: earlier rows stay as they are.",
+    "No action needed if that is what you want; --to-earliest reads all of it from the new one.",
+    meaning="the savepoint was made of another epoch's topic than the one that is read from there on",
+)
 
 
 def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list[Finding]:
@@ -205,25 +229,18 @@ def seeded_from_another(seed_bound: Iterable[Key], bound: Iterable[Key]) -> list
     before, after = set(seed_bound), set(bound)
     if before == after:
         return []
-    return [
-        warn(
-            "upstream-mixed-history",
-            f"The savepoint was made of {_names(before) or 'other topics'}, and the epoch will read {_names(after)} from there on: earlier rows stay as they are.",
-            "Nothing, if that is what you want; --to-earliest reads all of it from the new one.",
-            before=sorted(map(list, before)),
-            after=sorted(map(list, after)),
-        )
-    ]
+    words = {"earlier": _names(before) or "other topics", "later": _names(after)}
+    return [UPSTREAM_MIXED_HISTORY(words, before=sorted(map(list, before)), after=sorted(map(list, after)))]
 
 
 def move_refusals(links: Sequence[Link], moves: Mapping[str, int]) -> list[str]:
-    """What speaks against these moves of pointers because of who reads whom, one sentence each.
+    """What speaks against these moves of pointers because of what reads what, one sentence each.
 
-    After them each live epoch must read live epochs only, and nobody may be left reading one that stops.
+    After them each live epoch must read live epochs only, and none may be left reading one that stops.
 
     Args:
         links: all epochs that have not ended, of all topologies.
-        moves: topology -> the epoch that shall be live.
+        moves: topology -> the epoch that is to be live.
     """
     live = {link.topology: link.epoch for link in links if link.is_live} | dict(moves)
     stops = {link.topology: link.epoch for link in links if link.is_live and link.topology in moves}
@@ -258,7 +275,7 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
 
 
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
-    """Who still reads an epoch that shall be removed, and what to do first; one sentence each."""
+    """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
     return [
         f"{link.name} ({link.stage}) reads the own topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
         f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"

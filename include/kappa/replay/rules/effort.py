@@ -9,17 +9,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.estimates import Estimate
+from kappa.replay.facts import Facts
+from kappa.replay.findings import Finding, refuses, warns
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
 #: Offsets of a changelog that a fold takes in a second where none was measured: surely at least, and surely at most.
 FOLD_AT_LEAST, FOLD_AT_MOST = 20_000.0, 2_000_000.0
-#: An estimate that is exceeded by this much surprises nobody: closer than that is worth a warning.
+#: An estimate that is exceeded by this much is no surprise: closer than that is worth a warning.
 CLOSE = 2.0
 
-#: Seconds after which nobody counts any more: thirty years.
+#: Seconds after which an estimate counts no more: thirty years.
 _LONGEST = 1e9
 _RAISE = "Raise the topic's retention until the replay has passed"
+
+
+def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: datetime) -> list[Finding]:
+    """What an estimate of the bulk work speaks against."""
+    # A first epoch does not replay: it goes live and reads on, so that no estimate of bulk work is one of it.
+    seconds = estimate.seconds if facts.live is not None and not estimate.rough else None
+    slice_share = min(1.0, slice_records / max(1, estimate.offsets))
+    return [
+        *retention_overtakes(facts.retention, seconds, slice_share, now),
+        *size_overtakes(facts.retention, seconds),
+        *disk_too_small(None if estimate.rough else estimate.disk_bytes, facts.free_bytes, facts.lake),
+        *fold_outlasts_tombstones(facts.fold),
+    ]
+
+
+_STOPS = "what is removed before it was read stops the replay."
+_RECORD = "Record {offset} of {topic}[{partition}] may be removed from {due_at} on (retention.ms={retention_ms})"
+_SIZE = "{topic}[{partition}] keeps {retention_bytes:,} bytes (retention.bytes), holds about {held:,} and grows by {growth:,} while the replay runs, as estimated"
+
+RETENTION_OVERTAKES_REPLAY = refuses(
+    "retention-overtakes-replay",
+    f"{_RECORD} and is gone by {{gone_at}}; the replay would read it at {{read_at}}, as estimated.",
+    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow retention-overtakes-replay if the estimate is wrong: the replay stops where records are missing.",
+    meaning="at the measured rate, Kafka will have removed records before the replay reads them; no [archive](archive.md) has them",
+    may_be_allowed=True,
+)
+RETENTION_CLOSE_BEHIND = warns(
+    "retention-close-behind",
+    f"{_RECORD}; the replay would read it at {{read_at}} at the earliest. It stays for as long as a later record of its segment does.",
+    f"{_RAISE}; {_STOPS}",
+    meaning="records may be removed before they are read: they are due soon, or already, and stay only because a later record of their segment does. A driver that meets removed records gets stuck and skips nothing",
+)
+SIZE_OVERTAKES_REPLAY = refuses(
+    "size-overtakes-replay",
+    f"{_SIZE}: all that it holds now is removed before the end.",
+    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow size-overtakes-replay.",
+    meaning="a partition will grow by more than `retention.bytes` while the replay runs, at the growth of the last hour",
+    may_be_allowed=True,
+)
+SIZE_CLOSE_BEHIND = warns(
+    "size-close-behind",
+    f"{_SIZE}: its oldest records may be removed before they are read.",
+    f"{_RAISE}; {_STOPS}",
+    meaning="`retention.bytes` may reach the oldest records of the span while the replay runs",
+)
 
 
 def retention_overtakes(
@@ -40,7 +87,7 @@ def retention_overtakes(
         for probe in facts.probes if facts.keeps is not None else ():
             read = now + timedelta(seconds=total * min(1.0, probe.share + slice_share))
             late = now + CLOSE * (read - now)
-            # A record that should be gone and is there belongs to a segment with a later one: nobody can tell when that goes.
+            # A record that should be gone and is there belongs to a segment with a later one: when that goes is unknown.
             is_lost = now <= facts.gone(probe) < read
             if is_lost or facts.due(probe) < late or facts.due(probe) <= now:
                 by_partition.setdefault(probe.partition, []).append((is_lost, probe, read))
@@ -54,30 +101,17 @@ def _worst(facts: RetentionFacts, cases: list[tuple[bool, Probe, datetime]]) -> 
 
 def _overtaken(facts: RetentionFacts, is_lost: bool, probe: Probe, read: datetime) -> Finding:
     assert facts.keeps is not None
-    where = f"{facts.topic}[{probe.partition}]"
-    numbers = {
-        "topic": facts.topic,
-        "partition": probe.partition,
-        "offset": probe.offset,
-        "retention_ms": round(facts.keeps.total_seconds() * 1000),
-        "due": facts.due(probe).isoformat(),
-        "gone": facts.gone(probe).isoformat(),
-        "read": read.isoformat(),
-    }
-    record = f"Record {probe.offset} of {where} may be removed from {_at(facts.due(probe))} on (retention.ms={numbers['retention_ms']})"
-    if is_lost:
-        return refuse(
-            "retention-overtakes-replay",
-            f"{record} and is gone by {_at(facts.gone(probe))}; the replay would read it at {_at(read)}, as estimated.",
-            f"{_RAISE}, archive it (`kappa archive start {facts.topic}`) and plan again, start later, or --allow "
-            "retention-overtakes-replay if the estimate is wrong: the replay stops where records are missing.",
-            **numbers,
-        )
-    return warn(
-        "retention-close-behind",
-        f"{record}; the replay would read it at {_at(read)} at the earliest. It stays for as long as a later record of its segment does.",
-        f"{_RAISE}; what is removed before it was read stops the replay.",
-        **numbers,
+    due, gone = facts.due(probe), facts.gone(probe)
+    declared = RETENTION_OVERTAKES_REPLAY if is_lost else RETENTION_CLOSE_BEHIND
+    return declared(
+        {"due_at": _at(due), "gone_at": _at(gone), "read_at": _at(read)},
+        topic=facts.topic,
+        partition=probe.partition,
+        offset=probe.offset,
+        retention_ms=round(facts.keeps.total_seconds() * 1000),
+        due=due.isoformat(),
+        gone=gone.isoformat(),
+        read=read.isoformat(),
     )
 
 
@@ -92,59 +126,54 @@ def size_overtakes(retention: Iterable[RetentionFacts], seconds: float | None) -
             if facts.keeps_bytes is None or not seconds or not rate:
                 continue
             growth, held = round(rate * seconds), round(facts.bytes_held.get(partition, 0.0))
-            where, keeps = f"{facts.topic}[{partition}]", facts.keeps_bytes
-            numbers = {
-                "topic": facts.topic,
-                "partition": partition,
-                "retention_bytes": keeps,
-                "growth": growth,
-                "held": held,
-            }
-            grows = f"{where} keeps {keeps:,} bytes (retention.bytes), holds about {held:,} and grows by {growth:,} while the replay runs, as estimated"
-            if growth > keeps + facts.segment_bytes:
-                found.append(
-                    refuse(
-                        "size-overtakes-replay",
-                        f"{grows}: all that it holds now is removed before the end.",
-                        f"{_RAISE}, archive it (`kappa archive start {facts.topic}`) and plan again, start later, or --allow size-overtakes-replay.",
-                        **numbers,
-                    )
-                )
-            elif held + CLOSE * growth > keeps:
-                found.append(
-                    warn(
-                        "size-close-behind",
-                        f"{grows}: its oldest records may be removed before they are read.",
-                        f"{_RAISE}; what is removed before it was read stops the replay.",
-                        **numbers,
-                    )
-                )
+            numbers = {"retention_bytes": facts.keeps_bytes, "growth": growth, "held": held}
+            if growth > facts.keeps_bytes + facts.segment_bytes:
+                found.append(SIZE_OVERTAKES_REPLAY(topic=facts.topic, partition=partition, **numbers))
+            elif held + CLOSE * growth > facts.keeps_bytes:
+                found.append(SIZE_CLOSE_BEHIND(topic=facts.topic, partition=partition, **numbers))
     return found
+
+
+_DISK = "The new epoch takes about {needed:,} bytes and the disk of {lake} has {free:,} free"
+
+NOT_ENOUGH_DISK = refuses(
+    "not-enough-disk",
+    f"{_DISK}: {{lacking:,}} too few.",
+    "`kappa housekeeping` and `kappa retire` make room; --allow not-enough-disk if the estimate is wrong.",
+    meaning="the new epoch takes more than is free on the lake's disk",
+    may_be_allowed=True,
+)
+DISK_GETS_TIGHT = warns(
+    "disk-gets-tight",
+    f"{_DISK}: more than half of it.",
+    "`kappa housekeeping` shows what is left over; `kappa retire` removes epochs that are no longer needed for a rollback.",
+    meaning="the new epoch takes more than half of what is free on the lake's disk",
+)
 
 
 def disk_too_small(needed: int | None, free: int | None, lake: str) -> list[Finding]:
     """The new epoch does not fit onto the disk of the lake, or leaves little of it."""
     if needed is None or free is None or CLOSE * needed <= free:
         return []
-    size = f"The new epoch takes about {needed:,} bytes and the disk of {lake} has {free:,} free"
-    numbers = {"needed": needed, "free": free}
-    if needed > free:
-        return [
-            refuse(
-                "not-enough-disk",
-                f"{size}: {needed - free:,} too few.",
-                "`kappa housekeeping` and `kappa retire` make room; --allow not-enough-disk if the estimate is wrong.",
-                **numbers,
-            )
-        ]
-    return [
-        warn(
-            "disk-gets-tight",
-            f"{size}: more than half of it.",
-            "`kappa housekeeping` shows what is left over; `kappa retire` removes epochs that nobody goes back to.",
-            **numbers,
-        )
-    ]
+    words = {"lake": lake, "lacking": needed - free}
+    return [(NOT_ENOUGH_DISK if needed > free else DISK_GETS_TIGHT)(words, needed=needed, free=free)]
+
+
+_FOLD = "The changelog of epoch {epoch} spans {offsets:,} offsets, {exact:,.1f} s to fold {rate}; tombstones stay {keeps:,.1f} s (delete.retention.ms)"
+
+FOLD_OUTLASTS_TOMBSTONES = refuses(
+    "fold-outlasts-tombstones",
+    f"{_FOLD}: rows that were deleted may come back.",
+    "Raise delete.retention.ms of the changelog topics, or start from a savepoint; --allow fold-outlasts-tombstones if nothing was deleted.",
+    meaning="folding the changelog takes longer than its tombstones stay: deleted rows may come back",
+    may_be_allowed=True,
+)
+FOLD_MAY_OUTLAST_TOMBSTONES = warns(
+    "fold-may-outlast-tombstones",
+    f"{_FOLD}: if it takes that long, rows that were deleted may come back.",
+    "Raise delete.retention.ms of the changelog topics before it begins.",
+    meaning="no fold of the topology was measured, and a slow one would take longer than tombstones stay",
+)
 
 
 def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
@@ -158,35 +187,18 @@ def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
         f"at {slow:,.0f} a second, as measured" if known else f"at {slow:,.0f} a second or more, as none was measured"
     )
     seconds = fold.offsets / slow
-    said = (
-        f"The changelog of epoch {fold.epoch} spans {fold.offsets:,} offsets, {seconds:,.1f} s to fold {rate}; tombstones stay "
-        f"{keeps:,.1f} s (delete.retention.ms)"
-    )
-    numbers = {
-        "epoch": fold.epoch,
-        "offsets": fold.offsets,
-        "seconds": round(seconds, 3),
-        "delete_retention_ms": round(1000 * keeps),
-    }
-    if fold.offsets / fast > keeps:
-        return [
-            refuse(
-                "fold-outlasts-tombstones",
-                f"{said}: rows that were deleted may come back.",
-                "Raise delete.retention.ms of the changelog topics, or start from a savepoint; --allow fold-outlasts-tombstones if nothing was deleted.",
-                **numbers,
-            )
-        ]
-    if seconds > keeps:
-        return [
-            warn(
-                "fold-may-outlast-tombstones",
-                f"{said}: if it takes that long, rows that were deleted may come back.",
-                "Raise delete.retention.ms of the changelog topics before it begins.",
-                **numbers,
-            )
-        ]
-    return []
+    if seconds <= keeps:
+        return []
+    declared = FOLD_OUTLASTS_TOMBSTONES if fold.offsets / fast > keeps else FOLD_MAY_OUTLAST_TOMBSTONES
+    return [
+        declared(
+            {"exact": seconds, "rate": rate, "keeps": keeps},
+            epoch=fold.epoch,
+            offsets=fold.offsets,
+            seconds=round(seconds, 3),
+            delete_retention_ms=round(1000 * keeps),
+        )
+    ]
 
 
 def _at(time: datetime) -> str:

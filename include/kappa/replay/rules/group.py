@@ -1,4 +1,4 @@
-"""Rules about a consumer group that shall be set; one function each, as in log_rules.
+"""Rules about a consumer group that is to be set; one function each, as in ``log``.
 
 Where Kafka's own tool clamps, takes the end instead, or fails with exit code 0, these refuse.
 """
@@ -10,53 +10,56 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.rules.log import time_below_low_watermark
+
+GROUP_OF_EPOCH = refuses(
+    "group-of-epoch",
+    "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where it is, and a group that was moved from outside only contradicts it.",
+    "`kappa replay {topology}` recomputes from any of these starts, beside the live epoch.",
+    meaning="the group is that of a Kappa epoch, whose ledger says where it is",
+)
 
 
 def group_of_epoch(group: str) -> list[Finding]:
     """The group belongs to an epoch, whose ledger says where it is."""
     found = re.fullmatch(r"kappa\.(?P<topology>.+)\.e\d{4,}", group)
-    if found is None:
-        return []
-    return [
-        refuse(
-            "group-of-epoch",
-            f"Group {group!r} belongs to an epoch of {found['topology']!r}: its ledger says where it is, and a group "
-            "that was moved from outside only contradicts it.",
-            f"`kappa replay {found['topology']}` recomputes from any of these starts, beside the live epoch.",
-            group=group,
-            topology=found["topology"],
-        )
-    ]
+    return [] if found is None else [GROUP_OF_EPOCH(group=group, topology=found["topology"])]
+
+
+GROUP_HAS_MEMBERS = refuses(
+    "group-has-members",
+    "Group {group!r} has {members} active {noun}: the next commit of one would overwrite what is set.",
+    "Stop them, wait until the group is empty, and try again.",
+    meaning="consumers read for the group and would overwrite what is set",
+)
 
 
 def group_with_members(group: str, members: int) -> list[Finding]:
-    """Somebody reads for the group: what is set would be overwritten by the next commit."""
-    if not members:
-        return []
-    return [
-        refuse(
-            "group-has-members",
-            f"Group {group!r} has {members} active {'member' if members == 1 else 'members'}: the next commit of one would overwrite what is set.",
-            "Stop them, wait until the group is empty, and try again.",
-            group=group,
-            members=members,
-        )
-    ]
+    """Consumers read for the group: what is set would be overwritten by the next commit."""
+    words = {"noun": "member" if members == 1 else "members"}
+    return [GROUP_HAS_MEMBERS(words, group=group, members=members)] if members else []
+
+
+GROUP_IS_NEW = warns(
+    "group-is-new",
+    "No group is called {group!r}: it comes into being with these offsets.",
+    "No action needed if that is meant; correct the name otherwise.",
+    meaning="no group of that name exists yet",
+)
 
 
 def group_is_new(group: str, *, exists: bool) -> list[Finding]:
     """No group of that name has ever committed: a typing error makes a new one."""
-    if exists:
-        return []
-    return [
-        warn(
-            "group-is-new",
-            f"No group is called {group!r}: it comes into being with these offsets.",
-            "Nothing, if that is meant; correct the name otherwise.",
-            group=group,
-        )
-    ]
+    return [] if exists else [GROUP_IS_NEW(group=group)]
+
+
+UNKNOWN_PARTITION = refuses(
+    "unknown-partition",
+    "There is no {what}",
+    "Correct the name, or the broker's address.",
+    meaning="a topic or partition that was selected does not exist",
+)
 
 
 def partitions_not_there(selected: Mapping[str, Sequence[int] | None], high: Offsets) -> list[Finding]:
@@ -66,35 +69,33 @@ def partitions_not_there(selected: Mapping[str, Sequence[int] | None], high: Off
         has = high.partitions(topic)
         missing = [] if partitions is None else [number for number in partitions if number not in has]
         if not has or missing:
-            what = f"partition {missing[0]} of {topic!r}" if has else f"topic {topic!r}"
-            found.append(
-                refuse(
-                    "unknown-partition",
-                    f"There is no {what}" + (f"; it has {len(has)}, 0 to {has[-1]}." if has else " on this broker."),
-                    "Correct the name, or the broker's address.",
-                    topic=topic,
-                    missing=missing,
-                    partitions=list(has),
-                )
-            )
+            what = f"topic {topic!r} on this broker."
+            if has:
+                what = f"partition {missing[0]} of {topic!r}; it has {len(has)}, 0 to {has[-1]}."
+            found.append(UNKNOWN_PARTITION({"what": what}, topic=topic, missing=missing, partitions=list(has)))
     return found
 
 
+GROUP_WITHOUT_OFFSET = refuses(
+    "group-without-offset",
+    "Group {group!r} has no offset of {names}: there is nothing to count from.",
+    "Select the partitions that it has, or say where it begins: --to-earliest, --to-datetime, --to-offset.",
+    meaning="a shift, or `--to-current`, of a partition that the group has no offset of",
+)
+
+
 def group_without_offset(group: str, selected: Sequence[TopicPartition], offsets: Offsets) -> list[Finding]:
-    """The group has committed nothing where it shall be shifted or kept."""
-    missing = [at for at in selected if at not in offsets]
-    if not missing:
-        return []
-    names = ", ".join(f"{topic}[{partition}]" for topic, partition in missing)
-    return [
-        refuse(
-            "group-without-offset",
-            f"Group {group!r} has no offset of {names}: there is nothing to count from.",
-            "Select the partitions that it has, or say where it shall begin: --to-earliest, --to-datetime, --to-offset.",
-            group=group,
-            partitions=[f"{topic}[{partition}]" for topic, partition in missing],
-        )
-    ]
+    """The group has committed nothing where it is to be shifted or kept."""
+    missing = [f"{topic}[{partition}]" for topic, partition in selected if (topic, partition) not in offsets]
+    return [GROUP_WITHOUT_OFFSET({"names": ", ".join(missing)}, group=group, partitions=missing)] if missing else []
+
+
+OFFSET_OUTSIDE_LOG = refuses(
+    "offset-outside-log",
+    "Offset {offset} of {topic}[{partition}] is outside the log, which holds {low} to {high}: {how}.",
+    "Choose {low} to {high}, or --to-earliest or --to-latest.",
+    meaning="an offset before the low watermark or behind the high one",
+)
 
 
 def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Finding]:
@@ -104,34 +105,19 @@ def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Fin
         first, last = low.get(topic, partition) or 0, high.get(topic, partition) or 0
         if not first <= offset <= last:
             how = f"{first - offset} before it begins" if offset < first else f"{offset - last} behind its end"
-            found.append(
-                refuse(
-                    "offset-outside-log",
-                    f"Offset {offset} of {topic}[{partition}] is outside the log, which holds {first} to {last}: {how}.",
-                    f"Choose {first} to {last}, or --to-earliest or --to-latest.",
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                    low=first,
-                    high=last,
-                )
-            )
+            where = {"topic": topic, "partition": partition, "offset": offset}
+            found.append(OFFSET_OUTSIDE_LOG({"how": how}, **where, low=first, high=last))
     return found
+
+
+GROUP_TIME_BELOW_LOW_WATERMARK = refuses(
+    "group-time-below-low-watermark",
+    "{topic}[{partition}] begins at offset {low}, and that record is not before {at}: retention may have removed others of that time.",
+    "Choose a later time, or --to-earliest if what is left is enough.",
+    meaning="the first record that is left is not before the time: older ones of that time may be gone",
+)
 
 
 def time_before_the_log(at: datetime, first_records: Offsets, low: Offsets) -> list[Finding]:
     """The first record that is left is not before the time: what retention removed may belong to it."""
-    return [
-        refuse(
-            "group-time-below-low-watermark",
-            f"{topic}[{partition}] begins at offset {low.get(topic, partition)}, and that record is not before "
-            f"{at.isoformat()}: retention may have removed others of that time.",
-            "Choose a later time, or --to-earliest if what is left is enough.",
-            topic=topic,
-            partition=partition,
-            low=offset,
-            at=at.isoformat(),
-        )
-        for (topic, partition), offset in first_records.items()
-        if offset > 0 and low.get(topic, partition) == offset
-    ]
+    return time_below_low_watermark(at, first_records, low, GROUP_TIME_BELOW_LOW_WATERMARK)

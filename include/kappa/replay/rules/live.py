@@ -1,12 +1,39 @@
-"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in log_rules."""
+"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in ``log``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.facts import LiveFacts, LogFacts, TopologyFacts
+from kappa.replay.findings import Finding, refuses, warns
+from kappa.replay.rules import log as log_rules
 from kappa.topology.shapes import Shape
+
+
+def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, spread: Iterable[str]) -> list[Finding]:
+    """What speaks against a replay beside that live epoch, wherever it starts."""
+    keeper = f"The live epoch {live.epoch}"
+    keyed = [source.topic for source in topology.sources if source.keyed]
+    return [
+        *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
+        *log_rules.partition_counts_changed(keyed, live.origin, log.high),
+        *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+        *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
+        *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
+        *order_across_cuts(
+            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
+        ),
+    ]
+
+
+READER_SCHEMA_CHANGED = refuses(
+    "reader-schema-changed",
+    "{what} of the deployed code {changes}: readers of live epoch {epoch} would meet that at the cutover.",
+    "Tell them first, then --allow reader-schema-changed; or keep what they read and add beside it.",
+    meaning="a table, output or column that readers of the live epoch have is gone in the deployed code, has another type or another key; what is added is fine",
+    may_be_allowed=True,
+)
 
 
 def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
@@ -30,10 +57,8 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
         if now is not None and is_rekeyed:
             parts.append(f"is keyed by {list(now.key)}, not by {list(was.key)}")
         found.append(
-            refuse(
-                "reader-schema-changed",
-                f"{what} of the deployed code {' and '.join(parts)}: readers of live epoch {epoch} would meet that at the cutover.",
-                "Tell them first, then --allow reader-schema-changed; or keep what they read and add beside it.",
+            READER_SCHEMA_CHANGED(
+                {"what": what, "changes": " and ".join(parts), "epoch": epoch},
                 name=name,
                 gone=now is None,
                 dropped=dropped,
@@ -45,22 +70,29 @@ def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape]
     return found
 
 
+GROUP_MOVED = warns(
+    "group-moved",
+    "Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
+    "Find out what moved it: Kafka's tools show a wrong lag until the next slice sets it again. Nothing is lost.",
+    meaning="the live epoch's consumer group stands where no slice of its ledger ended: it was moved with Kafka's tools. The ledger counts",
+)
+
+
 def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Finding]:
     """The consumer group of the live epoch stands where no slice of its ledger ended; ``found`` is ``None`` where it does not."""
     if found is None:
         return []
     moved = [at for at, offset in found.items() if position.get(*at) != offset]
     names = ", ".join(f"{topic}[{p}] at {found[topic, p]} instead of {position.get(topic, p)}" for topic, p in moved)
-    return [
-        warn(
-            "group-moved",
-            f"Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
-            "Nothing is lost, and the next slice sets it again; find out who did it, since Kafka's tools show a wrong lag until then.",
-            group=group,
-            found=found.as_dict(),
-            ledger=position.as_dict(),
-        )
-    ]
+    return [GROUP_MOVED({"names": names}, group=group, found=found.as_dict(), ledger=position.as_dict())]
+
+
+ORDER_ACROSS_CUTS = warns(
+    "order-across-cuts",
+    "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the order of such records, as a running total at each of them does, may differ for that reason alone.",
+    "Nothing, if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
+    meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on their order may differ for that reason alone",
+)
 
 
 def order_across_cuts(
@@ -86,15 +118,5 @@ def order_across_cuts(
     whys += [f"{more} got more partitions, so that records of one key lie in several"] if more else []
     if not is_cut_by_arrival or not whys:
         return []
-    return [
-        warn(
-            "order-across-cuts",
-            f"Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {'; '.join(whys)}: what depends on "
-            "the order of such records, as a running total at each of them does, may differ for that reason alone.",
-            "Nothing, if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
-            epoch=epoch,
-            topics=topics,
-            more_partitions=more,
-            tables=tables,
-        )
-    ]
+    words = {"whys": "; ".join(whys)}
+    return [ORDER_ACROSS_CUTS(words, epoch=epoch, topics=topics, more_partitions=more, tables=tables)]

@@ -7,61 +7,64 @@ nearest possible offset instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.findings import Declaration, Finding, refuses, warns
+
+UNKNOWN_TOPIC = refuses(
+    "unknown-topic",
+    "Source {topic!r} is not a topic of this broker.",
+    "Create it, or correct the name in the topology or the broker's address.",
+    meaning="a source is not a topic of this broker",
+)
 
 
 def missing_topics(topics: Iterable[str], high: Offsets) -> list[Finding]:
     """A source's topic does not exist."""
-    return [
-        refuse(
-            "unknown-topic",
-            f"Source {topic!r} is not a topic of this broker.",
-            "Create it, or correct the name in the topology or the broker's address.",
-            topic=topic,
-        )
-        for topic in topics
-        if not high.partitions(topic)
-    ]
+    return [UNKNOWN_TOPIC(topic=topic) for topic in topics if not high.partitions(topic)]
+
+
+RECREATED_TOPIC = refuses(
+    "recreated-topic",
+    "Source {topic!r} was recreated: {keeper} knows it by id {recorded}, the broker has {found}. Recorded offsets name other records there.",
+    "Bring the old topic back, or deploy the topology under a new name to start over.",
+    meaning="the topic was deleted and made again (another topic id): recorded offsets name other records",
+)
 
 
 def recreated_topics(recorded: Mapping[str, str], found: Mapping[str, str], keeper: str) -> list[Finding]:
-    """A topic was deleted and made again: offsets on record name other records now. ``keeper`` says who recorded."""
+    """A topic was deleted and made again: offsets on record name other records now. ``keeper`` is what recorded them."""
     return [
-        refuse(
-            "recreated-topic",
-            f"Source {topic!r} was recreated: {keeper} knows it by id {recorded[topic]}, the broker has "
-            f"{found[topic]}. Recorded offsets name other records there.",
-            "Bring the old topic back, or deploy the topology under a new name to start over.",
-            topic=topic,
-            recorded=recorded[topic],
-            found=found[topic],
-        )
+        RECREATED_TOPIC({"keeper": keeper}, topic=topic, recorded=recorded[topic], found=found[topic])
         for topic in sorted(recorded.keys() & found.keys())
         if recorded[topic] != found[topic]
     ]
 
 
+PARTITION_COUNT_CHANGED = refuses(
+    "partition-count-changed",
+    "Source {topic!r} had {before} partitions when its history began and has {now} now: records of one key lie in several partitions, ordered by timestamp only.",
+    "If the step does not depend on the order of a key's records, --allow partition-count-changed or declare the source keyed=False.",
+    meaning="a keyed source has another number of partitions than when its history began; records of one key lie in several, ordered by timestamp only",
+    may_be_allowed=True,
+)
+
+
 def partition_counts_changed(keyed: Iterable[str], before: Offsets, high: Offsets) -> list[Finding]:
     """A keyed source has another number of partitions than when its history began."""
-    found = []
-    for topic in keyed:
-        was, now = len(before.partitions(topic)), len(high.partitions(topic))
-        if was and was != now:
-            found.append(
-                refuse(
-                    "partition-count-changed",
-                    f"Source {topic!r} had {was} partitions when its history began and has {now} now: records of one "
-                    "key lie in several partitions, ordered by timestamp only.",
-                    "If the step does not depend on the order of a key's records, --allow partition-count-changed or "
-                    "declare the source keyed=False.",
-                    topic=topic,
-                    before=was,
-                    now=now,
-                )
-            )
-    return found
+    counts = [(topic, len(before.partitions(topic)), len(high.partitions(topic))) for topic in keyed]
+    return [
+        PARTITION_COUNT_CHANGED(topic=topic, before=was, now=now) for topic, was, now in counts if was and was != now
+    ]
+
+
+STORED_VECTOR_BEYOND_END = refuses(
+    "stored-vector-beyond-end",
+    "{keeper} stands at offset {stored} of {topic}[{partition}], the log {has}: the topic was truncated or recreated, or this is another broker.",
+    "Check the broker's address; if it is right, bring the lost records back before planning.",
+    meaning="a ledger, savepoint or marker names offsets that the log does not have: truncated, recreated, or another broker (`KAPPA_BOOTSTRAP_SERVERS`)",
+)
 
 
 def vector_beyond_log(vector: Offsets, high: Offsets, keeper: str) -> list[Finding]:
@@ -71,19 +74,18 @@ def vector_beyond_log(vector: Offsets, high: Offsets, keeper: str) -> list[Findi
         end = high.get(topic, partition)
         if end is None or end < offset:
             has = "has no such partition" if end is None else f"ends at offset {end}"
-            found.append(
-                refuse(
-                    "stored-vector-beyond-end",
-                    f"{keeper} stands at offset {offset} of {topic}[{partition}], the log {has}: "
-                    "the topic was truncated or recreated, or this is another broker.",
-                    "Check the broker's address; if it is right, bring the lost records back before planning.",
-                    topic=topic,
-                    partition=partition,
-                    stored=offset,
-                    end=end,
-                )
-            )
+            words = {"keeper": keeper, "has": has}
+            found.append(STORED_VECTOR_BEYOND_END(words, topic=topic, partition=partition, stored=offset, end=end))
     return found
+
+
+START_BELOW_LOW_WATERMARK = refuses(
+    "start-below-low-watermark",
+    "Source {topic}[{partition}] starts at offset {low}, the plan begins at {start}: retention removed {removed} offsets.",
+    "Replay {instead}--from-savepoint with a later commit or --to-datetime with a later time.",
+    meaning="retention removed records that the plan begins with, and no [archive](archive.md) has them up to where the log begins",
+    way_out="Replay --from-savepoint with a later commit or --to-datetime with a later time; a replay from the beginning also --allow partial-history to begin with what is left.",
+)
 
 
 def start_below_low_watermark(start: Offsets, low: Offsets, *, is_allowable: bool = False) -> list[Finding]:
@@ -91,74 +93,91 @@ def start_below_low_watermark(start: Offsets, low: Offsets, *, is_allowable: boo
 
     ``is_allowable`` says whether the request may ask for what is left, by allowing ``partial-history``.
     """
-    instead = "--allow partial-history to begin with what is left, " if is_allowable else ""
+    words = {"instead": "--allow partial-history to begin with what is left, " if is_allowable else ""}
+    both = [(at, start[at], first) for at, first in low.items() if at in start]
     return [
-        refuse(
-            "start-below-low-watermark",
-            f"Source {topic}[{partition}] starts at offset {first}, the plan begins at {start[topic, partition]}: "
-            f"retention removed {first - start[topic, partition]} offsets.",
-            f"Replay {instead}--from-savepoint with a later commit or --to-datetime with a later time.",
-            topic=topic,
-            partition=partition,
-            low=first,
-            start=start[topic, partition],
-            removed=first - start[topic, partition],
+        START_BELOW_LOW_WATERMARK(
+            words, topic=topic, partition=partition, low=first, start=begin, removed=first - begin
         )
-        for (topic, partition), first in low.items()
-        if (topic, partition) in start and start[topic, partition] < first
+        for (topic, partition), begin, first in both
+        if begin < first
     ]
+
+
+TIME_BELOW_LOW_WATERMARK = refuses(
+    "time-below-low-watermark",
+    "Source {topic}[{partition}] starts at offset {low}, and that record is not before {at}: retention may have removed others of that time.",
+    "Replay --to-datetime with a later time, or --allow partial-history to begin with what is left.",
+    meaning="the first record that is left is not before the time asked for: older ones of that time may be gone",
+)
+
+
+def time_below_low_watermark(
+    at: datetime, first_records: Offsets, low: Offsets, declared: Declaration = TIME_BELOW_LOW_WATERMARK
+) -> list[Finding]:
+    """The first record that is left is not before the time asked for: what retention removed may belong to it."""
+    return [
+        declared(topic=topic, partition=partition, low=first, at=at.isoformat())
+        for (topic, partition), first in low.items()
+        if first > 0 and first_records.get(topic, partition) == first
+    ]
+
+
+END_ABOVE_HIGH_WATERMARK = refuses(
+    "end-above-high-watermark",
+    "Source {topic}[{partition}] ends at offset {high}, the plan at {end}: {over} too many.",
+    "Leave the end away: it is then the live epoch's last commit.",
+    meaning="an end was given past the log's",
+)
+END_ABOVE_STABLE_OFFSET = refuses(
+    "end-above-stable-offset",
+    "Source {topic}[{partition}] can be read up to offset {stable}, the plan ends at {end}: a transaction is open in between.",
+    "Wait until its producer ends it, or leave the end away.",
+    meaning="an end was given inside an open transaction",
+)
 
 
 def end_above_high_watermark(end: Offsets, high: Offsets, stable: Offsets) -> list[Finding]:
     """The plan ends at records that do not exist, or cannot be read yet because a transaction is open."""
+    return vector_above_log(end, high, stable, "end", END_ABOVE_HIGH_WATERMARK, END_ABOVE_STABLE_OFFSET)
+
+
+def vector_above_log(
+    vector: Offsets, high: Offsets, stable: Offsets, name: str, above: Declaration, hidden: Declaration
+) -> list[Finding]:
+    """An offset lies behind the last record, or behind records that an open transaction hides.
+
+    Args:
+        vector: the offsets.
+        high: where the log ends.
+        stable: up to where it can be read.
+        name: what the findings call the offset.
+        above: the finding of one behind the last record.
+        hidden: the finding of one behind what can be read.
+    """
     found = []
-    for (topic, partition), offset in end.items():
-        last = high.get(topic, partition) or 0
-        readable = stable.get(topic, partition) or 0
+    for (topic, partition), offset in vector.items():
+        last, readable = high.get(topic, partition) or 0, stable.get(topic, partition) or 0
+        given = {"topic": topic, "partition": partition, name: offset}
         if offset > last:
-            message = (
-                f"Source {topic}[{partition}] ends at offset {last}, the plan at {offset}: {offset - last} too many."
-            )
-            found.append(
-                refuse(
-                    "end-above-high-watermark",
-                    message,
-                    "Leave the end away: it is then the live epoch's last commit.",
-                    topic=topic,
-                    partition=partition,
-                    high=last,
-                    end=offset,
-                )
-            )
+            found.append(above({"over": offset - last}, **given, high=last))
         elif offset > readable:
-            found.append(
-                refuse(
-                    "end-above-stable-offset",
-                    f"Source {topic}[{partition}] can be read up to offset {readable}, the plan ends at {offset}: "
-                    "a transaction is open in between.",
-                    "Wait until its producer ends it, or leave the end away.",
-                    topic=topic,
-                    partition=partition,
-                    stable=readable,
-                    end=offset,
-                )
-            )
+            found.append(hidden(**given, stable=readable))
     return found
+
+
+OPEN_TRANSACTIONS = warns(
+    "open-transactions",
+    "Source {topic}[{partition}] can be read up to offset {stable} of {high}: an open transaction holds back the rest.",
+    "No action needed if its producer ends it; a dead producer's is ended by the broker after transaction.timeout.ms.",
+    meaning="an open transaction hides the end of a partition",
+)
 
 
 def open_transactions(stable: Offsets, high: Offsets) -> list[Finding]:
     """A transaction that is not finished hides the end of a partition."""
     return [
-        warn(
-            "open-transactions",
-            f"Source {topic}[{partition}] can be read up to offset {stable.get(topic, partition) or 0} of {last}: "
-            "an open transaction holds back the rest.",
-            "Nothing, if its producer ends it; a dead producer's is ended by the broker after transaction.timeout.ms.",
-            topic=topic,
-            partition=partition,
-            stable=stable.get(topic, partition) or 0,
-            high=last,
-        )
+        OPEN_TRANSACTIONS(topic=topic, partition=partition, stable=stable.get(topic, partition) or 0, high=last)
         for (topic, partition), last in high.items()
         if (stable.get(topic, partition) or 0) < last
     ]

@@ -1,122 +1,137 @@
-"""Rules about what was asked for: the topology, the start, the end and the seed; one function each, as in log_rules."""
+"""Rules about what was asked for: the topology, the start, the end and the seed; one function each, as in ``log``."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.facts import ActiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.thresholds import unknown
+
+UNKNOWN_TOPOLOGY = refuses(
+    "unknown-topology",
+    "No topology {name!r} is deployed; known are {known}.",
+    "{hint}`kappa topologies` lists them and names files that do not import.",
+    meaning="no file in `KAPPA_TOPOLOGIES` declares that name",
+    way_out="Correct the name. `kappa topologies` lists them and names files that do not import.",
+)
 
 
 def unknown_topology(name: str, known: tuple[str, ...]) -> list[Finding]:
     """No topology of that name is deployed."""
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    return [
-        refuse(
-            "unknown-topology",
-            f"No topology {name!r} is deployed; known are {sorted(known)}.",
-            f"{hint}`kappa topologies` lists them and names files that do not import.",
-            name=name,
-        )
-    ]
+    return [UNKNOWN_TOPOLOGY({"known": sorted(known), "hint": _nearest(name, known)}, name=name)]
+
+
+CODE_DOES_NOT_IMPORT = refuses(
+    "code-does-not-import",
+    "The code of {name!r} does not import: {error}",
+    "Correct it and plan again; the live epoch keeps running on its own stored code.",
+    meaning="the topology's file raises when it is imported",
+)
 
 
 def code_does_not_import(topology: TopologyFacts) -> list[Finding]:
     """The topology's code raises when it is imported."""
     if topology.error is None:
         return []
-    return [
-        refuse(
-            "code-does-not-import",
-            f"The code of {topology.name!r} does not import: {topology.error}",
-            "Correct it and plan again; the live epoch keeps running on its own stored code.",
-            error=topology.error,
-        )
-    ]
+    return [CODE_DOES_NOT_IMPORT({"name": topology.name}, error=topology.error)]
+
+
+UNKNOWN_THRESHOLD = refuses(
+    "unknown-threshold",
+    "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that is no number, a key or masked.",
+    "{hint}",
+    meaning="`--threshold` names a table, measure or column that the deployed code does not have; a key, a masked column and one that is no number cannot drift",
+    way_out="Take the nearest one, which the message names.",
+)
 
 
 def unknown_thresholds(names: Iterable[str], topology: TopologyFacts) -> list[Finding]:
     """A threshold limits what the topology does not have, or what cannot be measured."""
-    return [
-        refuse(
-            "unknown-threshold",
-            f"Topology {topology.name!r} has nothing that threshold {name!r} could limit: no such table or output, or a "
-            "column that is no number, a key or masked.",
-            hint,
-            name=name,
-        )
-        for name, hint in unknown(names, topology.measures).items()
-    ]
+    hints = unknown(names, topology.measures)
+    return [UNKNOWN_THRESHOLD({"topology": topology.name, "hint": hint}, name=name) for name, hint in hints.items()]
+
+
+DETERMINISM_WITHOUT_LIVE_EPOCH = refuses(
+    "determinism-without-live-epoch",
+    "No epoch is live, so this one goes live as soon as it is seeded: it has no range that could be computed twice.",
+    "Start it without --determinism, then `kappa replay --determinism` beside it.",
+    meaning="`--determinism` computes a replay's range twice, and a first epoch has none: it goes live as soon as it is seeded",
+)
 
 
 def determinism_without_live_epoch(is_wanted: bool, live: int | None) -> list[Finding]:
     """A first epoch goes live before it has computed anything: there is no range that could be computed again."""
-    if not is_wanted or live is not None:
-        return []
-    return [
-        refuse(
-            "determinism-without-live-epoch",
-            "No epoch is live, so this one goes live as soon as it is seeded: it has no range that could be computed twice.",
-            "Start it without --determinism, then `kappa replay --determinism` beside it.",
-        )
-    ]
+    return [DETERMINISM_WITHOUT_LIVE_EPOCH()] if is_wanted and live is None else []
+
+
+REPLAY_ALREADY_ACTIVE = refuses(
+    "replay-already-active",
+    "Epoch {epoch} of {topology!r} is being replayed, it is {stage}: a topology has one at a time.",
+    "`kappa cutover {topology}` finishes it, `kappa abort {topology} {epoch}` removes it.",
+    meaning="another epoch is being built, or a retired one is on its way back",
+)
 
 
 def replay_already_active(name: str, active: ActiveFacts | None) -> list[Finding]:
     """A replay of the topology is not finished."""
     if active is None:
         return []
-    return [
-        refuse(
-            "replay-already-active",
-            f"Epoch {active.epoch} of {name!r} is being replayed, it is {active.stage}: a topology has one at a time.",
-            f"`kappa cutover {name}` finishes it, `kappa abort {name} {active.epoch}` removes it.",
-            epoch=active.epoch,
-            stage=active.stage,
-            plan=active.plan,
-        )
-    ]
+    return [REPLAY_ALREADY_ACTIVE({"topology": name}, epoch=active.epoch, stage=active.stage, plan=active.plan)]
+
+
+END_AHEAD_OF_LIVE = refuses(
+    "end-ahead-of-live",
+    "The live epoch has committed {topic}[{partition}] up to {committed}, the plan ends at {end}: a candidate follows the live epoch and never passes it.",
+    "Leave the end away, or wait until the live epoch is there.",
+    meaning="an end was given past the live epoch's last commit",
+)
 
 
 def end_ahead_of_live(end: Offsets, position: Offsets) -> list[Finding]:
     """The plan ends past the live epoch's last commit, which a candidate may not overtake."""
+    both = [(at, offset, position.get(*at) or 0) for at, offset in end.items()]
     return [
-        refuse(
-            "end-ahead-of-live",
-            f"The live epoch has committed {topic}[{partition}] up to {position.get(topic, partition) or 0}, the plan "
-            f"ends at {offset}: a candidate follows the live epoch and never passes it.",
-            "Leave the end away, or wait until the live epoch is there.",
-            topic=topic,
-            partition=partition,
-            committed=position.get(topic, partition) or 0,
-            end=offset,
-        )
-        for (topic, partition), offset in end.items()
-        if offset > (position.get(topic, partition) or 0)
+        END_AHEAD_OF_LIVE(topic=topic, partition=partition, committed=committed, end=offset)
+        for (topic, partition), offset, committed in both
+        if offset > committed
     ]
+
+
+START_AFTER_END = refuses(
+    "start-after-end",
+    "The plan begins at offset {start} of {topic}[{partition}] and ends at {end}, which is as far as the live epoch has committed unless an end was given.",
+    "Choose an earlier start, or wait until the live epoch has passed it.",
+    meaning="the start is past the live epoch's last commit, or past the end that was given",
+)
 
 
 def start_after_end(start: Offsets, end: Offsets) -> list[Finding]:
     """The plan begins after its own end."""
+    both = [(at, start[at], offset) for at, offset in end.items() if at in start]
     return [
-        refuse(
-            "start-after-end",
-            f"The plan begins at offset {start[topic, partition]} of {topic}[{partition}] and ends at {offset}, "
-            "which is as far as the live epoch has committed unless an end was given.",
-            "Choose an earlier start, or wait until the live epoch has passed it.",
-            topic=topic,
-            partition=partition,
-            start=start[topic, partition],
-            end=offset,
-        )
-        for (topic, partition), offset in end.items()
-        if (topic, partition) in start and start[topic, partition] > offset
+        START_AFTER_END(topic=topic, partition=partition, start=begin, end=offset)
+        for (topic, partition), begin, offset in both
+        if begin > offset
     ]
+
+
+QUIET_PARTITIONS = warns(
+    "quiet-partitions",
+    "{count} of {all} partitions have no record from {at} on and begin at their end: {names}.",
+    "No action needed if those partitions are quiet; check the time if they should not be.",
+    meaning="some partitions have no record from that time on and begin at their end",
+)
+TIME_WITHOUT_RECORD = refuses(
+    "time-without-record",
+    "No record is of {at} or later, {latest}: {where}.",
+    "Choose a time that is not after the last record; times are UTC unless they carry an offset.",
+    meaning="no partition has a record of that time or later",
+)
 
 
 def time_without_record(
@@ -134,66 +149,52 @@ def time_without_record(
         return []
     if len(quiet) < len(first_records):
         names = ", ".join(f"{topic}[{partition}] at {stable[topic, partition]}" for topic, partition in quiet)
-        return [
-            warn(
-                "quiet-partitions",
-                f"{len(quiet)} of {len(first_records)} partitions have no record from {at.isoformat()} on and begin at "
-                f"their end: {names}.",
-                "Nothing, if those partitions are quiet; check the time if they should not be.",
-                partitions=[f"{topic}[{partition}]" for topic, partition in quiet],
-            )
-        ]
-    times = [last_times[where] for where in quiet if where in last_times]
-    last = f"the last one is of {max(times).isoformat()}" if times else "all of them are earlier"
-    ends = ", ".join(f"{topic}[{partition}] ends at {stable[topic, partition]}" for topic, partition in quiet)
+        words = {"count": len(quiet), "all": len(first_records), "at": at.isoformat(), "names": names}
+        return [QUIET_PARTITIONS(words, partitions=[f"{topic}[{partition}]" for topic, partition in quiet])]
+    last = max((last_times[where] for where in quiet if where in last_times), default=None)
+    words = {
+        "latest": f"the last one is of {last.isoformat()}" if last else "all of them are earlier",
+        "where": ", ".join(f"{topic}[{partition}] ends at {stable[topic, partition]}" for topic, partition in quiet),
+    }
     return [
-        refuse(
-            "time-without-record",
-            f"No record is of {at.isoformat()} or later, {last}: {ends}.",
-            "Choose a time that is not after the last record; times are UTC unless they carry an offset.",
-            at=at.isoformat(),
-            last=max(times).isoformat() if times else None,
-            ends=stable.as_dict(),
-        )
+        TIME_WITHOUT_RECORD(words, at=at.isoformat(), last=last.isoformat() if last else None, ends=stable.as_dict())
     ]
 
 
-def time_below_low_watermark(at: datetime, first_records: Offsets, low: Offsets) -> list[Finding]:
-    """The first record that is left is not before the time asked for: what retention removed may belong to it."""
-    return [
-        refuse(
-            "time-below-low-watermark",
-            f"Source {topic}[{partition}] starts at offset {first}, and that record is not before {at.isoformat()}: "
-            "retention may have removed others of that time.",
-            "Replay --to-datetime with a later time, or --allow partial-history to begin with what is left.",
-            topic=topic,
-            partition=partition,
-            low=first,
-            at=at.isoformat(),
-        )
-        for (topic, partition), first in low.items()
-        if first > 0 and first_records.get(topic, partition) == first
-    ]
+UNKNOWN_SAVEPOINT = refuses(
+    "unknown-savepoint",
+    "The live epoch has no savepoint {wanted}: {those}.",
+    "Choose one of those, or replay --to-earliest.",
+    meaning="the live epoch has no such commit, or none that early",
+    way_out="Choose one of those that the message names, or replay --to-earliest.",
+)
 
 
 def unknown_savepoint(wanted: str, savepoints: tuple[SavepointFacts, ...]) -> list[Finding]:
     """The live epoch has no savepoint there."""
-    kept = "none is kept"
+    those = "none is kept"
     if savepoints:
         first, last = savepoints[0], savepoints[-1]
-        kept = (
+        those = (
             f"{len(savepoints)} are kept, from seq {first.seq} ({first.finished_at.isoformat()}) "
             f"to seq {last.seq} ({last.finished_at.isoformat()})"
         )
-    return [
-        refuse(
-            "unknown-savepoint",
-            f"The live epoch has no savepoint {wanted}: {kept}.",
-            "Choose one of those, or replay --to-earliest.",
-            wanted=wanted,
-            kept=[savepoint.seq for savepoint in savepoints],
-        )
-    ]
+    return [UNKNOWN_SAVEPOINT({"those": those}, wanted=wanted, kept=[savepoint.seq for savepoint in savepoints])]
+
+
+UNKNOWN_SAVEPOINT_NAME = refuses(
+    "unknown-savepoint-name",
+    "No savepoint is called {name!r}; there are {known}.",
+    "{hint}`kappa savepoint list` shows them.",
+    meaning="no savepoint of the topology has that name",
+    way_out="Take one of those that the message names. `kappa savepoint list` shows them.",
+)
+SAVEPOINT_OF_OTHER_EPOCH = refuses(
+    "savepoint-of-other-epoch",
+    "Savepoint {name!r} is seq {seq} of epoch {epoch}, and epoch {live} is live: the tables of epoch {epoch} were computed by other code, what it has sent since is not in them.",
+    "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
+    meaning="the savepoint was made of an epoch that is not live any more",
+)
 
 
 def unusable_savepoint_name(
@@ -201,45 +202,27 @@ def unusable_savepoint_name(
 ) -> list[Finding]:
     """No savepoint has that name, or it is one of an epoch that is not live: its tables are not the live ones."""
     if named is None:
-        near = difflib.get_close_matches(name, known, n=1)
-        return [
-            refuse(
-                "unknown-savepoint-name",
-                f"No savepoint is called {name!r}; there are {sorted(known)}.",
-                f"{f'Did you mean {near[0]!r}? ' if near else ''}`kappa savepoint list` shows them.",
-                name=name,
-                known=sorted(known),
-            )
-        ]
+        return [UNKNOWN_SAVEPOINT_NAME({"hint": _nearest(name, known)}, name=name, known=sorted(known))]
     if named.epoch == live:
         return []
-    return [
-        refuse(
-            "savepoint-of-other-epoch",
-            f"Savepoint {name!r} is seq {named.seq} of epoch {named.epoch}, and epoch {live} is live: the tables of "
-            f"epoch {named.epoch} were computed by other code, what it has sent since is not in them.",
-            "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
-            name=name,
-            epoch=named.epoch,
-            seq=named.seq,
-            live=live,
-        )
-    ]
+    return [SAVEPOINT_OF_OTHER_EPOCH(name=name, epoch=named.epoch, seq=named.seq, live=live)]
+
+
+UNKNOWN_EPOCH = refuses(
+    "unknown-epoch",
+    "{wanted} on this broker; epochs with any marker are {known}.",
+    "Name one of those.",
+    meaning="no epoch, or not that one, left a marker to continue from",
+    way_out="Name one that the message names. Without changelog and marker, replay --to-earliest.",
+)
+_NO_EPOCH_KNOWN = replace(UNKNOWN_EPOCH, remedy="Without changelog and marker, replay --to-earliest.")
 
 
 def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[Finding]:
     """No epoch of that number left a marker to continue from."""
     known = sorted(marker.epoch for marker in markers)
     wanted = "No epoch left the marker of a slice that it sent" if epoch is None else f"No epoch {epoch} left a marker"
-    return [
-        refuse(
-            "unknown-epoch",
-            f"{wanted} on this broker; epochs with any marker are {known}.",
-            "Name one of those." if known else "Without changelog and marker, replay --to-earliest.",
-            epoch=epoch,
-            known=known,
-        )
-    ]
+    return [(UNKNOWN_EPOCH if known else _NO_EPOCH_KNOWN)({"wanted": wanted}, epoch=epoch, known=known)]
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
@@ -255,34 +238,40 @@ def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
     return last
 
 
+OTHER_LAKE_SUPERSEDED = warns(
+    "other-lake-superseded",
+    "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and a driver of it that is alive stops.",
+    "No action needed if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
+    meaning="the epoch whose changelog is to be folded belongs to another lake; the rebuild ends it for good",
+)
+
+
 def other_lakes_epoch(marker: MarkerFacts) -> list[Finding]:
     """A rebuild takes over from an epoch of another lake, which ends for good."""
-    if not marker.owner:
-        return []
-    return [
-        warn(
-            "other-lake-superseded",
-            f"Epoch {marker.epoch} belongs to {marker.owner}, not to this lake: the rebuild ends it for good, and a driver of it that is alive stops.",
-            "Nothing if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
-            epoch=marker.epoch,
-            owner=marker.owner,
-        )
-    ]
+    return [OTHER_LAKE_SUPERSEDED(epoch=marker.epoch, owner=marker.owner)] if marker.owner else []
+
+
+CHANGELOG_GOES_ON = refuses(
+    "changelog-goes-on",
+    "The driver of epoch {epoch}{of} runs: its changelog, at slice {seq} now, goes on and cannot be folded as of a slice.",
+    "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of any slice that is kept.",
+    meaning="the driver of the epoch whose changelog is to be folded runs, in this lake or another: more slices follow the one that the plan would name",
+)
 
 
 def growing_changelog(marker: MarkerFacts) -> list[Finding]:
     """A changelog says what its tables are after its last slice; while more follow, that is never the plan's."""
-    if not marker.is_growing:
-        return []
-    return [
-        refuse(
-            "changelog-goes-on",
-            f"The driver of epoch {marker.epoch}{f' of {marker.owner}' if marker.owner else ''} runs: its changelog, at slice {marker.seq} now, goes on and cannot be folded as of a slice.",
-            "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of any slice that is kept.",
-            epoch=marker.epoch,
-            seq=marker.seq,
-        )
-    ]
+    words = {"of": f" of {marker.owner}" if marker.owner else ""}
+    return [CHANGELOG_GOES_ON(words, epoch=marker.epoch, seq=marker.seq)] if marker.is_growing else []
+
+
+MARKER_BEHIND_LAST_SENDER = refuses(
+    "marker-behind-last-sender",
+    "The marker of epoch {epoch} ends at {ends}, epoch {last_epoch} has sent up to {sent_to}: going live from there would send records twice.",
+    "Rebuild from the changelog of epoch {last_epoch}.",
+    meaning="a rebuild from this marker would send again what another epoch has sent after it",
+    way_out="Rebuild from the changelog of the epoch that sent last; that is the default.",
+)
 
 
 def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts]) -> list[Finding]:
@@ -291,11 +280,8 @@ def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts
     if last is None or marker.position.dominates(last.position):
         return []
     return [
-        refuse(
-            "marker-behind-last-sender",
-            f"The marker of epoch {marker.epoch} ends at {marker.position.to_json()}, epoch {last.epoch} has sent up "
-            f"to {last.position.to_json()}: going live from there would send records twice.",
-            f"Rebuild from the changelog of epoch {last.epoch}.",
+        MARKER_BEHIND_LAST_SENDER(
+            {"ends": marker.position.to_json(), "sent_to": last.position.to_json()},
             epoch=marker.epoch,
             last_epoch=last.epoch,
             position=marker.position.as_dict(),
@@ -304,31 +290,34 @@ def marker_behind_last_sender(marker: MarkerFacts, markers: Iterable[MarkerFacts
     ]
 
 
+PARTIAL_HISTORY = warns(
+    "partial-history",
+    "The tables start empty and the plan begins late: {names}. Results that need earlier records lack them.",
+    "No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint.",
+    meaning="empty tables and a start after the first offset: results that need earlier records lack them. Where its remedy names it, `--allow partial-history` lifts a refusal: the plan begins with what is left",
+    may_be_allowed=True,
+)
+
+
 def partial_history(start: Offsets) -> list[Finding]:
     """The tables start empty and the plan does not begin at the first offset."""
-    later = [(at, offset) for at, offset in start.items() if offset > 0]
-    if not later:
-        return []
-    names = ", ".join(f"{topic}[{partition}] at {offset}" for (topic, partition), offset in later)
-    return [
-        warn(
-            "partial-history",
-            f"The tables start empty and the plan begins late: {names}. Results that need earlier records lack them.",
-            "Nothing, if that is meant; otherwise replay --to-earliest or seed from a savepoint.",
-            start=start.as_dict(),
-        )
-    ]
+    names = ", ".join(f"{topic}[{partition}] at {offset}" for (topic, partition), offset in start.items() if offset > 0)
+    return [PARTIAL_HISTORY({"names": names}, start=start.as_dict())] if names else []
+
+
+APPEND_OUTPUTS_LOST = warns(
+    "append-outputs-lost",
+    "A changelog holds tables only: the earlier rows of {outputs} do not come back.",
+    "No action needed if only tables matter; replay --to-earliest computes the rows anew while the log has them.",
+    meaning="a changelog holds tables only: earlier rows of append outputs do not come back",
+)
 
 
 def append_outputs_lost(appends: tuple[str, ...]) -> list[Finding]:
     """A changelog holds tables only."""
-    if not appends:
-        return []
-    return [
-        warn(
-            "append-outputs-lost",
-            f"A changelog holds tables only: the earlier rows of {sorted(appends)} do not come back.",
-            "Nothing, if only tables matter; replay --to-earliest computes the rows anew while the log has them.",
-            outputs=sorted(appends),
-        )
-    ]
+    return [APPEND_OUTPUTS_LOST(outputs=sorted(appends))] if appends else []
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""

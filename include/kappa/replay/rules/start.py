@@ -1,12 +1,20 @@
-"""Rules about vectors that somebody chose by number; one function each, as in log_rules. Kafka's tools clamp here."""
+"""Rules about vectors that were chosen by number; one function each, as in ``log``. Kafka's tools clamp here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from kappa.offsets.vector import Offsets
-from kappa.replay.findings import Finding, refuse
+from kappa.replay.findings import Finding, refuses
+from kappa.replay.rules.log import vector_above_log
 from kappa.replay.starts import ToOffset
+
+START_NAMES_UNKNOWN = refuses(
+    "start-names-unknown",
+    "The start names {named}, and {known}.",
+    "Correct the name, or leave it away.",
+    meaning="`--to-offset` or the file names a topic or partition that is not read",
+)
 
 
 def unknown_partitions(start: ToOffset, wanted: Offsets) -> list[Finding]:
@@ -20,15 +28,18 @@ def unknown_partitions(start: ToOffset, wanted: Offsets) -> list[Finding]:
 def _unknown(name: str, topic: str, wanted: Offsets) -> Finding:
     has = wanted.partitions(topic)
     known = f"{topic!r} has the partitions {_spans(has)}" if has else f"the topics are {list(wanted.topics)}"
-    return refuse(
-        "start-names-unknown",
-        f"The start names {name}, and {known}.",
-        "Correct the name, or leave it away.",
-        topic=topic,
-        named=name,
-        partitions=list(has),
-        topics=list(wanted.topics),
+    return START_NAMES_UNKNOWN(
+        {"known": known}, topic=topic, named=name, partitions=list(has), topics=list(wanted.topics)
     )
+
+
+START_LACKS_PARTITION = refuses(
+    "start-lacks-partition",
+    "The start says nothing of {topic!r}, partitions {spans}: none is guessed.",
+    "Name each, like {topic}:{first}=<offset>, or all others of the topic with {topic}=<offset>.",
+    meaning="`--to-offset` or the file leaves a partition of a source out: none is guessed",
+    way_out="Name it, or all others of its topic with `--to-offset topic=offset`.",
+)
 
 
 def start_lacks_partitions(start: Offsets, wanted: Offsets) -> list[Finding]:
@@ -37,89 +48,66 @@ def start_lacks_partitions(start: Offsets, wanted: Offsets) -> list[Finding]:
     for topic in wanted.topics:
         missing = [partition for partition in wanted.partitions(topic) if (topic, partition) not in start]
         if missing:
-            found.append(
-                refuse(
-                    "start-lacks-partition",
-                    f"The start says nothing of {topic!r}, partitions {_spans(missing)}: none is guessed.",
-                    f"Name each, like {topic}:{missing[0]}=<offset>, or all others of the topic with {topic}=<offset>.",
-                    topic=topic,
-                    partitions=missing,
-                )
-            )
+            words = {"spans": _spans(missing), "first": missing[0]}
+            found.append(START_LACKS_PARTITION(words, topic=topic, partitions=missing))
     return found
+
+
+START_ABOVE_HIGH_WATERMARK = refuses(
+    "start-above-high-watermark",
+    "Source {topic}[{partition}] ends at offset {high}, the start is {start}: {over} too many.",
+    "Start at {high} or before; --to-latest starts where the live epoch is.",
+    meaning="an offset was named past the log's end",
+)
+START_ABOVE_STABLE_OFFSET = refuses(
+    "start-above-stable-offset",
+    "Source {topic}[{partition}] can be read up to offset {stable}, the start is {start}: a transaction is open in between.",
+    "Start at {stable} or before, or wait until its producer ends it.",
+    meaning="an offset was named inside an open transaction",
+)
 
 
 def start_above_log(start: Offsets, high: Offsets, stable: Offsets) -> list[Finding]:
     """The start lies behind the last record, or behind records that an open transaction hides."""
-    found = []
-    for (topic, partition), offset in start.items():
-        last, readable = high.get(topic, partition) or 0, stable.get(topic, partition) or 0
-        if offset > last:
-            found.append(
-                refuse(
-                    "start-above-high-watermark",
-                    f"Source {topic}[{partition}] ends at offset {last}, the start is {offset}: {offset - last} too many.",
-                    f"Start at {last} or before; --to-latest starts where the live epoch is.",
-                    topic=topic,
-                    partition=partition,
-                    high=last,
-                    start=offset,
-                )
-            )
-        elif offset > readable:
-            found.append(
-                refuse(
-                    "start-above-stable-offset",
-                    f"Source {topic}[{partition}] can be read up to offset {readable}, the start is {offset}: "
-                    "a transaction is open in between.",
-                    f"Start at {readable} or before, or wait until its producer ends it.",
-                    topic=topic,
-                    partition=partition,
-                    stable=readable,
-                    start=offset,
-                )
-            )
-    return found
+    return vector_above_log(start, high, stable, "start", START_ABOVE_HIGH_WATERMARK, START_ABOVE_STABLE_OFFSET)
+
+
+SHIFT_WITHOUT_LIVE_EPOCH = refuses(
+    "shift-without-live-epoch",
+    "A shift by {by:+d} is counted from the live epoch's last commit, and no epoch is live.",
+    "Start --to-earliest, --to-datetime or --to-offset.",
+    meaning="a shift counts from the live epoch's last commit, and none is live",
+)
 
 
 def shift_without_live_epoch(by: int) -> list[Finding]:
     """There is no position that could be shifted."""
-    return [
-        refuse(
-            "shift-without-live-epoch",
-            f"A shift by {by:+d} is counted from the live epoch's last commit, and no epoch is live.",
-            "Start --to-earliest, --to-datetime or --to-offset.",
-            by=by,
-        )
-    ]
+    return [SHIFT_WITHOUT_LIVE_EPOCH(by=by)]
+
+
+SHIFT_OUTSIDE_LOG = refuses(
+    "shift-outside-log",
+    "{topic}[{partition}] at {position} shifted by {by:+d} is {shifted}, and its log holds {low} to {end}.",
+    "{allowed}; --to-offset says where to start partition by partition.",
+    meaning="the shift leaves the log in a partition; Kafka's tools would move to its end",
+    way_out="Choose a shift that the message names; --to-offset says where to start partition by partition.",
+)
 
 
 def shift_outside_log(by: int, position: Offsets, low: Offsets, end: Offsets) -> list[Finding]:
     """The shift leaves the log in some partition."""
     least = max([(low.get(*at) or 0) - offset for at, offset in position.items()], default=0)
     most = min([(end.get(*at) or 0) - offset for at, offset in position.items()], default=0)
-    fits = (
-        f"{least:+d} at most" if by < 0 and least <= 0 else f"{most:+d} at most" if by > 0 and most >= 0 else "nothing"
-    )
-    allowed = f"Shift by {fits}" if fits != "nothing" else "No such shift fits all partitions"
-    return [
-        refuse(
-            "shift-outside-log",
-            f"{topic}[{partition}] at {offset} shifted by {by:+d} is {offset + by}, and its log holds "
-            f"{low.get(topic, partition) or 0} to {end.get(topic, partition) or 0}.",
-            f"{allowed}; --to-offset says where to start partition by partition.",
-            topic=topic,
-            partition=partition,
-            position=offset,
-            by=by,
-            low=low.get(topic, partition) or 0,
-            end=end.get(topic, partition) or 0,
-            least=least,
-            most=most,
-        )
-        for (topic, partition), offset in position.items()
-        if not (low.get(topic, partition) or 0) <= offset + by <= (end.get(topic, partition) or 0)
-    ]
+    fits = least if by < 0 and least <= 0 else most if by > 0 and most >= 0 else None
+    allowed = "No such shift fits all partitions" if fits is None else f"Shift by {fits:+d} at most"
+    found = []
+    for (topic, partition), offset in position.items():
+        first, last = low.get(topic, partition) or 0, end.get(topic, partition) or 0
+        if not first <= offset + by <= last:
+            words = {"allowed": allowed, "shifted": offset + by}
+            where = {"topic": topic, "partition": partition, "position": offset, "low": first, "end": last}
+            found.append(SHIFT_OUTSIDE_LOG(words, **where, by=by, least=least, most=most))
+    return found
 
 
 def _spans(partitions: Iterable[int]) -> str:

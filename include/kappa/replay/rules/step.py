@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kappa.replay.findings import Finding, warn
+from kappa.replay.findings import Declaration, Finding, warns
 
 
 class Cause(StrEnum):
@@ -39,96 +39,65 @@ class Suspect:
         return f"{self.effect!r} uses {self.expression}" + (f" (as {self.column})" if self.column else "")
 
 
+READS_CLOCK = warns(
+    "reads-clock",
+    "{suspect}: a replay sees its own time there, not that of the live stream.",
+    "Take the record's `_timestamp` or `_order_timestamp` instead.",
+    meaning="the step uses `current_timestamp`, `now`, `current_date` or the like: a replay sees its own time there",
+)
+DRAWS_RANDOM = warns(
+    "draws-random",
+    "{suspect}: each run draws anew, also with a seed, since rows lie in other tasks then.",
+    "Derive it from the record: xxhash64 or sha2 over its key, or over `_topic`, `_partition` and `_offset`.",
+    meaning="the step uses `rand`, `randn`, `shuffle`, `uuid`, a sample: each run draws anew, also with a seed",
+)
+DEPENDS_ON_PARTITIONS = warns(
+    "depends-on-partitions",
+    "{suspect}: it tells how Spark happened to split the work, which differs from slice to slice.",
+    "Number rows by a key of their own: `_topic`, `_partition` and `_offset` name each record for good.",
+    meaning="the step uses `monotonically_increasing_id`, `spark_partition_id`, `input_file_name`: how Spark split the work, which differs with the size of slices and the machine",
+)
+NONDETERMINISTIC_FUNCTION = warns(
+    "nondeterministic-function",
+    "{suspect}: that function is marked nondeterministic.",
+    "Write it as SQL functions of the record, or take the mark away if equal arguments always give equal results.",
+    meaning="the step uses a Python function that is marked so, or one that Spark calls nondeterministic",
+)
+ORDER_UNDEFINED = warns(
+    "order-undefined",
+    "{suspect} without an order: which rows it takes, or in which order, is left to chance.",
+    "Order by kappa.topology.ORDER: operators.newest, max_by, a window with orderBy, or sort_array around a list.",
+    meaning="`first`, `last`, `any_value`, `collect_list` and the like without an order, `limit` of rows that are not sorted, `dropDuplicates` on some columns: which row is taken is left to chance",
+)
+
+_BY_CAUSE: Mapping[Cause, Declaration] = {
+    Cause.CLOCK: READS_CLOCK,
+    Cause.RANDOM: DRAWS_RANDOM,
+    Cause.PARTITIONS: DEPENDS_ON_PARTITIONS,
+    Cause.FUNCTION: NONDETERMINISTIC_FUNCTION,
+    Cause.ORDER: ORDER_UNDEFINED,
+}
+
+
 def step_findings(suspects: Iterable[Suspect]) -> list[Finding]:
-    """What speaks against computing a step again."""
-    given = list(dict.fromkeys(suspects))
+    """What speaks against computing a step again, by cause."""
+    given = dict.fromkeys(suspects)
     return [
-        *reads_clock(given),
-        *draws_random(given),
-        *depends_on_partitions(given),
-        *nondeterministic_function(given),
-        *order_undefined(given),
+        declared({"suspect": found}, effect=found.effect, expression=found.expression, column=found.column)
+        for cause, declared in _BY_CAUSE.items()
+        for found in given
+        if found.cause is cause
     ]
 
 
-def reads_clock(suspects: Iterable[Suspect]) -> list[Finding]:
-    """A replay runs at another time than the live stream did."""
-    return [
-        warn(
-            "reads-clock",
-            f"{found}: a replay sees its own time there, not that of the live stream.",
-            "Take the record's `_timestamp` or `_order_timestamp` instead.",
-            **_values(found),
-        )
-        for found in _of(suspects, Cause.CLOCK)
-    ]
-
-
-def draws_random(suspects: Iterable[Suspect]) -> list[Finding]:
-    """A replay draws other numbers; a seed does not help, since rows lie in other tasks."""
-    return [
-        warn(
-            "draws-random",
-            f"{found}: each run draws anew, also with a seed, since rows lie in other tasks then.",
-            "Derive it from the record: xxhash64 or sha2 over its key, or over `_topic`, `_partition` and `_offset`.",
-            **_values(found),
-        )
-        for found in _of(suspects, Cause.RANDOM)
-    ]
-
-
-def depends_on_partitions(suspects: Iterable[Suspect]) -> list[Finding]:
-    """Slices of another size, and other machines, split the rows in another way."""
-    return [
-        warn(
-            "depends-on-partitions",
-            f"{found}: it tells how Spark happened to split the work, which differs from slice to slice.",
-            "Number rows by a key of their own: `_topic`, `_partition` and `_offset` name each record for good.",
-            **_values(found),
-        )
-        for found in _of(suspects, Cause.PARTITIONS)
-    ]
-
-
-def nondeterministic_function(suspects: Iterable[Suspect]) -> list[Finding]:
-    """A function that its author, or Spark, calls nondeterministic."""
-    return [
-        warn(
-            "nondeterministic-function",
-            f"{found}: that function is marked nondeterministic.",
-            "Write it as SQL functions of the record, or take the mark away if equal arguments always give equal results.",
-            **_values(found),
-        )
-        for found in _of(suspects, Cause.FUNCTION)
-    ]
-
-
-def order_undefined(suspects: Iterable[Suspect]) -> list[Finding]:
-    """Which row comes first is nobody's decision."""
-    return [
-        warn(
-            "order-undefined",
-            f"{found} without an order: which rows it takes, or in which order, is left to chance.",
-            "Order by kappa.topology.ORDER: operators.newest, max_by, a window with orderBy, or sort_array around a list.",
-            **_values(found),
-        )
-        for found in _of(suspects, Cause.ORDER)
-    ]
+STEP_NOT_INSPECTED = warns(
+    "step-not-inspected",
+    "The step could not be looked at, because it does not run without records: {error}",
+    "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes twice and compares.",
+    meaning="the step raises when there are no records, so nothing is known of it",
+)
 
 
 def step_not_inspected(error: str) -> Finding:
     """The step could not be called without records: nothing is known about it."""
-    return warn(
-        "step-not-inspected",
-        f"The step could not be looked at, because it does not run without records: {error}",
-        "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes twice and compares.",
-        error=error,
-    )
-
-
-def _of(suspects: Iterable[Suspect], cause: Cause) -> list[Suspect]:
-    return [found for found in suspects if found.cause is cause]
-
-
-def _values(found: Suspect) -> dict[str, str]:
-    return {"effect": found.effect, "expression": found.expression, "column": found.column}
+    return STEP_NOT_INSPECTED(error=error)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kappa.names import versioned_topic
-from kappa.replay.facts import LiveFacts
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.facts import Facts, LiveFacts, TopologyFacts
+from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.shapes import Shape
 
 
@@ -16,21 +17,37 @@ def colliding(wanted: Iterable[str], present: Iterable[str]) -> list[str]:
     return sorted({name for name in present if name.replace(".", "_") in names})
 
 
+def topic_findings(topology: TopologyFacts, facts: Facts) -> list[Finding]:
+    """What speaks against the topics that the new epoch sends to, wherever it starts."""
+    return [
+        *topics_taken(topology.versioned, facts.next_epoch, facts.taken),
+        *everything_sent(topology.reconciled, topology.shapes, facts.live),
+    ]
+
+
+VERSIONED_TOPIC_TAKEN = refuses(
+    "versioned-topic-taken",
+    "Epoch {epoch} would send to {own} and remove that with itself, and {others} exists already.",
+    "Find out what writes to it (a consumer that asked for it too early may have made it); remove it, or name the topic output otherwise.",
+    meaning="a topic has the name that the new epoch would give to one of its own: removing the epoch would remove it",
+)
+
+
 def topics_taken(versioned: Iterable[str], epoch: int, present: Iterable[str]) -> list[Finding]:
-    """A topic of a name that the new epoch would make for itself exists: it is somebody else's."""
+    """A topic of a name that the new epoch would make for itself exists: it belongs to something else."""
     wanted = [versioned_topic(name, epoch) for name in versioned]
     taken = colliding(wanted, present)
-    if not taken:
-        return []
-    return [
-        refuse(
-            "versioned-topic-taken",
-            f"Epoch {epoch} would send to {', '.join(wanted)} and remove that with itself, and {', '.join(taken)} exists already.",
-            "Look who writes to it (a consumer that asked for it too early may have made it); remove it, or name the topic output otherwise.",
-            wanted=wanted,
-            taken=taken,
-        )
-    ]
+    words = {"epoch": epoch, "own": ", ".join(wanted), "others": ", ".join(taken)}
+    return [VERSIONED_TOPIC_TAKEN(words, wanted=wanted, taken=taken)] if taken else []
+
+
+VERSIONED_HISTORY_PARTIAL = warns(
+    "versioned-history-partial",
+    "A changelog holds tables only: {own} will begin with what is computed from its marker on, without earlier records.",
+    "No action needed if readers need only those; earlier ones are in {before} as long as that is kept. Replay --to-earliest computes them anew.",
+    meaning="a changelog holds tables only: the own topic of the new epoch begins without what an append output sent before",
+    way_out="No action needed if readers need only what follows; earlier records are in the topics of earlier epochs as long as those are kept. Replay --to-earliest computes them anew.",
+)
 
 
 def versioned_history_lost(appended: Iterable[str], epoch: int, seed_epoch: int | None) -> list[Finding]:
@@ -40,14 +57,7 @@ def versioned_history_lost(appended: Iterable[str], epoch: int, seed_epoch: int 
         return []
     own = ", ".join(versioned_topic(name, epoch) for name in names)
     before = ", ".join(versioned_topic(name, seed_epoch) for name in names) if seed_epoch is not None else "no topic"
-    return [
-        warn(
-            "versioned-history-partial",
-            f"A changelog holds tables only: {own} will begin with what is computed from its marker on, without earlier records.",
-            f"Nothing, if readers need only those; earlier ones are in {before} as long as that is kept. Replay --to-earliest computes them anew.",
-            topics=names,
-        )
-    ]
+    return [VERSIONED_HISTORY_PARTIAL({"own": own, "before": before}, topics=names)]
 
 
 def has_same_key(one: Shape | None, other: Shape | None) -> bool:
@@ -55,6 +65,20 @@ def has_same_key(one: Shape | None, other: Shape | None) -> bool:
     if one is None or other is None or one.key != other.key:
         return False
     return all(one.columns[name] == other.columns[name] for name in one.key)
+
+
+RECONCILE_SENDS_EVERYTHING = warns(
+    "reconcile-sends-everything",
+    "Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live} {why}.",
+    "No action needed: the topic is new.",
+    meaning="a topic that reconciles was not kept to the same table by the live epoch, or by another key: there is nothing to compare, so that every row is sent",
+    way_out="No action needed if the topic is new; otherwise name it otherwise, since records of other keys stay in the old one.",
+)
+_SENDS_BESIDE_OTHERS = replace(
+    RECONCILE_SENDS_EVERYTHING,
+    message=f"{RECONCILE_SENDS_EVERYTHING.message} Records of other keys that were sent before stay in it.",
+    remedy="Name the topic otherwise, so that readers begin with an empty one.",
+)
 
 
 def everything_sent(
@@ -73,17 +97,6 @@ def everything_sent(
             why = "does not keep it to that table"
         else:
             continue
-        stale = topic in live.topics
-        found.append(
-            warn(
-                "reconcile-sends-everything",
-                f"Topic {topic!r} will get every row of table {table!r} at the cutover: live epoch {live.epoch} {why}."
-                + (" Records of other keys that were sent before stay in it." if stale else ""),
-                "Name the topic otherwise, so that readers begin with an empty one."
-                if stale
-                else "Nothing: the topic is new.",
-                topic=topic,
-                table=table,
-            )
-        )
+        declared = _SENDS_BESIDE_OTHERS if topic in live.topics else RECONCILE_SENDS_EVERYTHING
+        found.append(declared({"live": live.epoch, "why": why}, topic=topic, table=table))
     return found

@@ -1,10 +1,10 @@
-"""Rules about new code for a live epoch: what history cannot stand, and who else is at it. One function each."""
+"""Rules about new code for a live epoch: what history cannot stand, and what else goes on. One function each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kappa.replay.findings import Finding, refuse, warn
+from kappa.replay.findings import Declaration, Finding, refuses, warns
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.ddl import Column
 
@@ -21,6 +21,14 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
     ]
 
 
+UPGRADE_CHANGES_SOURCES = refuses(
+    "upgrade-changes-sources",
+    "The deployed code reads its sources in another way: {said}. Earlier records were read in the old one.",
+    _REPLAY,
+    meaning="other topics, formats, types, or columns that must be there: earlier records were read in another way",
+)
+
+
 def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
     """Other topics, or values that are read in another way. A column that may be null may come and go."""
     old, new = {source.topic: source for source in before}, {source.topic: source for source in after}
@@ -32,14 +40,15 @@ def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[F
             found.append(f"source {topic!r} is read as {new[topic].format}, not as {old[topic].format}")
             continue
         found += _changed_columns(f"source {topic!r}", old[topic].columns, new[topic].columns, may_come=True)
-    return [
-        refuse(
-            "upgrade-changes-sources",
-            f"The deployed code reads its sources in another way: {'; '.join(found)}. Earlier records were read in the old one.",
-            _REPLAY,
-            changes=found,
-        )
-    ] if found else []  # fmt: skip
+    return _changes(UPGRADE_CHANGES_SOURCES, found)
+
+
+UPGRADE_CHANGES_TABLES = refuses(
+    "upgrade-changes-tables",
+    "The deployed code keeps other state: {said}. The rows that are there have the old shape.",
+    f"{_REPLAY} With --from-savepoint it starts from the tables as they are, where those have what it needs.",
+    meaning="a table came, went, or has other columns or another key",
+)
 
 
 def tables_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Finding]:
@@ -50,14 +59,15 @@ def tables_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Find
         if old[name].key != new[name].key:
             found.append(f"table {name!r} is keyed by {list(new[name].key)}, not by {list(old[name].key)}")
         found += _changed_columns(f"table {name!r}", old[name].columns, new[name].columns)
-    return [
-        refuse(
-            "upgrade-changes-tables",
-            f"The deployed code keeps other state: {'; '.join(found)}. The rows that are there have the old shape.",
-            f"{_REPLAY} With --from-savepoint it starts from the tables as they are, where those have what it needs.",
-            changes=found,
-        )
-    ] if found else []  # fmt: skip
+    return _changes(UPGRADE_CHANGES_TABLES, found)
+
+
+UPGRADE_CHANGES_OUTPUTS = refuses(
+    "upgrade-changes-outputs",
+    "The deployed code appends other rows: {said}. Those that are there have the old shape.",
+    _REPLAY,
+    meaning="an append output came, went, or has other columns",
+)
 
 
 def outputs_changed(before: Iterable[Append], after: Iterable[Append]) -> list[Finding]:
@@ -66,14 +76,15 @@ def outputs_changed(before: Iterable[Append], after: Iterable[Append]) -> list[F
     found = _came_and_went("output", old.keys(), new.keys())
     for name in sorted(old.keys() & new.keys()):
         found += _changed_columns(f"output {name!r}", old[name].columns, new[name].columns)
-    return [
-        refuse(
-            "upgrade-changes-outputs",
-            f"The deployed code appends other rows: {'; '.join(found)}. Those that are there have the old shape.",
-            _REPLAY,
-            changes=found,
-        )
-    ] if found else []  # fmt: skip
+    return _changes(UPGRADE_CHANGES_OUTPUTS, found)
+
+
+UPGRADE_CHANGES_TOPICS = refuses(
+    "upgrade-changes-topics",
+    "The deployed code sends other records: {said}. Consumers would meet both in one topic.",
+    f"{_REPLAY} Its cutover begins to send at an exact offset.",
+    meaning="a topic output came, went, is made of something else, keyed in another way, or means something else on a replay",
+)
 
 
 def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Finding]:
@@ -87,85 +98,78 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
             found.append(
                 f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by {list(old[name].key)}"
             )
-    return [
-        refuse(
-            "upgrade-changes-topics",
-            f"The deployed code sends other records: {'; '.join(found)}. Consumers would meet both in one topic.",
-            f"{_REPLAY} Its cutover begins to send at an exact offset.",
-            changes=found,
-        )
-    ] if found else []  # fmt: skip
+    return _changes(UPGRADE_CHANGES_TOPICS, found)
+
+
+UPGRADE_SAME_CODE = refuses(
+    "upgrade-same-code",
+    "The live epoch runs the deployed code already ({short}).",
+    "Deploy the new file first; `kappa topologies` shows what is deployed.",
+    meaning="the live epoch runs what is deployed",
+)
 
 
 def same_code(running: str, deployed: str) -> list[Finding]:
     """The epoch runs what is deployed."""
-    if running != deployed:
-        return []
-    return [
-        refuse(
-            "upgrade-same-code",
-            f"The live epoch runs the deployed code already ({deployed[:12]}).",
-            "Deploy the new file first; `kappa topologies` shows what is deployed.",
-            deployed=deployed,
-        )
-    ]
+    return [UPGRADE_SAME_CODE({"short": deployed[:12]}, deployed=deployed)] if running == deployed else []
+
+
+UPGRADE_BESIDE_CANDIDATE = refuses(
+    "upgrade-beside-candidate",
+    "Epoch {epoch} of {topology!r} is being built and is compared with the live one, whose code would change under it.",
+    "`kappa cutover {topology}` finishes it, `kappa abort {topology} {epoch}` removes it.",
+    meaning="an epoch is being built and compared with the live one",
+)
+UPGRADE_DURING_HANDOVER = refuses(
+    "upgrade-during-handover",
+    "{topology!r} is being handed over to epoch {epoch}.",
+    "Wait until `kappa history {topology}` shows `moved` or `withdrawn`.",
+    meaning="readers are being moved",
+)
+UPGRADE_PENDING = refuses(
+    "upgrade-pending",
+    "{asked_by} asked for an upgrade of {topology!r} already, which its driver makes at its next slice boundary.",
+    "Wait for it; a driver that does not run is started by `kappa start {topology}`.",
+    meaning="an upgrade was asked for and is not made yet",
+)
 
 
 def epoch_is_busy(topology: str, candidate: int | None, handover: int | None, pending: str | None) -> list[Finding]:
-    """Somebody builds an epoch beside the live one, moves readers, or upgrades it."""
-    found = []
-    if candidate is not None:
-        found.append(
-            refuse(
-                "upgrade-beside-candidate",
-                f"Epoch {candidate} of {topology!r} is being built and is compared with the live one, whose code would change under it.",
-                f"`kappa cutover {topology}` finishes it, `kappa abort {topology} {candidate}` removes it.",
-                epoch=candidate,
-            )
-        )
-    if handover is not None:
-        found.append(
-            refuse(
-                "upgrade-during-handover",
-                f"{topology!r} is being handed over to epoch {handover}.",
-                f"Wait until `kappa history {topology}` shows `moved` or `withdrawn`.",
-                epoch=handover,
-            )
-        )
-    if pending is not None:
-        found.append(
-            refuse(
-                "upgrade-pending",
-                f"{pending} asked for an upgrade of {topology!r} already, which its driver makes at its next slice boundary.",
-                f"Wait for it; a driver that does not run is started by `kappa start {topology}`.",
-                asked_by=pending,
-            )
-        )
-    return found
+    """An epoch is built beside the live one, readers are moved, or an upgrade is pending."""
+    words = {"topology": topology}
+    found = [UPGRADE_BESIDE_CANDIDATE(words, epoch=candidate)] if candidate is not None else []
+    found += [UPGRADE_DURING_HANDOVER(words, epoch=handover)] if handover is not None else []
+    return found + ([UPGRADE_PENDING(words, asked_by=pending)] if pending is not None else [])
+
+
+UPGRADE_FAILS = refuses(
+    "upgrade-fails",
+    "The deployed code failed on the last slices of the live epoch: {error}",
+    "Correct it. Deployed as it is, it would make the live epoch stuck.",
+    meaning="the deployed code raises on the last slices",
+)
 
 
 def fails_on_real_records(error: str) -> list[Finding]:
     """The deployed code raised on slices that the running code has read."""
-    return [
-        refuse(
-            "upgrade-fails",
-            f"The deployed code failed on the last slices of the live epoch: {error}",
-            "Correct it. Deployed as it is, it would make the live epoch stuck.",
-            error=error,
-        )
-    ]
+    return [UPGRADE_FAILS(error=error)]
+
+
+UPGRADE_WITHOUT_EVIDENCE = warns(
+    "upgrade-without-evidence",
+    "No slice was computed with both codes: {reason}",
+    "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of history.",
+    meaning="no slice could be computed with both codes, or `--slices 0`",
+)
 
 
 def without_evidence(reason: str) -> list[Finding]:
     """No slice could be computed with both codes."""
-    return [
-        warn(
-            "upgrade-without-evidence",
-            f"No slice was computed with both codes: {reason}",
-            "Nothing, if its author knows what the new code does; otherwise `kappa replay`, which compares all of history.",
-            reason=reason,
-        )
-    ]
+    return [UPGRADE_WITHOUT_EVIDENCE(reason=reason)]
+
+
+def _changes(declared: Declaration, found: list[str]) -> list[Finding]:
+    return [declared({"said": "; ".join(found)}, changes=found)] if found else []
 
 
 def _came_and_went(what: str, old: Iterable[str], new: Iterable[str]) -> list[str]:
@@ -175,9 +179,7 @@ def _came_and_went(what: str, old: Iterable[str], new: Iterable[str]) -> list[st
     ]
 
 
-def _changed_columns(
-    what: str, old: Iterable[Column], new: Iterable[Column], *, may_come: bool = False
-) -> list[str]:  # fmt: skip
+def _changed_columns(what: str, old: Iterable[Column], new: Iterable[Column], *, may_come: bool = False) -> list[str]:
     before, after = {column.name: column for column in old}, {column.name: column for column in new}
     found = []
     for name in [*before, *(name for name in after if name not in before)]:

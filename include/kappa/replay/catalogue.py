@@ -1,0 +1,57 @@
+"""Every finding that is declared in ``rules``, and which of them a request may allow by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import ModuleType
+
+from kappa.replay.findings import Declaration, Finding, Severity
+from kappa.replay.rules import (
+    archive,
+    backfill,
+    chain,
+    effort,
+    group,
+    live,
+    log,
+    request,
+    seed,
+    start,
+    step,
+    topic,
+    upgrade,
+)
+
+#: What about -> where it is declared, in the order of the page.
+SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
+    "A plan": (request, log, archive, seed, start, topic, chain, live, effort, step),
+    "A consumer group": (group,),
+    "New code without a replay": (upgrade,),
+    "Days computed again": (backfill,),
+}
+
+
+def declared(modules: Iterable[ModuleType]) -> tuple[Declaration, ...]:
+    """The constants of modules that declare a finding; one whose name begins with ``_`` says another one in other words."""
+    return tuple(
+        found
+        for module in modules
+        for name, found in vars(module).items()
+        if isinstance(found, Declaration) and not name.startswith("_")
+    )
+
+
+#: Code -> its declaration.
+DECLARED: Mapping[str, Declaration] = {
+    found.code: found for modules in SECTIONS.values() for found in declared(modules)
+}
+#: Codes of findings that refuse a plan unless the request allows them by name.
+ALLOWABLE = frozenset(found.code for found in DECLARED.values() if found.may_be_allowed)
+
+
+def relaxed(findings: Iterable[Finding], allow: frozenset[str]) -> tuple[Finding, ...]:
+    """The findings, those refusals that the request allows turned into warnings."""
+    return tuple(
+        replace(found, severity=Severity.WARN) if found.code in allow & ALLOWABLE else found for found in findings
+    )

@@ -1,0 +1,60 @@
+"""Writes docs/findings.md from the declarations in `include/kappa/replay/rules`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Formatter
+
+from kappa.replay.catalogue import SECTIONS, declared
+from kappa.replay.findings import Declaration
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
+
+_HEAD = """\
+# Findings
+
+What `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill` may say, by the code in brackets at the end of its line. A finding refuses, or it warns. One that may be allowed warns
+where it would refuse when the request names it: `--allow <code>`, on record in the plan. The numbers of a message are in `--json`.
+
+This page is made of the declarations in `include/kappa/replay/rules` by `scripts/findings_page.py`.
+"""
+_TABLE = """\
+| code | effect | may be allowed | meaning | what to do |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page as it has to be."""
+    sections = (
+        f"## {title}\n\n{_TABLE}{''.join(row(found) for found in declared(modules))}"
+        for title, modules in SECTIONS.items()
+    )
+    return "\n".join([_HEAD, *sections])
+
+
+def row(found: Declaration) -> str:
+    """The line of a table that tells of one finding."""
+    allowed = "yes" if found.may_be_allowed else ""
+    cells = (
+        f"`{found.code}`",
+        f"{found.severity}s",
+        allowed,
+        found.meaning,
+        found.way_out or without_values(found.remedy),
+    )
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def without_values(template: str) -> str:
+    """A template with the names of its values in their places: inside back-quotes as the command line has them."""
+    text = ""
+    for literal, name, _, _ in Formatter().parse(template):
+        text += literal
+        if name is not None:
+            text += f"<{name}>" if text.count("`") % 2 else f"*{name}*"
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
