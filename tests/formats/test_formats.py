@@ -131,7 +131,7 @@ def _read_event(values: Values, folder: Path) -> Any:
 
 
 def _written_event(value: Event, folder: Path) -> Values:
-    Epochs(str(folder / "again")).append(lambda _: [value])
+    Epochs(str(folder / "again")).change(value.topology, lambda _: [value])
     return _last(epochs_log(str(folder / "again")))
 
 
