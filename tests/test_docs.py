@@ -24,9 +24,10 @@ from kappa.cli import app
 from kappa.config import PREFIX, Config
 
 ROOT = Path(__file__).resolve().parents[1]
-#: In the order in which their snippets run: the runbook goes on where the README's tour ends.
+#: In the order in which their snippets run: operations and the runbook continue where the tour ends.
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "tour.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "docs" / "concepts.md",
@@ -38,6 +39,8 @@ PAGES = (
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
     ROOT / "docs" / "archive.md",
+    ROOT / "docs" / "limits.md",
+    ROOT / "docs" / "benchmarks.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 RULES = sorted((ROOT / "include" / "kappa" / "replay" / "rules").glob("[a-z]*.py"))
@@ -345,13 +348,15 @@ class World:
             supervisor.down(config)
 
 
-#: Pages that are tours of their own, in homes of their own; all others follow the README's.
+#: Pages that are tours of their own, in homes of their own; all others follow docs/tour.md.
 OWN_TOURS = tuple(ROOT / "docs" / name for name in ("testing.md", "archive.md"))
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("own", [False, True], ids=["the tour of the README", "pages with homes of their own"])
+@pytest.mark.parametrize(
+    "own", [False, True], ids=["the tour and the pages behind it", "pages with homes of their own"]
+)
 def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path, own: bool) -> None:
     world, stale = World(tmp_path), []
     try:
