@@ -228,6 +228,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert rows[PREFIX + field.name.upper()] == f"`{field.default}`"
 
 
+def test_the_glossary_has_at_most_forty_words() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    words = page[page.index("## Words\n") : page.index("## The slice protocol\n")]
+    assert 20 < len(re.findall(r"^\| ", words, re.MULTILINE)) - 1 <= 40
+
+
 def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
     declared = {
         code: kind for file in RULES for kind, code in re.findall(r'\b(refuse|warn)\(\s*"([a-z-]+)"', file.read_text())
