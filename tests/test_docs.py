@@ -28,9 +28,10 @@ from kappa.config import PREFIX, Config
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
 
 ROOT = Path(__file__).resolve().parents[1]
-#: In the order in which their snippets run: the runbook goes on where the README's tour ends.
+#: In the order in which their snippets run: operations and the runbook continue where the tour ends.
 PAGES = (
     ROOT / "README.md",
+    ROOT / "docs" / "tour.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     ROOT / "docs" / "concepts.md",
@@ -44,6 +45,8 @@ PAGES = (
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
     ROOT / "docs" / "archive.md",
+    ROOT / "docs" / "limits.md",
+    ROOT / "docs" / "benchmarks.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 )
 
@@ -239,6 +242,16 @@ def test_the_page_of_findings_is_made_of_their_declarations() -> None:
     assert script.PAGE.read_text() == script.page(), "make it anew: python scripts/findings_page.py"
 
 
+def test_the_glossary_has_at_most_forty_words() -> None:
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    rows = re.findall(
+        r"^\| ([^|]+) \|", page[page.index("## Words\n") : page.index("## The slice protocol\n")], re.MULTILINE
+    )
+    words = [word for row in rows for word in re.split(", | / ", row) if row != "word"]
+    assert 20 < len(words) <= 40
+    assert len(set(words)) == len(words)
+
+
 def test_every_finding_is_documented_with_what_it_does_and_no_other() -> None:
     page = (ROOT / "docs" / "findings.md").read_text()
     rows = re.findall(
@@ -363,13 +376,15 @@ class World:
             supervisor.down(config)
 
 
-#: Pages that are tours of their own, in homes of their own; all others follow the README's.
+#: Pages that are tours of their own, in homes of their own; all others follow docs/tour.md.
 OWN_TOURS = tuple(ROOT / "docs" / name for name in ("testing.md", "archive.md"))
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("own", [False, True], ids=["the tour of the README", "pages with homes of their own"])
+@pytest.mark.parametrize(
+    "own", [False, True], ids=["the tour and the pages behind it", "pages with homes of their own"]
+)
 def test_every_snippet_runs_and_prints_what_its_page_shows(tmp_path: Path, own: bool) -> None:
     world, stale = World(tmp_path), []
     try:
