@@ -82,7 +82,7 @@ class EpochPaths:
         return f"{self.name}.markers"
 
     def versioned(self, topic: str) -> str:
-        """The epoch's own topic of a versioned topic output."""
+        """The topic of this epoch alone, of a versioned topic output."""
         return versioned_topic(topic, self.epoch)
 
 

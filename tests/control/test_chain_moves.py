@@ -95,7 +95,7 @@ def commit(config: Config, topology: str, epoch: int, seq: int, end: int, **deta
 
 
 def told(config: Config, epoch: int, *slices: tuple[int, int]) -> None:
-    """What an epoch of ``a`` has told: (root offset, end of its own topic) of each slice."""
+    """What an epoch of ``a`` has told: (root offset, end of its versioned topic) of each slice."""
     commit(config, "a", epoch, 0, 0, sent={own(epoch): {"0": 0}})
     ledger(config, "a", epoch).append(
         LedgerRow(

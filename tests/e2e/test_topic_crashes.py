@@ -36,7 +36,7 @@ def deploy(machine: Rig, version: int) -> None:
 
 
 def story(machine: Rig, epoch: int) -> list[Row]:
-    """What a plain consumer reads of an epoch's own topic."""
+    """What a plain consumer reads of an epoch's versioned topic."""
     name = f"{machine.topic}.story.e{epoch:04d}"
     return sorted(map(row, read_messages(machine.config.bootstrap_servers, name)))
 

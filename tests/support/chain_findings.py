@@ -38,17 +38,17 @@ def own(above: Site, epoch: int) -> str:
 
 
 def said(above: Site, epoch: int) -> dict[str, object]:
-    """What the commit of an epoch says of its own topic."""
+    """What the commit of an epoch says of its versioned topic."""
     return {"sent": {own(above, epoch): {"0": TOLD, "1": 0}}}
 
 
 def tell(above: Site, epoch: int) -> None:
-    """Fill the own topic of an epoch."""
+    """Fill the versioned topic of an epoch."""
     above.produce(TOLD, topic=own(above, epoch))
 
 
 def told_live(here: Site) -> Site:
-    """The upstream is live, and what it told is in its own topic."""
+    """The upstream is live, and what it told is in its versioned topic."""
     above = chained(here)
     above.live(**said(above, 1))
     tell(above, 1)
@@ -92,7 +92,7 @@ def _(here: Site) -> Provoked:
     above.deploy(outputs=f"{MOVES}, {SHARED}")
     above.live()
     return Provoked(
-        command="plan NAME", numbers={"topology": above.name, "epoch": 1, "topics": []}, says="has no own topic for it",
+        command="plan NAME", numbers={"topology": above.name, "epoch": 1, "topics": []}, says="has no versioned topic for it",
         remedy="on_replay='versioned'",
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ class Site:
         kafka: the broker.
         topic: the source's topic; tests make and fill it.
         name: the topology.
-        bound: source -> the own topic of another topology's epoch that is read as it.
+        bound: source -> the versioned topic of another topology's epoch that is read as it.
         stack: what is closed after the test.
     """
 

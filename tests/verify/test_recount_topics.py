@@ -66,7 +66,7 @@ def test_what_lacks_differs_is_there_twice_or_does_not_belong_is_named(
 
     stream.deploy(2)
     second = stream.verified()
-    assert counted(stream, kafka, second).problems == (), "a candidate has sent to its own topic only"
+    assert counted(stream, kafka, second).problems == (), "a candidate has sent to its versioned topic only"
     stream.cut_over_to(second)
     stream.tell([("a", 1), ("n", 2)], minute=1)
     assert counted(stream, kafka, second).problems == ()

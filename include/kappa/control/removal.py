@@ -37,7 +37,7 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
 
     Raises:
         IllegalTransitionError: the epoch is live.
-        RefusedError: an epoch of another topology reads its own topics.
+        RefusedError: an epoch of another topology reads its versioned topics.
     """
     epochs = Epochs(config.lake)
 
@@ -72,7 +72,7 @@ def retire(config: Config, topology: str, epoch: int, *, actor: str, reason: str
 
     Raises:
         IllegalTransitionError: the epoch is live or being built.
-        RefusedError: an epoch of another topology reads its own topics.
+        RefusedError: an epoch of another topology reads its versioned topics.
     """
     epochs = Epochs(config.lake)
 

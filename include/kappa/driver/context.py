@@ -290,7 +290,7 @@ class Context:
         return position.beside(live).count_to(live.beside(position))
 
     def is_chained(self, record: TopologyRecord) -> bool:
-        """Whether this epoch or the live one reads own topics of others."""
+        """Whether this epoch or the live one reads versioned topics of others."""
         return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
 
     def start_successor(self) -> None:

@@ -58,7 +58,7 @@ class Companions:
             handover: the handover of this epoch's topology.
             position: where its last commit stands; no slice is planned beyond it.
             is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
-            reads: epochs whose own topics it reads. It yields after those of them that yield too, where they did: it has
+            reads: epochs whose versioned topics it reads. It yields after those of them that yield too, where they did: it has
                 then read the last that they send.
         """
         if not together_of(handover):
@@ -177,7 +177,7 @@ class Companions:
 
     @staticmethod
     def _is_bound(record: TopologyRecord) -> bool:
-        """Whether the old or the new epoch reads own topics of others."""
+        """Whether the old or the new epoch reads versioned topics of others."""
         assert record.handover is not None and record.live is not None
         return bool(record.epoch(record.live).bound or record.epoch(record.handover.epoch).bound)
 

@@ -1,7 +1,7 @@
-"""The epochs whose own topics one epoch reads, as its driver sees them: where its next slice ends.
+"""The epochs whose versioned topics one epoch reads, as its driver sees them: where its next slice ends.
 
 A slice ends only where a commit of each of them had filled its topics. So every commit stands at one place of the root
-topics, in which epochs that read different own topics can be compared.
+topics, in which epochs that read different versioned topics can be compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import Binding, Key, SentEnd, is_at, is_reached, next_end, sent_at, topics_of, within
 
-#: What is read of those topics that are no own topics, for a slice that ends at a place of the root topics.
+#: What is read of those topics that are no versioned topics, for a slice that ends at a place of the root topics.
 Direct = Callable[[Offsets], Offsets]
 
 
@@ -39,7 +39,7 @@ class Upstreams:
 
     Attributes:
         lake: root of the lake.
-        bound: source -> the own topic that it reads.
+        bound: source -> the versioned topic that it reads.
     """
 
     lake: str
@@ -61,13 +61,13 @@ class Upstreams:
 
         Args:
             state: the ledger of who reads.
-            direct: where the slice ends in topics that are no own topics.
+            direct: where the slice ends in topics that are no versioned topics.
             most: offsets that it may span, unless one transaction is larger.
         """
         return _cut(state, self.ahead(state.standing), direct, most)
 
     def bulk(self, state: LedgerState, end: Offsets, direct: Offsets, most: int) -> Cut | None:
-        """The next slice towards the end of a plan, which is in offsets of the own topics."""
+        """The next slice towards the end of a plan, which is in offsets of the versioned topics."""
         ahead = {key: within(sent, end.only(_topics(sent))) for key, sent in self.ahead(state.standing).items()}
         return _cut(state, ahead, direct, most)
 

@@ -40,7 +40,7 @@ class Marker:
         topology_version: its author's word for it.
         sends: which topic outputs the slice sent.
         reconciled: the handover whose differences were sent with it; None for the marker of a slice.
-        roots: the end in offsets of root topics, of an epoch that reads own topics of others.
+        roots: the end in offsets of root topics, of an epoch that reads versioned topics of others.
         lake: id of the lake whose driver sent it; empty where that is not known.
         plan: hash of the plan of the slice that it closes; None where it closes none.
         kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).

@@ -1,4 +1,4 @@
-"""Topologies that read each other's own topics, from what is on record: who reads whom, and what those have sent.
+"""Topologies that read each other's versioned topics, from what is on record: who reads whom, and what those have sent.
 
 The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the record of epochs are asked.
 """
@@ -49,7 +49,7 @@ def links(events: Sequence[Event]) -> list[Link]:
 
 
 def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
-    """Whether an epoch that is being built reads this one's own topics: its slices end where commits of this one had filled them."""
+    """Whether an epoch that is being built reads this one's versioned topics: its slices end where commits of this one had filled them."""
     return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
 
 
@@ -67,7 +67,7 @@ def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
 
 
 def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
-    """Refuse to remove an epoch whose own topics somebody needs.
+    """Refuse to remove an epoch whose versioned topics somebody needs.
 
     Raises:
         RefusedError: who reads it, and what to remove first.
@@ -100,7 +100,7 @@ def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_
 
 
 def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEnd]:
-    """Up to where an epoch had filled those of its own topics, newest commit first.
+    """Up to where an epoch had filled those of its versioned topics, newest commit first.
 
     Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same place.
     Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some way apart.

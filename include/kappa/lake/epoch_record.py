@@ -33,7 +33,7 @@ class EpochRecord:
         approved: the event that approved it.
         rejected: the event that rejected it, unless it was taken up again.
         moved: the event that made it live most recently.
-        own_topics: the event that took the names of its own topics, if it has any.
+        own_topics: the event that took the names of its versioned topics, if it has any.
         upgrade: an upgrade that was asked for and is neither made nor withdrawn.
         upgraded: upgrades that were made, oldest first.
         backfills: backfills that were asked for and are neither done nor withdrawn, oldest first.
@@ -89,7 +89,7 @@ class EpochRecord:
 
     @property
     def topics(self) -> Mapping[str, str]:
-        """Topic output -> the epoch's own topic, for those that it made for itself."""
+        """Topic output -> the epoch's versioned topic, for those that it made for itself."""
         return self.own_topics.detail["topics"] if self.own_topics is not None else {}
 
     def topic(self, name: str) -> str | None:
@@ -113,18 +113,18 @@ class EpochRecord:
 
     @property
     def bound(self) -> Mapping[str, Binding]:
-        """Source -> the own topic of another topology's epoch that it reads as that."""
+        """Source -> the versioned topic of another topology's epoch that it reads as that."""
         return self._plan.bound if self._plan is not None else {}
 
     @property
     def origin(self) -> Offsets:
-        """Where of the root topics the history in its tables and own topics begins."""
+        """Where of the root topics the history in its tables and versioned topics begins."""
         plan = self._plan
         return Offsets() if plan is None else plan.roots.get("origin", plan.origin)
 
     @property
     def root_start(self) -> Offsets | None:
-        """Where it began to read in root topics; None when it reads nobody's own topics."""
+        """Where it began to read in root topics; None when it reads nobody's versioned topics."""
         return self._plan.roots.get("start") if self._plan is not None else None
 
     @property

@@ -37,7 +37,7 @@ class LedgerRow:
         writer: the driver that wrote it.
         at: when, UTC.
         ranges: offset ranges of a plan or commit, every partition named.
-        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's own topics.
+        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's versioned topics.
         logged: whether a slice writes the changelog and its marker.
         code: content hash of the code.
         rows_read: records read from Kafka, counted before parsing.
@@ -76,7 +76,7 @@ class LedgerRow:
 
     @property
     def standing(self) -> Offsets:
-        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads own topics."""
+        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads versioned topics."""
         roots = self.detail.get("roots")
         return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
 

@@ -177,7 +177,7 @@ class LedgerState:
 
     @property
     def standing(self) -> Offsets:
-        """The same in offsets of root topics, in which epochs that read different own topics can be compared.
+        """The same in offsets of root topics, in which epochs that read different versioned topics can be compared.
 
         Raises:
             LedgerError: the epoch has no commit yet.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: So many of the last slices keep all their rows.
 RECENT = 10
-#: Places that an epoch with own topics keeps for those that read it from early on, and how far they lie apart at least.
+#: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at least.
 PLACES, PLACE_OFFSETS = 10_000, 100_000
 #: Rows that tell of a slice's way to its commit.
 _OF_SLICES = ("plan", "effects", "abandon")
@@ -89,7 +89,7 @@ def runs_of(state: LedgerState) -> tuple[Run, ...]:
 
 
 def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> tuple[SliceFacts, ...]:
-    """Committed slices; of an epoch that reads own topics of others by the root topics that those are made of.
+    """Committed slices; of an epoch that reads versioned topics of others by the root topics that those are made of.
 
     Args:
         commits: the commits.
@@ -111,7 +111,7 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
 
 
 def sent_before(state: LedgerState) -> list[tuple[Offsets, Offsets]]:
-    """Places up to which an epoch had filled its own topics, of commits that are rolled up: ends and standing, newest first."""
+    """Places up to which an epoch had filled its versioned topics, of commits that are rolled up: ends and standing, newest first."""
     told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
     return [(Offsets.from_json(ends), Offsets.from_json(standing)) for ends, standing in reversed(told)]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay import stored
 
-#: What a slice sends: all topic outputs, none, or only those that go to the epoch's own topics.
+#: What a slice sends: all topic outputs, none, or only those that go to the epoch's versioned topics.
 Sends = Literal["live", "held", "versioned"]
 
 
@@ -39,7 +39,7 @@ class SliceFacts:
     Attributes:
         seq: its number, or that of the first; commit 0, the seed, has empty ranges at the epoch's start.
         ranges: what it read.
-        sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's own topics only) otherwise.
+        sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's versioned topics only) otherwise.
         rows_read: records read.
         rows_parsed: records that parsed, counted on their own.
         rows_dead: records that went to dead letters.

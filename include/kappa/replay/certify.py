@@ -23,7 +23,7 @@ def certify(
     """Check what is on record.
 
     1. In each epoch the committed ranges of each partition join end to end, from its start where that is known; of one
-       that reads own topics of other epochs both those of these and those of the root topics that they are made of.
+       that reads versioned topics of other epochs both those of these and those of the root topics that they are made of.
     2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
        exactly once, and each epoch sent only while the pointer was at it.
     3. In each slice, rows read = rows parsed + dead letters, and no more than the offsets spanned.

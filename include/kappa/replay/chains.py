@@ -1,6 +1,6 @@
-"""Chains: a topology reads the own topic of another topology's epoch. Which epoch that is, and where it stands. Pure.
+"""Chains: a topology reads the versioned topic of another topology's epoch. Which epoch that is, and where it stands. Pure.
 
-Two epochs that read different own topics cannot be compared by their offsets: they are compared by those of the *root
+Two epochs that read different versioned topics cannot be compared by their offsets: they are compared by those of the *root
 topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
 """
 
@@ -20,7 +20,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """Which own topic an epoch reads as a source.
+    """Which versioned topic an epoch reads as a source.
 
     Attributes:
         topology: whose it is.
@@ -40,10 +40,10 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True)
 class SentEnd:
-    """What an epoch had sent to its own topics when it stood somewhere.
+    """What an epoch had sent to its versioned topics when it stood somewhere.
 
     Attributes:
-        ends: next offset of its own topics after a commit's transaction.
+        ends: next offset of its versioned topics after a commit's transaction.
         standing: up to where of the root topics that commit has read.
     """
 
@@ -58,9 +58,9 @@ class UpstreamFacts:
     Attributes:
         topology: its topology.
         epoch: its number.
-        topics: those of its own topics that are read.
+        topics: those of its versioned topics that are read.
         sent: what it has sent by now, oldest first.
-        origin: where of the root topics the history in its own topics begins.
+        origin: where of the root topics the history in its versioned topics begins.
     """
 
     topology: str
@@ -75,7 +75,7 @@ class ChainFacts:
     """How the sources of a topology are bound.
 
     Attributes:
-        bound: source -> the own topic that it stands for.
+        bound: source -> the versioned topic that it stands for.
         upstreams: the epochs whose topics they are.
         direct: topics that are read as they are.
         findings: what speaks against reading them so.
@@ -98,7 +98,7 @@ def bindings_from_dict(values: Mapping[str, Mapping[str, object]]) -> dict[str, 
 
 
 def topics_of(bound: Mapping[str, Binding]) -> dict[Key, tuple[str, ...]]:
-    """Epoch that is read -> those of its own topics that are."""
+    """Epoch that is read -> those of its versioned topics that are."""
     found: dict[Key, list[str]] = {}
     for binding in bound.values():
         found.setdefault(binding.key, []).append(binding.topic)
@@ -111,7 +111,7 @@ def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
     Args:
         live: where one stands.
         standing: where the other stands.
-        is_bound: whether one of them reads own topics. Both must then share a root topic: vectors of different topics
+        is_bound: whether one of them reads versioned topics. Both must then share a root topic: vectors of different topics
             have nothing in which they could differ, and would be taken for equal.
 
     Raises:
@@ -175,7 +175,7 @@ def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
-    """Where a slice ends that reads own topics: the furthest end at most so many offsets away, or else the next one.
+    """Where a slice ends that reads versioned topics: the furthest end at most so many offsets away, or else the next one.
 
     Args:
         ahead: ends beyond the position, oldest first.
@@ -189,7 +189,7 @@ def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd 
 
 
 def within(sent: Iterable[SentEnd], limit: Offsets) -> list[SentEnd]:
-    """Those whose ends are not beyond ``limit``, an offset vector of the own topics; of equal ends the first."""
+    """Those whose ends are not beyond ``limit``, an offset vector of the versioned topics; of equal ends the first."""
     found: list[SentEnd] = []
     for one in sent:
         if limit.dominates(one.ends) and (not found or found[-1].ends != one.ends):

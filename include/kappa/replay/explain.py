@@ -24,7 +24,7 @@ def explain(plan: ReplayPlan) -> list[str]:
         *(f"  {stage:<10} {_stage(stage, plan)}" for stage in plan.stages),
     ]
     lines += [
-        f"  {'reads':<10} {binding.topic}, the own topic of epoch {binding.epoch} of {binding.topology}, as {source}"
+        f"  {'reads':<10} {binding.topic}, the versioned topic of epoch {binding.epoch} of {binding.topology}, as {source}"
         for source, binding in sorted(plan.bound.items())
     ]
     lines += [f"  {finding.line}" for finding in (*plan.refusals, *plan.warnings)]

@@ -136,7 +136,7 @@ class LiveFacts:
         shapes: keys and columns of its tables and append outputs, by place.
         group: where its consumer group stands, if that is no place where a slice ended; ``None`` otherwise.
         is_cut_by_arrival: whether slices of it were cut as records arrived.
-        upstreams: epochs of other topologies whose own topics it reads.
+        upstreams: epochs of other topologies whose versioned topics it reads.
         root_origin: where of the root topics the history in its tables begins.
         is_behind: whether no epoch that the plan reads ever stood where it stands, or before.
     """
@@ -229,7 +229,7 @@ class Facts:
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
         taken: topics on the broker whose names the new epoch would take for its own.
-        chain: how sources are bound that are own topics of other topologies; the facts name topics as Kafka does.
+        chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
         step: what was found in the step's plans, if somebody looked: that takes Spark.
     """

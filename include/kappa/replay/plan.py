@@ -50,7 +50,7 @@ class ReplayPlan:
         versioned: those of them of which the epoch has its own, to which it sends history too.
         reconciled: those that get what differs when the epoch goes live, with the table that they are of.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
-        bound: source -> the own topic of another topology's epoch that is read as it; offsets are those of that topic.
+        bound: source -> the versioned topic of another topology's epoch that is read as it; offsets are those of that topic.
         roots: where ``start`` and ``origin`` are in root topics; empty when nothing is bound.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.

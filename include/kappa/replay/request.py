@@ -39,7 +39,7 @@ class ReplayRequest:
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
         determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
-        upstream: topology -> the epoch of it whose own topics are read; of those not named the live one.
+        upstream: topology -> the epoch of it whose versioned topics are read; of those not named the live one.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.

@@ -51,7 +51,7 @@ def run_slice(
         sends: which topic outputs are to be sent.
         logged: whether changelog and marker are written.
         raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run says so.
-        roots: where the slice ends in offsets of root topics, for an epoch that reads own topics of others.
+        roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
 
     Returns:
         The commit row.

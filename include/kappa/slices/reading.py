@@ -63,7 +63,7 @@ class Reading:
         raw: the records, when Spark has read them already.
         archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
         begun: where the epoch's own reading begins.
-        bound: source -> the own topic of another topology's epoch that is read as it; the step sees the source's name.
+        bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's name.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:

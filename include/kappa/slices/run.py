@@ -39,7 +39,7 @@ class EpochRun:
         sender: transactional producer, None while the epoch has nothing to send.
         bootstrap_servers: Kafka brokers.
         topic_ids: ids of the source topics that the epoch began with.
-        bound: source -> the own topic of another topology's epoch that is read as it.
+        bound: source -> the versioned topic of another topology's epoch that is read as it.
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.

@@ -1,4 +1,4 @@
-"""An epoch's own topics: each epoch sends all that it computes for a versioned topic output to a topic that nobody else writes to.
+"""An epoch's versioned topics: each epoch sends all that it computes for a versioned topic output to a topic that nobody else writes to.
 
 Whoever reads follows the live pointer from one epoch's topic to the next; every move says at which offsets.
 """
@@ -34,7 +34,7 @@ _TOPIC = {"retention.ms": "-1"}
 
 
 def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, paths: EpochPaths) -> bool:
-    """Take the names of an epoch's own topics before the topics are made; whether the epoch may make them.
+    """Take the names of an epoch's versioned topics before the topics are made; whether the epoch may make them.
 
     Whoever removes the epoch removes topics of these names, so that none may be somebody else's. Idempotent.
 
@@ -76,7 +76,7 @@ def needed_topics(records: Iterable[TopologyRecord]) -> set[str]:
 
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
-    """Create an epoch's own topics; does nothing for those that are there."""
+    """Create an epoch's versioned topics; does nothing for those that are there."""
     present = broker.topics()
     for topic in topology.versioned_topics:
         if paths.versioned(topic.name) not in present:
@@ -84,7 +84,7 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
 
 
 def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[Record]]:
-    """What an epoch's own topics hold of its seed, about so many records at a time, in the total order of their sources.
+    """What an epoch's versioned topics hold of its seed, about so many records at a time, in the total order of their sources.
 
     Of an append output the rows that were copied; of a table, its rows.
     """

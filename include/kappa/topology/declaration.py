@@ -219,7 +219,7 @@ def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
 
 
 def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
-    """No epoch's own topic may ever have the name of another one; Kafka takes '.' and '_' in names for the same."""
+    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the same."""
     known = list(topics)
     versioned = [topic.name for topic in known if topic.is_versioned]
     others = [*(topic.name for topic in known if not topic.is_versioned), *sources]

@@ -49,7 +49,7 @@ class Source:
         format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times as long.
-        of: the topology whose versioned topic output it is. Each epoch then reads the own topic of one epoch of that topology;
+        of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of that topology;
             the step knows it by the name of the output.
     """
 

@@ -1,4 +1,4 @@
-"""Rules about topologies that read each other's own topics: what an epoch may be bound to, and what may move or go alone.
+"""Rules about topologies that read each other's versioned topics: what an epoch may be bound to, and what may move or go alone.
 
 As in ``log`` one function each, from plain facts to findings or sentences.
 """
@@ -26,7 +26,7 @@ class Link:
         stage: the stage it reached.
         is_live: whether readers get it.
         is_building: whether it is being built or brought back.
-        bound: source -> the own topic that it reads.
+        bound: source -> the versioned topic that it reads.
     """
 
     topology: str
@@ -50,7 +50,7 @@ class Link:
 def chain_findings(
     chain: ChainFacts, live: LiveFacts | None, start: Start, begin: Offsets | None, *, is_seeded: bool
 ) -> list[Finding]:
-    """What speaks against reading own topics of other epochs from there.
+    """What speaks against reading versioned topics of other epochs from there.
 
     Args:
         chain: what is read.
@@ -118,14 +118,14 @@ def upstream_not_live_yet(of: str, epoch: int, live: int | None) -> list[Finding
 
 UPSTREAM_NOT_VERSIONED = refuses(
     "upstream-not-versioned",
-    "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no own topic for it; it has {topics}.",
+    "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no versioned topic for it; it has {topics}.",
     "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, as a topic that all epochs share.",
-    meaning="the epoch that would be read has no own topic for that topic output",
+    meaning="the epoch that would be read has no versioned topic for that topic output",
 )
 
 
 def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[str]) -> list[Finding]:
-    """The epoch has no own topic for that topic output."""
+    """The epoch has no versioned topic for that topic output."""
     if source in topics:
         return []
     return [UPSTREAM_NOT_VERSIONED({"source": source}, topology=of, epoch=epoch, topics=sorted(topics))]
@@ -133,9 +133,9 @@ def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[
 
 UPSTREAM_SILENT = refuses(
     "upstream-silent",
-    "Epoch {epoch} of {topology!r} has no commit on record that says up to where its own topics are filled.",
+    "Epoch {epoch} of {topology!r} has no commit on record that says up to where its versioned topics are filled.",
     "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so after: kappa upgrade {topology}",
-    meaning="no commit of that epoch says up to where its own topics are filled: it is not seeded yet, or runs an older platform",
+    meaning="no commit of that epoch says up to where its versioned topics are filled: it is not seeded yet, or runs an older platform",
 )
 
 
@@ -277,7 +277,7 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
     """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
     return [
-        f"{link.name} ({link.stage}) reads the own topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
+        f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
         f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"
         for link in links
         if (topology, epoch) in link.upstreams and not link.stage.is_ended

@@ -45,7 +45,7 @@ VERSIONED_HISTORY_PARTIAL = warns(
     "versioned-history-partial",
     "A changelog holds tables only: {own} will begin with what is computed from its marker on, without earlier records.",
     "No action needed if readers need only those; earlier ones are in {before} as long as that is kept. Replay --to-earliest computes them anew.",
-    meaning="a changelog holds tables only: the own topic of the new epoch begins without what an append output sent before",
+    meaning="a changelog holds tables only: the versioned topic of the new epoch begins without what an append output sent before",
     way_out="No action needed if readers need only what follows; earlier records are in the topics of earlier epochs as long as those are kept. Replay --to-earliest computes them anew.",
 )
 
