@@ -652,7 +652,7 @@ def _(here: Site) -> Provoked:
         command="plan NAME",
         numbers={"topic": here.topic, "policy": "compact"},
         says="took every offset of the plan",
-        remedy="Nothing",
+        remedy="No action needed.",
     )
 
 
