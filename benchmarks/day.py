@@ -29,7 +29,7 @@ from kappa.offsets.vector import OffsetRange
 from kappa.slices.merging import fold_between
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import apply_changes, commit_slice
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.topology import Source, Table, Topology
 
 if TYPE_CHECKING:
@@ -107,9 +107,11 @@ class _Epoch:
         create_tables(TOPOLOGY, self.paths)
         tables.append(self.paths.table("rewards"), self._rows(range(keys), 0).drop_columns(["_seq", "_deleted"]), 0)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
-            bootstrap_servers="", topic_ids={}, fold_seconds=site.config.fold_seconds,
-            savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
+            topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, topic_ids={},
+            engines=Engines(
+                session=None, broker=None, bootstrap_servers="", fold_seconds=site.config.fold_seconds,  # type: ignore[arg-type]
+                savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
+            ),
         )  # fmt: skip
         versions = {"tables/rewards": 1, "changes/rewards": 0, "dead_letters": 0}
         ledger.append(LedgerRow(kind="commit", seq=0, writer="benchmark", at=clock.now(), delta_versions=versions))
@@ -122,7 +124,7 @@ class _Epoch:
         row = LedgerRow(kind="plan", seq=seq, writer="benchmark", at=clock.now(), ranges=ranges)
         plan = ledger.append(row)
         rows = self._rows(self.chance.sample(range(len(self.cards)), changes), seq)
-        self.run.written = {"changes/rewards": rows}
+        self.run.scratch.written = {"changes/rewards": rows}
         tables.append(self.paths.changes("rewards"), rows, seq)
         versions = {"changes/rewards": tables.version(self.paths.changes("rewards")), "dead_letters": 0}
         effects = ledger.append(

@@ -47,7 +47,7 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.slices.sending import marker
 from kappa.topology import registry
 from kappa_local.invoices import Invoices
@@ -144,7 +144,7 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
         with Broker(site.config.bootstrap_servers) as broker:
             run = EpochRun(
                 topology=registry.load(site.config.topologies, TOPOLOGY), paths=paths, writer=WRITER, code=last.code, ledger=ledger,
-                session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers,  # type: ignore[arg-type]
+                engines=Engines(session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers),  # type: ignore[arg-type]
                 topic_ids=dict(record.epoch(epoch).plan.topic_ids), lake_id=Epochs(site.config.lake).lake_id(),
             )  # fmt: skip
             if remembered:
@@ -171,7 +171,7 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             assert done is not None
             found = markers.read(broker, paths)
             assert found is not None
-            run.turn = found.turn
+            run.sent.turn = found.turn
             end = ranges_end(done.ranges)
             sender.append(
                 site.config.bootstrap_servers,

@@ -18,7 +18,7 @@ from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.slices import changelog
 from kappa.slices.places import create_tables
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.slices.seeding import SeedSource, seed
 from kappa.topology import registry
 from kappa_local.invoices import Invoices
@@ -50,8 +50,8 @@ def seeded(site: Site, keys: int) -> int:
         points = pa.array([Decimal("1.0000")], pa.decimal128(18, 4)).take(pa.array([0] * keys))
         tables.append(paths.table(TABLE), pa.table({"CustomerCardNo": cards, "TotalLoyaltyPoints": points}), 0)
         run = EpochRun(
-            topology=topology, paths=paths, writer=WRITER, code=plan.code, ledger=ledger, session=None, broker=broker,  # type: ignore[arg-type]
-            bootstrap_servers=site.config.bootstrap_servers, topic_ids=dict(plan.topic_ids),
+            topology=topology, paths=paths, writer=WRITER, code=plan.code, ledger=ledger, topic_ids=dict(plan.topic_ids),
+            engines=Engines(session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers),  # type: ignore[arg-type]
         )  # fmt: skip
         seed(run, SeedSource(kind="empty"), plan.start)
         _event(site, epoch, "seeded")

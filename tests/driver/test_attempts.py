@@ -145,7 +145,7 @@ def test_a_slice_that_was_sent_is_never_given_up(ledger: Ledger, own: Any) -> No
     add(ledger, "plan", 1, ranges(0, 100), logged=True)
     plan = ledger.state().open_plan
     assert plan is not None
-    own.slice_run.marker_seq, own.slice_run.marker_plan = 1, plan_hash(plan)
+    own.slice_run.sent.seq, own.slice_run.sent.plan = 1, plan_hash(plan)
     assert not is_abandonable(own.slice_run, ledger.state())
     for _ in range(3):
         claim(ledger)
@@ -160,7 +160,7 @@ def test_a_slice_behind_its_effects_row_is_given_up_only_where_nothing_can_be_se
 ) -> None:
     add(ledger, "plan", 1, ranges(0, 100), logged=logged)
     add(ledger, "effects", 1)
-    own.slice_run.sender = object() if sender else None
+    own.slice_run.sent.sender = object() if sender else None
     assert is_abandonable(own.slice_run, ledger.state()) is abandonable
 
 

@@ -23,7 +23,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.replay.stages import Stage
 from kappa.slices.places import create_tables
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.topology import Append, Source, Table, Topology
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -56,8 +56,8 @@ class Epoch:
         self.ledger.claim("me", "code", self.ledger.state())
         create_tables(TOPOLOGY, self.paths)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=self.ledger, session=None, broker=None,  # type: ignore[arg-type]
-            bootstrap_servers="", topic_ids={},
+            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=self.ledger, topic_ids={},
+            engines=Engines(session=None, broker=None, bootstrap_servers=""),  # type: ignore[arg-type]
         )  # fmt: skip
 
     def slice(self, seq: int) -> None:

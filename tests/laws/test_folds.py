@@ -213,14 +213,14 @@ def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
 ) -> None:
     chance = random.Random(7)
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
-    epoch.run.session = spark
+    epoch.run.engines.session = spark
     held = TableState(spark, TABLE)
     now: dict[Any, int] = {}
     before = epoch.run.ledger.state().commits[-1]
     for number in range(8):
         changes = {(id, 0): chance.choice([None, number]) for id in chance.sample(["a", "b", "c'", 'd"'], 2)}
-        epoch.run.fold_seconds = chance.choice([0.0, 3600.0])
-        epoch.run.arrow_rows = chance.choice([0, 500_000])  # 0: Spark folds, and overwrites
+        epoch.run.engines.fold_seconds = chance.choice([0.0, 3600.0])
+        epoch.run.engines.arrow_rows = chance.choice([0, 500_000])  # 0: Spark folds, and overwrites
         row, now = epoch.slice(changes), merged(now, changes)
         read = merge_on_read.frame(spark, epoch.at(row)).toArrow()
         assert as_rows(read) == epoch.table(row) == now

@@ -144,13 +144,13 @@ class TestLaw3ExactlyOnceInDelta:
         plan = protocol.plan_slice(run, state, next_ranges(stream, driver), sends="live", logged=True)
         first = writing.write_effects(run, plan, run.ledger.state(), None)
         versions = dict(first.delta_versions)
-        run.written = {}
+        run.scratch.written = {}
         again = writing.write_effects(run, plan, run.ledger.state(), None)
         assert dict(again.delta_versions) == versions
         table = run.paths.table("balances")
         folded = [tables.version(table)]
         for _ in range(2):
-            run.written = {}
+            run.scratch.written = {}
             sending.send_effects(run, plan, first)
             protocol.apply_changes(run, plan, first)
             folded.append(tables.version(table))
@@ -229,14 +229,14 @@ class TestLaw4ExactlyOnceInKafka:
         driver.open_sender()
         plan = protocol.plan_slice(run, run.ledger.state(), next_ranges(stream, driver), sends="live", logged=True)
         effects = writing.write_effects(run, plan, run.ledger.state(), None)
-        assert run.sender is not None
-        run.sender.begin()
-        run.sender.extend(sending._records(run, plan, effects))
+        assert run.sent.sender is not None
+        run.sent.sender.begin()
+        run.sent.sender.extend(sending._records(run, plan, effects))
         stream.run(epoch)
         stream.settle(epoch)
         assert sorted(stream.sent()) == sorted([*ROWS, ("z", 1)])
         with pytest.raises(StaleWriterError):
-            run.sender.commit(ranges_end(plan.ranges))
+            run.sent.sender.commit(ranges_end(plan.ranges))
 
 
 class TestLaw5OneWriter:

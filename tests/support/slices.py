@@ -18,7 +18,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import apply_changes, commit_slice
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.topology import Source, Table, Topology
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -52,8 +52,11 @@ class Epoch:
         ledger.claim("me", "code", ledger.state())
         create_tables(TOPOLOGY, self.paths)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=ledger, session=None, broker=None,  # type: ignore[arg-type]
-            bootstrap_servers="", topic_ids={}, **{"savepoint_grain": timedelta(days=365_000), **settings},
+            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=ledger, topic_ids={},
+            engines=Engines(
+                session=None, broker=None, bootstrap_servers="",  # type: ignore[arg-type]
+                **{"savepoint_grain": timedelta(days=365_000), **settings},
+            ),
         )  # fmt: skip
         places = ("dead_letters", "changes/sums", "tables/sums")
         ledger.append(
@@ -70,8 +73,8 @@ class Epoch:
             {"_seq": seq, "_deleted": total is None, "id": id, "select": select, "total": total}
             for (id, select), total in changes.items()
         ]
-        self.run.written = {"changes/sums": pa.Table.from_pylist(rows, SCHEMA)}
-        tables.append(self.paths.changes("sums"), self.run.written["changes/sums"], seq)
+        self.run.scratch.written = {"changes/sums": pa.Table.from_pylist(rows, SCHEMA)}
+        tables.append(self.paths.changes("sums"), self.run.scratch.written["changes/sums"], seq)
         versions = {"changes/sums": tables.version(self.paths.changes("sums")), "dead_letters": 0}
         return plan, ledger.append(
             LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions)

@@ -79,7 +79,7 @@ def compute(
     committed = made.ledger.state().committed
     assert committed is not None
     compared = tuple(_twice(run, made, committed, append, wanted) for append in _chosen(topology, wanted.outputs))
-    for table in made.states.values():
+    for table in made.scratch.states.values():
         table.forget()
     return Computed(
         writer=made.writer,
@@ -193,7 +193,7 @@ def _twice(run: EpochRun, made: EpochRun, row: LedgerRow, append: Append, wanted
     """Rows of an output as the live epoch has them, and as they were computed."""
     committed = run.ledger.state().committed
     assert committed is not None
-    live = frame_at(run.session, run.paths, committed, f"outputs/{append.name}").where(rows_from(wanted.ranges))
+    live = frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}").where(rows_from(wanted.ranges))
     return twice(append, live, rows_of(made, row, append), Mask())
 
 

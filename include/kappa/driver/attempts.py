@@ -77,7 +77,7 @@ def is_abandonable(run: EpochRun, state: LedgerState) -> bool:
     if plan is None or is_sent(run, plan):
         return False
     sends = plan.logged or plan.sends != "held"
-    if sends and run.sender is None:
+    if sends and run.sent.sender is None:
         return False
     return sends or state.open_effects is None  # one that does not send is applied right after its effects row
 

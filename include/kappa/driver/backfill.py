@@ -175,7 +175,7 @@ def finish(run: EpochRun, planned: LedgerRow) -> LedgerRow:
     """
     run.look_at_commits()
     state = run.ledger.state()
-    run.begin(f"replacement {planned.seq}")
+    run.engines.begin(f"replacement {planned.seq}")
     effects = state.open_effects or _replace(run, planned, state)
     if planned.logged:
         send_effects(run, planned, effects)
@@ -279,5 +279,5 @@ def _computed(run: EpochRun, folder: str, name: str, version: int, seq: int) -> 
 
     append = next(append for append in run.topology.appends if append.name == name)
     columns = [*quoted(column.name for column in append.columns), *(column.name for column in tables.LINEAGE)]
-    found = read_table(run.session, run.paths.recomputed(folder).output(name), version).where("_seq > 0")
+    found = read_table(run.engines.session, run.paths.recomputed(folder).output(name), version).where("_seq > 0")
     return found.select(F.lit(seq).cast("bigint").alias("_seq"), *columns)

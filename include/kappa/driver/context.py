@@ -43,7 +43,7 @@ from kappa.slices import ownership, turns
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import fold_between, unfolded_since
 from kappa.slices.places import check_topics
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun
 from kappa.topology import registry
 from kappa.verify import attestation
 from kappa.verify.second_run import SecondRun
@@ -118,12 +118,16 @@ class Context:
     @cached_property
     def slice_run(self) -> EpochRun:
         """The epoch as the slice protocol needs it."""
+        config, plan = self.config, self.plan
+        engines = Engines(
+            session=self.session, broker=self.broker, bootstrap_servers=config.bootstrap_servers, begin=self.watchdog.begin,
+            arrow_rows=config.arrow_rows, small_slice=config.small_slice, fold_seconds=config.fold_seconds,
+            savepoint_grain=timedelta(minutes=config.savepoint_minutes),
+        )  # fmt: skip
         return EpochRun(
-            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, session=self.session,
-            bound=self.upstreams.topics, roots=self.plan.roots.get("start", Offsets()), broker=self.broker, bootstrap_servers=self.config.bootstrap_servers, topic_ids=dict(self.plan.topic_ids), archived=self.plan.archived, arrow_rows=self.config.arrow_rows,
-            small_slice=self.config.small_slice,
-            fold_seconds=self.config.fold_seconds,
-            savepoint_grain=timedelta(minutes=self.config.savepoint_minutes), lake_id=self.epochs.lake_id(), begin=self.watchdog.begin,
+            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, engines=engines,
+            topic_ids=dict(plan.topic_ids), bound=self.upstreams.topics, roots=plan.roots.get("start", Offsets()),
+            archived=plan.archived, lake_id=self.epochs.lake_id(),
         )  # fmt: skip
 
     @cached_property
@@ -140,7 +144,7 @@ class Context:
             SupersededError: the epoch was rebuilt in another lake.
         """
         run = self.slice_run
-        if run.sender is not None:
+        if run.sent.sender is not None:
             return
         self.ledger.check_claim(self.writer)
         self._check_names()
@@ -154,11 +158,11 @@ class Context:
         except BaseException:
             sender.close()
             raise
-        run.turn = marker.turn if marker else 0
-        run.marker_seq = marker.seq if marker else -1
-        run.marker_plan = marker.plan if marker else None
-        run.marker_handover = marker.reconciled if marker else None
-        run.sender = sender
+        run.sent.turn = marker.turn if marker else 0
+        run.sent.seq = marker.seq if marker else -1
+        run.sent.plan = marker.plan if marker else None
+        run.sent.handover = marker.reconciled if marker else None
+        run.sent.sender = sender
 
     def attest(self, record: TopologyRecord) -> None:
         """Hold the lake against the broker before anything is done, also by a driver that may have to yield at once.
@@ -238,9 +242,9 @@ class Context:
     def spend_sender(self) -> None:
         """Close the sender; the next one fences it. Does nothing when there is none."""
         run = self.__dict__.get("slice_run")
-        if run is not None and run.sender is not None:
-            run.sender.close()
-            run.sender = None
+        if run is not None and run.sent.sender is not None:
+            run.sent.sender.close()
+            run.sent.sender = None
 
     def close(self) -> None:
         """Let go of everything."""

@@ -287,7 +287,7 @@ class Handover:
             context.say("reconciling topics")
             context.spend_sender()
             context.open_sender(reconciliation.TRANSACTION_TIMEOUT)
-            context.slice_run.turn = turn
+            context.slice_run.sent.turn = turn
             reconciliation.send(context.slice_run, record.last_handover)
             context.spend_sender()  # slices get their shorter time again
         return found

@@ -180,16 +180,16 @@ def differences(
 
     place, key = f"tables/{table.name}", list(table.key)
     names = [column.name for column in table.columns]
-    after = frame_at(run.session, run.paths, committed, place).select(*quoted(names))
+    after = frame_at(run.engines.session, run.paths, committed, place).select(*quoted(names))
     if before is None or topic.name not in before.topics or not suspects.is_alike(before.shapes, table):
         return _marked(after, handover)
-    known = frame_at(run.session, before.paths, before.committed, place)
+    known = frame_at(run.engines.session, before.paths, before.committed, place)
     if not before.holds(topic, table):
         is_kept = before.reconciled.get(topic.name) == table.name
         keys = known.select(*quoted(key))
         if is_kept and before.unsent is not None:
             # It never sent them: keys that it lacks, and that the epoch before it had, are still in the topic.
-            unsent = run.session.read.format("delta").load(before.paths.reconciled(topic.name))
+            unsent = run.engines.session.read.format("delta").load(before.paths.reconciled(topic.name))
             keys = keys.union(unsent.where(F.col(HANDOVER.name) == before.unsent).select(*quoted(key))).distinct()
         gone = keys.join(after, on=key, how="left_anti")
         return _marked(after, handover).unionByName(_marked(gone, handover, deleted=True), allowMissingColumns=True)
@@ -207,21 +207,21 @@ def send(run: EpochRun, handover: int) -> None:
         StaleWriterError: another driver took the epoch over, or the transaction took longer than Kafka allows.
     """
     state = run.ledger.state()
-    assert run.sender is not None and state.committed is not None
-    if run.marker_handover == handover:
+    assert run.sent.sender is not None and state.committed is not None
+    if run.sent.handover == handover:
         return
     run.ledger.check_claim(run.writer)
-    run.sender.begin()
-    run.sender.extend(_records(run, handover))
+    run.sent.sender.begin()
+    run.sent.sender.extend(_records(run, handover))
     crash_point("reconcile.open", state.seq)
     # "live": from here on the topics hold what this epoch's tables hold.
     last = state.committed
     closing = marker(
         run, last.seq, state.position, last.max_timestamps, "live", handover, roots=last.detail.get("roots")
     )
-    run.sender.extend([closing])
-    run.sender.commit(state.position)
-    run.marker_handover = handover
+    run.sent.sender.extend([closing])
+    run.sent.sender.commit(state.position)
+    run.sent.handover = handover
     crash_point("reconcile.send", state.seq)
 
 

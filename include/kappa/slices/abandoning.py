@@ -35,5 +35,5 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
             kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code, detail=detail or {},
         )
     )  # fmt: skip
-    run.written = {}
+    run.scratch.written = {}
     crash_point("abandon", plan.seq)

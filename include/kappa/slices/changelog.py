@@ -75,19 +75,19 @@ def write_baseline(run: EpochRun) -> LedgerRow:
     """
     state = run.ledger.state()
     committed = state.committed
-    if committed is None or run.sender is None:
+    if committed is None or run.sent.sender is None:
         raise LedgerError("A baseline needs a seeded epoch and a sender.")
     if run.topology.versioned_topics and committed.seq > 0:
         raise LedgerError(
             f"The epoch has computed {committed.seq} slices that are not in its versioned topics: they cannot be filled any more. Replay into a new epoch.",
             seq=committed.seq,
         )
-    if run.marker_seq < committed.seq:
-        partitions = max(run.broker.partitions(topic) for topic in run.topic_ids)
-        create_topics(run.broker, run.topology, run.paths, partitions)
-        versioned_topics.create_topics(run.broker, run.topology, run.paths, partitions)
+    if run.sent.seq < committed.seq:
+        partitions = max(run.engines.broker.partitions(topic) for topic in run.topic_ids)
+        create_topics(run.engines.broker, run.topology, run.paths, partitions)
+        versioned_topics.create_topics(run.engines.broker, run.topology, run.paths, partitions)
         # The sender is initialised: from here on no earlier driver can add to what is read now.
-        begun = Begun(run.broker)
+        begun = Begun(run.engines.broker)
         crash_point("baseline.begun", committed.seq)
         for table in run.topology.tables:
             name, names = run.paths.changelog(table.name), [column.name for column in table.columns]
@@ -96,20 +96,20 @@ def write_baseline(run: EpochRun) -> LedgerRow:
                 run.ledger.check_claim(run.writer)
                 part = list(changelog_records(name, table, rows, committed.seq))
                 gone -= {record.key for record in part if record.key is not None}
-                run.sender.send(part, state.position)
+                run.sent.sender.send(part, state.position)
                 crash_point("baseline.chunk", committed.seq)
             if gone:
                 run.ledger.check_claim(run.writer)
-                run.sender.send(changelogs.tombstones(name, gone, committed.seq), state.position)
+                run.sent.sender.send(changelogs.tombstones(name, gone, committed.seq), state.position)
         for records in versioned_topics.seeded(run, committed, BASELINE_ROWS):
             run.ledger.check_claim(run.writer)
-            run.sender.send(begun.lacking(records), state.position)
+            run.sent.sender.send(begun.lacking(records), state.position)
             crash_point("baseline.topics", committed.seq)
         closing = marker(
             run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
         )
-        run.sender.send([closing], state.position)
-        run.marker_seq, run.marker_plan = committed.seq, None
+        run.sent.sender.send([closing], state.position)
+        run.sent.seq, run.sent.plan = committed.seq, None
         crash_point("baseline.marker", committed.seq)
     return run.ledger.append(
         LedgerRow(

@@ -78,7 +78,7 @@ def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
     before: int | None = 0 if found.folded >= committed.seq else None
     if known is not None and is_known:
         before = known["rows"]
-    mine = run.written.get(f"changes/{table.name}")
+    mine = run.scratch.written.get(f"changes/{table.name}")
     added = 0 if effects is None else None if mine is None else mine.num_rows
     return Unfolded(
         contents=found,
@@ -105,9 +105,9 @@ def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | Non
     """
     if not pending.rows:
         return False
-    if last is not None and is_first_after(last, now, run.savepoint_grain):
+    if last is not None and is_first_after(last, now, run.engines.savepoint_grain):
         return True
-    if abs(now - pending.since) >= timedelta(seconds=run.fold_seconds) or pending.rows > run.arrow_rows:
+    if abs(now - pending.since) >= timedelta(seconds=run.engines.fold_seconds) or pending.rows > run.engines.arrow_rows:
         return True
     at = pending.contents
     return pending.rows > most_changes(0) and pending.rows > most_changes(tables.count(at.path, at.version))
@@ -123,18 +123,18 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
     at = pending.contents
-    if pending.rows <= run.arrow_rows:
+    if pending.rows <= run.engines.arrow_rows:
         changed = _own_changes(run, table, at) or contents.changed(at)
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
     names = quoted(column.name for column in table.columns)
-    tables.overwrite_frame(at.path, contents.frame(run.session, at).select(*names), at.seq)
+    tables.overwrite_frame(at.path, contents.frame(run.engines.session, at).select(*names), at.seq)
 
 
 def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
     """The changes since a fold where they are the ones that the slice at hand has just written, of each key one."""
-    return run.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
+    return run.scratch.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
 
 
 def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:

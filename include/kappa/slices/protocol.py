@@ -109,14 +109,14 @@ def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
     state = run.ledger.state()
-    run.begin(f"effects of slice {plan.seq}")
+    run.engines.begin(f"effects of slice {plan.seq}")
     effects = state.open_effects or write_effects(run, plan, state, raw)
     if plan.logged or plan.sends != "held":
-        run.begin(f"send of slice {plan.seq}")
+        run.engines.begin(f"send of slice {plan.seq}")
         send_effects(run, plan, effects)
-    run.begin(f"apply of slice {plan.seq}")
+    run.engines.begin(f"apply of slice {plan.seq}")
     apply_changes(run, plan, effects)
-    run.begin(f"commit of slice {plan.seq}")
+    run.engines.begin(f"commit of slice {plan.seq}")
     return commit_slice(run, plan, effects)
 
 
@@ -180,7 +180,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     )
     for table in run.topology.tables:
         before, after = (contents_of(run.paths, commit, table.name) for commit in (committed, row))
-        run.state(table).advance(run.written.get(f"changes/{table.name}"), before, after)
-    run.written = {}
+        run.state(table).advance(run.scratch.written.get(f"changes/{table.name}"), before, after)
+    run.scratch.written = {}
     crash_point("commit", plan.seq)
     return row

@@ -24,9 +24,68 @@ if TYPE_CHECKING:
     from kappa.kafka.producer import Sender
 
 
+@dataclass(frozen=True, kw_only=True)
+class Engines:
+    """What an epoch is computed with, and how large its work is cut.
+
+    Attributes:
+        session: Spark.
+        broker: Kafka's administration.
+        bootstrap_servers: Kafka brokers.
+        small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
+        arrow_rows: most rows of one effect that are written from memory.
+        fold_seconds: most time for which a table's changes are not merged into it.
+        savepoint_grain: the first commit in each period of this length becomes a savepoint.
+        begin: called with the name of each line of the protocol before it begins.
+    """
+
+    session: SparkSession
+    broker: Broker
+    bootstrap_servers: str
+    small_slice: int = 50_000
+    arrow_rows: int = 500_000
+    fold_seconds: float = 120.0
+    savepoint_grain: timedelta = timedelta(hours=4)
+    begin: Callable[[str], None] = field(default=lambda _: None)
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """What the broker has of an epoch: its sender, and the last marker as that sender found or wrote it.
+
+    Attributes:
+        sender: transactional producer; None while the epoch has nothing to send.
+        turn: number of the turn in which the epoch sends or sent last, which every marker carries; 0 when it never did.
+        seq: slice of the last marker in Kafka; -1 where there is none.
+        plan: hash of the plan of the slice that this marker closes; None where it closes none.
+        handover: the handover whose differences were sent with that marker, if any were.
+    """
+
+    sender: Sender | None = None
+    turn: int = 0
+    seq: int = -1
+    plan: str | None = None
+    handover: int | None = None
+
+
+@dataclass(kw_only=True)
+class Scratch:
+    """What a driver keeps in memory between two lines of the protocol, or two slices. Losing it costs time only.
+
+    Attributes:
+        written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
+        states: the tables before the next slice, as far as they are in memory.
+        archives: archives that were read, by topic.
+    """
+
+    written: dict[str, pa.Table] = field(default_factory=dict)
+    states: dict[str, TableState] = field(default_factory=dict)
+    archives: dict[str, Archive] = field(default_factory=dict)
+
+
 @dataclass(kw_only=True)
 class EpochRun:
-    """An epoch as its driver holds it: everything that the protocol needs.
+    """An epoch as its driver holds it: what it is, and what the slice protocol needs beside it.
 
     Attributes:
         topology: the code.
@@ -34,27 +93,14 @@ class EpochRun:
         writer: the driver's claim.
         code: content hash of the code.
         ledger: the epoch's ledger, claimed by ``writer``.
-        session: Spark.
-        broker: Kafka's administration.
-        sender: transactional producer, None while the epoch has nothing to send.
-        bootstrap_servers: Kafka brokers.
         topic_ids: ids of the source topics that the epoch began with.
+        engines: what it is computed with.
         bound: source -> the versioned topic of another topology's epoch that is read as it.
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
-        small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
-        arrow_rows: most rows of one effect that are written from memory.
-        savepoint_grain: the first commit in each period of this length becomes a savepoint.
-        fold_seconds: most time for which a table's changes are not folded into it.
         lake_id: id of the lake, which every marker carries.
-        turn: number of the turn in which the epoch sends or sent last, which every marker carries.
-        marker_seq: slice of the last marker in Kafka.
-        marker_plan: hash of the plan of the slice that this marker closes; None where it closes none.
-        marker_handover: the handover whose differences were sent with that marker, if any were.
-        written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
-        states: the tables before the next slice, as far as they are in memory.
-        archives: archives that were read, by topic.
-        begin: told of each line of the protocol before it begins.
+        sent: what the broker has of it.
+        scratch: what is kept in memory.
     """
 
     topology: Topology
@@ -62,27 +108,14 @@ class EpochRun:
     writer: str
     code: str
     ledger: Ledger
-    session: SparkSession
-    broker: Broker
-    bootstrap_servers: str
     topic_ids: Mapping[str, str]
+    engines: Engines
     bound: Mapping[str, str] = field(default_factory=dict)
     roots: Offsets = field(default_factory=Offsets)
     archived: tuple[OffsetRange, ...] = ()
-    small_slice: int = 50_000
-    arrow_rows: int = 500_000
-    fold_seconds: float = 120.0
-    savepoint_grain: timedelta = timedelta(hours=4)
-    sender: Sender | None = None
     lake_id: str = ""
-    turn: int = 0
-    marker_seq: int = -1
-    marker_plan: str | None = None
-    marker_handover: int | None = None
-    written: dict[str, pa.Table] = field(default_factory=dict)
-    states: dict[str, TableState] = field(default_factory=dict)
-    archives: dict[str, Archive] = field(default_factory=dict)
-    begin: Callable[[str], None] = field(default=lambda _: None)
+    sent: Sent = field(default_factory=Sent)
+    scratch: Scratch = field(default_factory=Scratch)
 
     @cached_property
     def watch(self) -> Watch:
@@ -101,12 +134,14 @@ class EpochRun:
 
     def archive(self, topic: str) -> Archive:
         """The archive of a source's topic."""
-        if topic not in self.archives:
-            self.archives[topic] = Archive(self.paths.lake, topic)
-        return self.archives[topic]
+        archives = self.scratch.archives
+        if topic not in archives:
+            archives[topic] = Archive(self.paths.lake, topic)
+        return archives[topic]
 
     def state(self, table: Table) -> TableState:
         """The rows of a table before the next slice."""
-        if table.name not in self.states:
-            self.states[table.name] = TableState(self.session, table)
-        return self.states[table.name]
+        states = self.scratch.states
+        if table.name not in states:
+            states[table.name] = TableState(self.engines.session, table)
+        return states[table.name]

@@ -118,12 +118,12 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
             raise LedgerError(
                 f"The savepoint (epoch {source.epoch}, slice {row.seq}) has no table {table.name!r}.", table=table.name
             )
-        frame = frame_at(run.session, paths, row, place)
+        frame = frame_at(run.engines.session, paths, row, place)
         tables.overwrite_frame(run.paths.table(table.name), _fitted(frame, table.columns), 0)
     for append in run.topology.appends if source.outputs else ():
         place = f"outputs/{append.name}"
         if place in row.delta_versions:
-            frame = frame_at(run.session, paths, row, place)
+            frame = frame_at(run.engines.session, paths, row, place)
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
@@ -133,9 +133,9 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
     assert source.epoch is not None
     paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    if paths.markers in run.broker.topics(paths.markers):
-        run.broker.settled_ends([paths.markers])
-    marker = markers.read(run.broker, paths)
+    if paths.markers in run.engines.broker.topics(paths.markers):
+        run.engines.broker.settled_ends([paths.markers])
+    marker = markers.read(run.engines.broker, paths)
     if marker is None:
         raise DataLossError(f"Epoch {source.epoch} left no marker in {paths.markers!r}.", topic=paths.markers)
     # As a plan reads a marker: a partition that appeared since begins at 0.
@@ -146,7 +146,9 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
             marker=marker.end.to_json(), plan=start.to_json(),
         )  # fmt: skip
     for table in run.topology.tables:
-        frame = changelog.fold(run.session, run.bootstrap_servers, run.broker, paths, table, marker.seq)
+        frame = changelog.fold(
+            run.engines.session, run.engines.bootstrap_servers, run.engines.broker, paths, table, marker.seq
+        )
         tables.overwrite_frame(run.paths.table(table.name), frame, 0)
     return marker.max_timestamps
 

@@ -35,14 +35,14 @@ def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     """
     if is_sent(run, plan):
         return
-    if run.sender is None:
+    if run.sent.sender is None:
         raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
-    run.sender.begin()
-    run.sender.extend(_records(run, plan, effects))
+    run.sent.sender.begin()
+    run.sent.sender.extend(_records(run, plan, effects))
     crash_point("send.open", plan.seq)
-    run.sender.commit(ranges_end(plan.ranges))
-    run.marker_seq, run.marker_plan = plan.seq, plan_hash(plan)
+    run.sent.sender.commit(ranges_end(plan.ranges))
+    run.sent.seq, run.sent.plan = plan.seq, plan_hash(plan)
     crash_point("send", plan.seq)
 
 
@@ -52,14 +52,14 @@ def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
     Raises:
         DisagreementError: the marker is of this number or a later one, and of another plan.
     """
-    if run.marker_seq < plan.seq:
+    if run.sent.seq < plan.seq:
         return False
-    if run.marker_seq == plan.seq and run.marker_plan == plan_hash(plan):
+    if run.sent.seq == plan.seq and run.sent.plan == plan_hash(plan):
         return True
     raise DisagreementError(
-        f"The lake is older than the broker: the marker of slice {run.marker_seq} of epoch {run.paths.epoch} closes plan {run.marker_plan}, "
+        f"The lake is older than the broker: the marker of slice {run.sent.seq} of epoch {run.paths.epoch} closes plan {run.sent.plan}, "
         f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify {run.paths.topology}",
-        marker=run.marker_seq, seq=plan.seq,
+        marker=run.sent.seq, seq=plan.seq,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def marker(
             topology_version=run.topology.version,
             sends=sends,
             lake=run.lake_id,
-            turn=run.turn,
+            turn=run.sent.turn,
             kind=kind,
             reconciled=reconciled,
             plan=plan,
@@ -114,14 +114,14 @@ def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str
         return {}
     if sends == "held":
         return {"sent": before.detail["sent"]} if before is not None and "sent" in before.detail else {}
-    return {"sent": run.broker.settled_ends(names).as_dict()}
+    return {"sent": run.engines.broker.settled_ends(names).as_dict()}
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
     def rows(place: str, order: Sequence[str] = ()) -> Iterator[pa.Table]:
         """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
-        if place in run.written:
-            return iter([run.written[place]])
+        if place in run.scratch.written:
+            return iter([run.scratch.written[place]])
         path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
         return queries.rows_in_order(path, version, plan.seq, order)
 

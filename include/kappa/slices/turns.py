@@ -86,9 +86,9 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     Raises:
         StaleWriterError: another driver took the epoch over.
     """
-    assert run.sender is not None and state.committed is not None
-    run.turn = turn
-    found = markers.read(run.broker, run.paths)
+    assert run.sent.sender is not None and state.committed is not None
+    run.sent.turn = turn
+    found = markers.read(run.engines.broker, run.paths)
     if found is not None and found.sends == "live" and found.turn == turn:
         return
     run.ledger.check_claim(run.writer)
@@ -98,8 +98,8 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     closing = marker(
         run, last.seq, state.position, last.max_timestamps, "live", kind="live", roots=last.detail.get("roots"), plan=plan
     )  # fmt: skip
-    run.sender.send([closing], state.position)
-    run.marker_seq, run.marker_plan = last.seq, plan
+    run.sent.sender.send([closing], state.position)
+    run.sent.seq, run.sent.plan = last.seq, plan
     crash_point("live.marker", last.seq)
 
 

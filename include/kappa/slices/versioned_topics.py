@@ -130,7 +130,7 @@ def _in_order(run: EpochRun, path: str, delta_version: int, rows: int) -> Iterat
     from pyspark.sql import functions as F
 
     parts = -(-count // rows)
-    frame = read_table(run.session, path, delta_version).repartitionByRange(parts, *ORDER)
+    frame = read_table(run.engines.session, path, delta_version).repartitionByRange(parts, *ORDER)
     kept = frame.withColumn("_part", F.spark_partition_id()).persist(StorageLevel.DISK_ONLY)
     try:
         for part in range(parts):

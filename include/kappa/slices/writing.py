@@ -39,19 +39,19 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     """
     committed = state.committed
     assert committed is not None
-    check_topics(run.broker, run.topic_ids)
+    check_topics(run.engines.broker, run.topic_ids)
     before = {
         table.name: run.state(table).frame(contents_of(run.paths, committed, table.name))
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
-    in_memory = is_small(plan.ranges, run.small_slice)
-    tune(run.session, is_small=in_memory)
+    in_memory = is_small(plan.ranges, run.engines.small_slice)
+    tune(run.engines.session, is_small=in_memory)
     archives = archives_of(run, plan)
     begun = ranges_end(state.commits[0].ranges)
     with Reading(
-        run.session, run.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
-        bound=run.bound, small_slice=run.small_slice,
+        run.engines.session, run.engines.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
+        bound=run.bound, small_slice=run.engines.small_slice,
     ) as reading:  # fmt: skip
         effects = call_step(run.topology, plan.seq, reading.records, before)
         kept = [] if reading.is_small else shared(list(effects.values()))
@@ -61,9 +61,9 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
         crash_point("effects.dead_letters", plan.seq)
-        run.written = write_frames(run, plan, frames, rows)
+        run.scratch.written = write_frames(run, plan, frames, rows)
         counts = reading.counts()
-    check_topics(run.broker, run.topic_ids)
+    check_topics(run.engines.broker, run.topic_ids)
     _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
     versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
@@ -158,7 +158,7 @@ def rows_in_memory(
     run: EpochRun, plan: LedgerRow, frames: Mapping[str, DataFrame], *, in_one_job: bool
 ) -> Mapping[str, pa.Table] | None:
     """The rows of every effect, computed; None where they are too large for the driver's memory."""
-    if sum(r.count for r in plan.ranges) > run.arrow_rows:
+    if sum(r.count for r in plan.ranges) > run.engines.arrow_rows:
         return None
     try:
         return collect(frames, in_one_job=in_one_job)

@@ -24,7 +24,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.cuts import cut_by_time
 from kappa.slices.protocol import finish_slice, run_slice
-from kappa.slices.run import EpochRun
+from kappa.slices.run import Engines, EpochRun, Scratch, Sent
 from kappa.slices.seeding import SeedSource, seed
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
@@ -56,12 +56,15 @@ def beside(
         code: what these ledgers name as the code.
         archived: the ranges that are read from archives.
     """
+    engines = Engines(
+        session=session, broker=broker, bootstrap_servers=config.bootstrap_servers, arrow_rows=config.arrow_rows,
+        small_slice=config.small_slice,
+    )  # fmt: skip
     ledger = Ledger(paths.ledger)
     seeded = ledger.state().commits[0].detail
     return EpochRun(
-        topology=topology, paths=paths, writer=writer, code=code, ledger=ledger, session=session, broker=broker,
-        bootstrap_servers=config.bootstrap_servers, topic_ids=seeded["topic_ids"], bound=seeded.get("bound", {}), archived=archived,
-        arrow_rows=config.arrow_rows, small_slice=config.small_slice,
+        topology=topology, paths=paths, writer=writer, code=code, ledger=ledger, topic_ids=seeded["topic_ids"],
+        bound=seeded.get("bound", {}), archived=archived, engines=engines,
     )  # fmt: skip
 
 
@@ -75,16 +78,7 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
         start: offsets to begin with.
     """
     paths = run.paths.recomputed(name)
-    made = replace(
-        run,
-        paths=paths,
-        ledger=Ledger(paths.ledger),
-        sender=None,
-        marker_seq=-1,
-        marker_plan=None,
-        written={},
-        states={},
-    )
+    made = replace(run, paths=paths, ledger=Ledger(paths.ledger), sent=Sent(), scratch=Scratch())
     made.ledger.create()
     made.ledger.claim(made.writer, made.code, made.ledger.state())
     seed(made, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)
@@ -128,7 +122,7 @@ def rows_of(run: EpochRun, row: LedgerRow, member: Table | Append) -> DataFrame:
     """Rows of a table or append output as of a commit, without those that an output was seeded with."""
     is_table = f"tables/{member.name}" in row.delta_versions
     place = f"{'tables' if is_table else 'outputs'}/{member.name}"
-    frame = frame_at(run.session, run.paths, row, place)
+    frame = frame_at(run.engines.session, run.paths, row, place)
     return frame if is_table else frame.where("_seq > 0")
 
 
@@ -178,7 +172,7 @@ class SecondRun:
     def close(self) -> None:
         """Let go of what is in memory and remove the folder. Idempotent."""
         if self._again is not None:
-            for state in self._again.states.values():
+            for state in self._again.scratch.states.values():
                 state.forget()
         self._again = None
         discard(self._run.paths, SECOND_RUN)

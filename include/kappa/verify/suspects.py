@@ -136,14 +136,14 @@ def keys(run: EpochRun, theirs: Side, table: Table) -> DataFrame | None:
     last = newest(own, theirs, table)
     if last is None:
         return None
-    found = run.session.read.format("delta").load(last.path).select(*quoted(table.key))
+    found = run.engines.session.read.format("delta").load(last.path).select(*quoted(table.key))
     for side, since in ((own, last.own), (theirs, last.theirs)):
         committed = side.state.committed
         assert committed is not None
         version = committed.delta_versions.get(f"changes/{table.name}")
         if version is None:
             return None
-        changes = read_table(run.session, side.paths.changes(table.name), version)
+        changes = read_table(run.engines.session, side.paths.changes(table.name), version)
         found = found.union(changes.where(f"_seq > {since} AND _seq <= {committed.seq}").select(*quoted(table.key)))
     found = found.distinct()
     return found if found.limit(MOST + 1).count() <= MOST else None
@@ -175,8 +175,10 @@ def _rows(
     ours, before = own.state.committed, theirs.state.committed
     assert ours is not None and before is not None
     place = f"tables/{table.name}"
-    after = frame_at(run.session, own.paths, ours, place).select(*quoted([column.name for column in table.columns]))
+    after = frame_at(run.engines.session, own.paths, ours, place).select(
+        *quoted([column.name for column in table.columns])
+    )
     return (
         among(after, chosen, table),
-        among(frame_at(run.session, theirs.paths, before, place), chosen, table),
+        among(frame_at(run.engines.session, theirs.paths, before, place), chosen, table),
     )

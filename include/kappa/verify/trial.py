@@ -64,7 +64,7 @@ def evidence(
                 source = SeedSource(kind="from-savepoint", epoch=paths.epoch, seq=base.seq)
                 made = opened(epoch, f"{name}-{code}", source, ranges_end(base.ranges))
                 done = [compute(made, row.ranges) for row in rows]
-                for table in made.states.values():
+                for table in made.scratch.states.values():
                     table.forget()
                 return made.paths, done[-1]
 
