@@ -320,3 +320,14 @@ def test_the_page_has_each_field_with_its_type(title: str) -> None:
         (item.name, item.type) for item in fields(PAGES[title])
     ]
     assert f"`{PAGES[title].__module__}`" in page
+
+
+@pytest.mark.spark
+def test_a_fold_reads_the_numbers_of_headers_that_some_records_lack(spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    rows = [([("seq", b"7")],), (None,), ([],), ([("seq", b"8"), ("format", b"2")],)]
+    raw = spark.createDataFrame(rows, "headers array<struct<key:string,value:binary>>")
+    numbers = [F.expr(changelogs.header(name)) for name in (changelogs.SEQ, changelogs.FORMAT_HEADER)]
+    found = [tuple(row) for row in raw.select(*numbers).collect()]
+    assert found == [(7, None), (None, None), (None, None), (8, 2)]

@@ -53,6 +53,15 @@ def test_a_driver_that_was_superseded_does_not_overwrite_its_successor(tmp_path:
     assert found is not None and found.writer == "new"
 
 
+def test_a_heartbeat_in_a_newer_format_is_a_successors(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeat.json"
+    old = heartbeat.Beating(str(path), heartbeat.this_process("old", "code"), 60, lambda: False)
+    path.write_text('{"format": 2}')
+    old.say(message="still here")
+    assert old.is_lost and path.read_text() == '{"format": 2}'
+    old.close()
+
+
 def test_a_process_of_an_earlier_boot_is_none_of_this_one() -> None:
     mine = heartbeat.this_process("me", "code")
     assert mine.is_process

@@ -66,7 +66,7 @@ def seq_of(message: Message) -> int:
 
 def header(name: str) -> str:
     """A header's number, or null, as a Spark expression over column ``headers`` of Spark's Kafka source."""
-    return f"CAST(CAST(element_at(filter(headers, h -> h.key = '{name}'), 1).value AS STRING) AS BIGINT)"
+    return f"CAST(CAST(try_element_at(filter(headers, h -> h.key = '{name}'), 1).value AS STRING) AS BIGINT)"
 
 
 def check_format(newest: int | None, topic: str) -> None:
