@@ -2,7 +2,7 @@
 
 Runs a topology without Kafka, Delta or a driver process: records in, rows out, tables kept in between.
 
-    driver = TopologyDriver(loyalty, session)
+    driver = TopologyDriver(loyalty, local_session())
     driver.pipe([Input(topic="pos", value={"InvoiceNumber": "1", "CustomerType": "PRIME", ...})])
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
@@ -199,6 +199,21 @@ class TopologyDriver:
             return self._session.createDataFrame([], ddl_of(columns))
         kept = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
+
+
+def local_session(name: str = "tests") -> SparkSession:
+    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all tests.
+
+    Args:
+        name: shown by Spark's own tools.
+
+    Raises:
+        ConfigError: a variable is malformed.
+    """
+    from kappa.config import Config
+    from kappa.spark.session import build_session
+
+    return build_session(Config.from_env(), name)
 
 
 def _listed(rows: pa.Table | None) -> list[dict[str, Any]]:
