@@ -733,7 +733,7 @@ class TestAStuckEpoch:
         def poisoned(_: object) -> Any:
             raise ValueError("this step is broken")
 
-        driver.slice_run.topology = replace(driver.topology, step=poisoned)
+        driver.context.slice_run.topology = replace(driver.context.topology, step=poisoned)
         stream.produce([("z", 1)], start_ms=1_700_000_100_000)
         stream.wait(lambda: control.driver_status(stream.config, stream.name, first).state == "stuck", "stuck")
         assert control.history(stream.config, stream.name)[-1].event == "stuck"
