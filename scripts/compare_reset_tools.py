@@ -208,7 +208,8 @@ def page(rows: Sequence[str]) -> str:
 
 This page compares Kafka's reset tools with `kappa offsets`, for one plain request and for requests that cannot be met as asked.
 `scripts/compare_reset_tools.py` writes it. The script runs `kafka-consumer-groups --reset-offsets --execute` and `kafka-streams-application-reset` of Kafka
-4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and `{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute` on one broker, each case on its own topic and group:
+4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and `{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute` on one broker, each case on its own topic and
+group:
 
 ```sh unrun: it starts a broker and dozens of processes, which takes minutes; this page is what it writes
 PYTHONPATH=include python scripts/compare_reset_tools.py
