@@ -45,8 +45,8 @@ class Case:
         kappa: words for `kappa offsets`.
         tool: the class of Kafka's tool.
         group: how the group is called; POS stands for the topic.
-        has_offsets: whether it stands at 5 and 6 before.
-        has_member: whether somebody reads for it.
+        has_offsets: whether its committed offsets are 5 and 6 before.
+        has_member: whether it has an active member.
         file: what is in the file.
     """
 
@@ -84,7 +84,7 @@ CASES = (
     Case(name="a file that names a partition twice", kafka="--from-file FILE", kappa="--from-file FILE", file="POS,0,4\nPOS,0,9\n"),
     Case(name="a shift of a group without offsets", kafka="--topic POS --shift-by 1", kappa="--topic POS --shift-by 1", has_offsets=False),
     Case(name="`--to-current` of a group without offsets", kafka="--topic POS --to-current", kappa="--topic POS --to-current", has_offsets=False),
-    Case(name="a group that somebody reads for", kafka="--topic POS --to-latest", kappa="--topic POS --to-latest", has_member=True),
+    Case(name="a group with an active member", kafka="--topic POS --to-latest", kappa="--topic POS --to-latest", has_member=True),
     Case(name="the group of an epoch of Kappa", kafka="--topic POS --to-latest", kappa="--topic POS --to-latest", group="kappa.POS.e0001"),
     Case(name="an application's shift past the beginning", tool=STREAMS, kafka="--input-topics POS --shift-by -1000", kappa="--topic POS --shift-by -1000"),
     Case(name="an application's offset behind the end", tool=STREAMS, kafka="--input-topics POS --to-offset 99", kappa="--to-offset POS=99"),
@@ -206,24 +206,26 @@ def words_of(output: str) -> str:
 def page(rows: Sequence[str]) -> str:
     return f"""# Kafka's reset tools and `kappa offsets`
 
-What each does when it cannot be done as asked. Made by `scripts/compare_reset_tools.py`, which runs `kafka-consumer-groups --reset-offsets --execute` and
-`kafka-streams-application-reset` of Kafka 4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and `{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute`
-on one broker, each case on a topic and a group of its own:
+This page compares Kafka's reset tools with `kappa offsets`, for one plain request and for requests that cannot be met as asked.
+`scripts/compare_reset_tools.py` writes it. The script runs `kafka-consumer-groups --reset-offsets --execute` and `kafka-streams-application-reset` of Kafka
+4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and `{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute` on one broker, each case on its own topic and
+group:
 
 ```sh unrun: it starts a broker and dozens of processes, which takes minutes; this page is what it writes
 PYTHONPATH=include python scripts/compare_reset_tools.py
 ```
 
-Topic `pos` has two partitions with ten records each, one an hour from 2026-01-01T00:00Z on; retention removed the first three of partition 0, so that offsets 3 to 10 and 0 to 10 can
-be set. The group stands at 5 and 6, unless the case says otherwise. What a tool did is read from the broker afterwards, not from what it says. The rows of
-applications are those of `kafka-streams-application-reset`; the others are those of `kafka-consumer-groups`.
+Topic `pos` has two partitions with ten records each, one an hour from 2026-01-01T00:00Z on. Retention removed the first three records of partition 0, so the
+offsets 3 to 10 and 0 to 10 can be set. The committed offsets of the group are 5 and 6, unless the case says otherwise. The result of a tool is read from the
+broker afterwards, not from the tool's output. The rows of applications are those of `kafka-streams-application-reset`; the others are those of
+`kafka-consumer-groups`.
 
 | case | Kafka's tool | Kappa |
 |---|---|---|
 {chr(10).join(rows)}
 
-Codes in brackets are [findings](findings.md#a-consumer-group). For the state of a topology there is no reset at all: a [replay](operations.md#where-a-replay-starts)
-builds a new epoch beside the live one, under the same rules.
+The codes in brackets are [findings](findings.md#a-consumer-group). The state of a topology has no reset at all: a
+[replay](operations.md#where-a-replay-starts) builds a new epoch beside the live one, under the same rules.
 """
 
 
