@@ -18,7 +18,7 @@ _EPOCH = re.compile(r"e(\d{4,})")
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """Something that nobody needs any more, or that looks like it and is kept.
+    """Something that is not needed any more, or that looks like it and is kept.
 
     Attributes:
         kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.

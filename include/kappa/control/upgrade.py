@@ -32,7 +32,7 @@ from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.replay.verdict import DiffReport
 from kappa.topology import Topology, registry
 
-#: Slices that are computed with both codes unless somebody says otherwise.
+#: Slices that are computed with both codes by default.
 SLICES = 3
 
 
@@ -118,7 +118,7 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
     """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see :func:`await_switch`.
 
-    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that nobody refers to.
+    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
 
     Args:
         config: where everything is.
@@ -128,14 +128,14 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
         reason: why.
 
     Raises:
-        UsageError: nobody vouches for history, or without a reason.
+        UsageError: the caller does not vouch for history, or gives no reason.
         RefusedError: a finding refuses it, or the deployed code changed since.
-        MoveRefusedError: the live epoch or its code is another by now, or somebody else is at it.
+        MoveRefusedError: the live epoch or its code is another by now, or another change is pending.
     """
     topology = wanted.topology
     if not history_stands or not reason.strip():
         raise UsageError(
-            "An upgrade leaves every row as the old code made it. Somebody has to say that this is right, and why: "
+            "An upgrade leaves every row as the old code made it. State that this is right, and why: "
             f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
         )
     if wanted.refusals:

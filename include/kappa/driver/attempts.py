@@ -149,7 +149,7 @@ class Attempts:
             turns.put_on_record(context.epochs, context.paths, error)
             raise error
         if context.is_spark_dead():
-            raise error  # a new process gets a new JVM; whoever watches the epoch starts it
+            raise error  # a new process gets a new JVM; the epoch's watcher starts it
         context.spend_sender()
         what = f"{type(error).__name__}: {said(error)}"
         if isinstance(error, ConflictError):

@@ -132,7 +132,7 @@ class Context:
         return SecondRun(self.slice_run, self.plan)
 
     def open_sender(self, timeout: timedelta | None = None) -> None:
-        """Fence whoever sent for this epoch before, then read what was sent: in this order.
+        """Fence earlier senders of this epoch, then read what was sent: in this order.
 
         Raises:
             DisagreementError: the broker and the ledger do not tell of the same slices.
@@ -294,7 +294,7 @@ class Context:
         return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
 
     def start_successor(self) -> None:
-        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        """Start the driver of the code that runs the epoch now; where this fails, the epoch's watcher does it."""
         try:
             process.ensure_driver(self.config, self.topology.name, self.paths.epoch)
         except KappaError as error:
@@ -334,8 +334,8 @@ class Context:
         found = self.broker.group_position(self.paths.name, self.plan.start)
         if found != self.plan.start:
             raise RefusedError(
-                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
-                "Abort this replay and plan again.",
+                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: "
+                "another process moved it. Abort this replay and plan again.",
                 findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
             )  # fmt: skip
 

@@ -107,7 +107,7 @@ class Driver:
         probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
         context.log.info("claimed", code=context.code)
         if self._mine().stage is not Stage.SEEDED:
-            discard(context.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
+            discard(context.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"
         try:
             reason = self._loop()

@@ -44,7 +44,7 @@ def maintain(
         config: how long the past stays readable.
         now: the time.
         named: slices whose commits stay readable in any case.
-        keeps_all: whether nothing may go now, because somebody is about to compare old commits.
+        keeps_all: whether nothing may go now, because old commits are about to be compared.
 
     Raises:
         LedgerError: a slice is planned and not committed.

@@ -124,7 +124,7 @@ class EpochRecord:
 
     @property
     def root_start(self) -> Offsets | None:
-        """Where it began to read in root topics; None when it reads nobody's versioned topics."""
+        """Where it began to read in root topics; None when it reads no versioned topics."""
         return self._plan.roots.get("start") if self._plan is not None else None
 
     @property

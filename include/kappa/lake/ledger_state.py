@@ -233,7 +233,7 @@ class StateFold:
             values["resumes"] = (*values.get("resumes", ()), row.n)
         elif row.kind == "rollup":
             is_kept = stays(self.state(), row.detail["upto"])
-            # New lists: whoever has an earlier state reads the old ones.
+            # New lists: an earlier state keeps the old ones.
             self._commits = [commit for commit in self._commits if is_kept(commit.n, commit.kind, commit.seq)]
             self._looks = [look for look in self._looks if is_kept(look.n, look.kind, look.seq)]
             values["rolled"] = row

@@ -1,4 +1,4 @@
-"""Savepoints with a name: a commit of the live epoch that somebody wants to be able to say again."""
+"""Savepoints with a name: a commit of the live epoch that requests can refer to later."""
 
 from __future__ import annotations
 

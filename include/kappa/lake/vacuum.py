@@ -1,4 +1,4 @@
-"""Keeps a Delta table small: small files are merged, and rows, files and log entries that nobody needs any more go.
+"""Keeps a Delta table small: small files are merged, and rows, files and log entries that no reader needs any more go.
 
 Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was frozen in
 the middle and wakes up later removes nothing that a newer version names.

@@ -105,7 +105,7 @@ class SavepointFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSavepoint:
-    """A name that somebody gave to a commit.
+    """A commit that has a name.
 
     Attributes:
         name: the name, unique in its topology.
@@ -225,13 +225,13 @@ class Facts:
         measured_records: how many records that replay read.
         live_bytes: what the live epoch's tables and outputs hold.
         lake: where the lake is.
-        free_bytes: what is free on the lake's disk; ``None`` where nobody can tell.
+        free_bytes: what is free on the lake's disk; ``None`` where it is unknown.
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
         taken: topics on the broker whose names the new epoch would take for its own.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
-        step: what was found in the step's plans, if somebody looked: that takes Spark.
+        step: what was found in the step's plans, if they were inspected: that takes Spark.
     """
 
     topology: TopologyFacts | None

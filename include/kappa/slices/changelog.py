@@ -123,7 +123,7 @@ class Begun:
     """What attempts at a baseline left in topics, before the one at hand.
 
     Args:
-        broker: Kafka; nobody else may send to the topics.
+        broker: Kafka; no other process may send to the topics.
     """
 
     def __init__(self, broker: Broker) -> None:

@@ -118,7 +118,7 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
-        ConflictError: somebody else wrote to the table at the same time.
+        ConflictError: another process wrote to the table at the same time.
     """
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards

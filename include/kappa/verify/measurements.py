@@ -24,7 +24,7 @@ from kappa.replay.request import Seed
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What earlier work of a topology took for one record; ``None`` where nobody measured.
+    """What earlier work of a topology took for one record; ``None`` where it was not measured.
 
     Attributes:
         records_per_second: of the last replay that finished its bulk work.
@@ -127,7 +127,7 @@ def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # its driver beats and looks after files while somebody counts
+    except FileNotFoundError:  # its driver beats and looks after files during the count
         return 0
 
 
