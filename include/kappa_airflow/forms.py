@@ -182,7 +182,7 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             items={"type": "string", "enum": sorted(ALLOWABLE)},
             examples=sorted(ALLOWABLE),
             title="Allow",
-            description="Findings that shall warn instead of refuse.",
+            description="Findings that warn instead of refusing.",
             section=_ADVANCED,
         ),
         "thresholds": Param(

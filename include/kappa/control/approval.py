@@ -32,7 +32,7 @@ class Terms:
 
     Attributes:
         topology: the topology.
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         live: the live epoch that it replaces.
         code: content hash of the code that runs it.
         report: hash of the report of its verification.
@@ -180,7 +180,7 @@ def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> d
 
     Args:
         record: what is on record of the topology.
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         is_required: whether it must have one.
 
     Raises:

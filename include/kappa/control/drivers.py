@@ -86,7 +86,7 @@ def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str,
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
-    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again.
+    """Put on record that an epoch's driver has to run; idempotent. A ``start`` also lets a stuck one try again.
 
     One that was retired since it was looked at is left alone: it would follow on without having been asked to.
     """

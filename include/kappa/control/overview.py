@@ -92,7 +92,7 @@ class TopologyStatus:
         topology: its name.
         live: the live epoch.
         epochs: progress of each epoch, oldest first.
-        moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
+        moving_with: topology -> epoch of those that go live together with its candidate, while that is pending.
         moved_with: topology -> epoch of those that went live together with its live epoch.
         topics: topic output -> the live epoch's versioned topic, for those that are versioned.
         reads: epoch -> the versioned topics of other topologies that it reads, of epochs that have not ended.

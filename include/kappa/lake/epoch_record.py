@@ -66,7 +66,7 @@ class EpochRecord:
 
     @property
     def codes(self) -> frozenset[str]:
-        """Content hashes of all code that ran the epoch or shall run it."""
+        """Content hashes of all code that ran the epoch or is to run it."""
         events = (self.planned, *self.upgraded, *([self.upgrade] if self.upgrade else []))
         return frozenset(str(event.detail["code"]) for event in events)
 

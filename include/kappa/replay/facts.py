@@ -34,7 +34,7 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyFacts:
-    """The deployed topology that shall be replayed.
+    """The deployed topology that is to be replayed.
 
     Attributes:
         name: its name.

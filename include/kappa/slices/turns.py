@@ -71,7 +71,7 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
         whose = owner(broker, EpochPaths(lake=paths.lake, topology=paths.topology, epoch=epoch))
         raise RefusedError(
             f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: epoch {paths.epoch} of this "
-            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. If this lake shall take over: "
+            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To let this lake take over: "
             f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} --from-changelog --execute",
             findings=(), epoch=epoch, owner=found.lake,
         )  # fmt: skip

@@ -43,7 +43,7 @@ def evidence(
         session: Spark.
         paths: the live epoch.
         before: the code that runs.
-        after: the code that shall run.
+        after: the code that is to run.
         slices: how many slices, at most.
 
     Returns:

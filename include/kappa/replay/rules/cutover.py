@@ -15,10 +15,10 @@ class Asked:
     """A requested handover that is neither finished nor withdrawn.
 
     Attributes:
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         actor: who asked.
         at: when, UTC.
-        together: topology -> epoch of all that shall go live with it, itself included; empty for a cutover of its own.
+        together: topology -> epoch of all that go live with it, itself included; empty for a cutover of its own.
     """
 
     epoch: int
@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One epoch of those that shall go live together, as the record has it.
+    """One epoch of those that go live together, as the record has it.
 
     Attributes:
         topology: its topology.
