@@ -40,7 +40,7 @@ POINTS: Mapping[str, str] = {
     "effects": "all effects are written and on record",
     "send.open": "everything is in the Kafka transaction, which is open",
     "send": "the Kafka transaction is committed",
-    "fold": "the changes since the last fold are in one of the tables",
+    "fold": "the changes since the last merge are in one of the tables",
     "apply": "the changes are in the tables for which it was time",
     "commit": "the slice is committed",
     "rollup.history": "the ledger rows that are rolled up are in a file beside the ledger, which holds them still",

@@ -29,9 +29,9 @@ class Snapshot:
         epoch: the epoch.
         seq: the slice.
         position: offsets of the log that the rows are made from.
-        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last fold.
+        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last merge.
         lake: root of the lake.
-        tables: table -> what its rows are made of: the fold, and the changes of slices since.
+        tables: table -> what its rows are made of: the merged version, and the changes of slices since.
     """
 
     topology: str
@@ -105,7 +105,7 @@ class Snapshot:
         return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
 
     def _now(self, name: str) -> Contents:
-        """What the rows are made of by now: the driver may have let go of a fold, and an older one with more changes is kept."""
+        """What the rows are made of by now: a merged version may have gone, and an older one with more changes is kept."""
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
         row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)

@@ -228,12 +228,12 @@ class Context:
         self._merge_looked = (state.commits[-1].seq, time.monotonic())
         try:
             if fold_between(self.slice_run, is_asked=is_asked):
-                self.log.info("folded", seq=state.commits[-1].seq)
+                self.log.info("merged", seq=state.commits[-1].seq)
         except StaleWriterError:
             raise
         except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
             said = first_line(error) or type(error).__name__
-            self.log.error("not folded", error=f"{type(error).__name__}: {said}", seq=state.seq)
+            self.log.error("not merged", error=f"{type(error).__name__}: {said}", seq=state.seq)
 
     def spend_sender(self) -> None:
         """Close the sender; the next one fences it. Does nothing when there is none."""

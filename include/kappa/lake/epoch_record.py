@@ -1,4 +1,4 @@
-"""What the record says of topologies and of their epochs: events, folded."""
+"""What the record says of topologies and of their epochs, made of events."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class EpochRecord:
 
 @lru_cache(maxsize=128)
 def _parsed(plan: str) -> ReplayPlan:
-    """A record is folded anew for each look at it, out of the same events."""
+    """A record is made anew for each look at it, out of the same events."""
     return ReplayPlan.from_json(plan)
 
 
@@ -250,7 +250,7 @@ _WISHES: Mapping[str, Mapping[str, Any]] = {
 
 
 def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
-    """Fold events into what they say of one topology."""
+    """What events say of one topology, taken together."""
     mine = [event for event in events if event.topology == topology]
     epochs: dict[int, dict[str, Any]] = {}
     live: int | None = None

@@ -45,7 +45,7 @@ class EpochRun:
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from memory.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
-        fold_seconds: most time for which a table's changes are not folded into it.
+        fold_seconds: most time for which a table's changes are not merged into it.
         lake_id: id of the lake, which every marker carries.
         turn: number of the turn in which the epoch sends or sent last, which every marker carries.
         marker_seq: slice of the last marker in Kafka.

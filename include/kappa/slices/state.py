@@ -1,7 +1,7 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
-What the step sees equals what the ledger's last row names: a fold of the table and the changes since. It is made of a base,
-kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote itself and still has.
+What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. It is made of a
+base, kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote and still has.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TableState:
         return kept.unionByName(newest)
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
-        """Go on to the next commit. Whether its changes were folded into the table makes no difference here.
+        """Go on to the next commit. Whether its changes were merged into the table makes no difference here.
 
         Args:
             changes: the slice's changes if the driver has them; None makes the next :meth:`frame` read the table.
