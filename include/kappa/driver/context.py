@@ -243,7 +243,7 @@ class Context:
             run.sender = None
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self.spend_sender()
         if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
             self.session.stop()

@@ -125,7 +125,7 @@ class Driver:
         return reason
 
     def close(self) -> None:
-        """Let go of Spark and Kafka."""
+        """Close Spark and Kafka."""
         self.context.close()
 
     def _mine(self) -> EpochRecord:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMPACT_AFTER = 64
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
-#: ``userMetadata`` of commits that merge files, and of those that let go of changes which are in their table.
+#: ``userMetadata`` of commits that merge files, and of those that remove changes which are in their table.
 COMPACTED = "kappa.compact"
 FORGOTTEN = "kappa.forget"
 

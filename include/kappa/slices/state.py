@@ -80,7 +80,7 @@ class TableState:
         self._at = after
 
     def forget(self) -> None:
-        """Let go of what is held; the next :meth:`frame` reads the table."""
+        """Free what is held; the next :meth:`frame` reads the table."""
         if self._base is not None and self._base.is_cached:
             self._base.unpersist()
         self._base, self._overlay, self._at = None, None, None

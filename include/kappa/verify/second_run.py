@@ -176,7 +176,7 @@ class SecondRun:
         return self._compared(state)
 
     def close(self) -> None:
-        """Let go of what is in memory and remove the folder. Idempotent."""
+        """Free what is in memory and remove the folder. Idempotent."""
         if self._again is not None:
             for state in self._again.states.values():
                 state.forget()
