@@ -44,7 +44,7 @@ class Config:
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
         attempts: how often a slice is tried before the epoch is stuck.
-        fold_seconds: most time for which changes of slices are not folded into a table; readers that only know its path are
+        fold_seconds: most time for which changes of slices are not merged into a table; readers that only know its path are
             that far behind.
         maintain_minutes: time between two looks after an epoch's Delta files.
         keep_minutes: how long every commit of an epoch stays readable.

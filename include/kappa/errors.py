@@ -29,7 +29,7 @@ KappaError
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
     ├── MiscountedError         records of a slice do not add up; it is computed once more
-    └── ConflictError           somebody else wrote at the same time; reload and look again
+    └── ConflictError           another process wrote at the same time; reload and look again
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class MiscountedError(Transient):
 
 
 class ConflictError(Transient):
-    """Somebody else wrote at the same time; reload and look again."""
+    """Another process wrote at the same time; reload and look again."""
 
 
 def first_line(error: BaseException) -> str:

@@ -10,7 +10,6 @@ class EpochPaths:
     """Paths and Kafka names of one epoch.
 
     Attributes:
-        lake: root of the lake.
         topology: the topology's name.
         epoch: the epoch's number.
     """
@@ -121,7 +120,6 @@ class ArchivePaths:
     """Paths of the archive of one topic.
 
     Attributes:
-        lake: root of the lake.
         topic: the Kafka topic.
     """
 

@@ -25,13 +25,10 @@ class Snapshot:
     """The exact Delta version of every table and output after one slice.
 
     Attributes:
-        topology: its name.
-        epoch: the epoch.
         seq: the slice.
         position: offsets of the log that the rows are made from.
-        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last fold.
-        lake: root of the lake.
-        tables: table -> what its rows are made of: the fold, and the changes of slices since.
+        versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last merge.
+        tables: table -> what its rows are made of: the merged version, and the changes of slices since.
     """
 
     topology: str
@@ -105,7 +102,7 @@ class Snapshot:
         return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
 
     def _now(self, name: str) -> Contents:
-        """What the rows are made of by now: the driver may have let go of a fold, and an older one with more changes is kept."""
+        """What the rows are made of by now: a merged version may have gone, and an older one with more changes is kept."""
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
         row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)
@@ -125,7 +122,6 @@ class Turn:
     record once, made by the epoch that was live at its offset.
 
     Attributes:
-        epoch: the epoch.
         topic: the topic that it sends to; None when it has none of that name.
         start: next offset to read of each partition, empty for the beginning; None where the turn goes on in the topic of the
             turn before.
@@ -187,7 +183,6 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
 
     Args:
         config: where the lake is.
-        topology: its name.
         epoch: None for the live one.
         seq: the slice; None for the last committed one.
 

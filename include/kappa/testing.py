@@ -69,12 +69,10 @@ class TopologyDriver:
     """A topology and its tables, in memory.
 
     Args:
-        topology: the topology.
         session: Spark, as :func:`kappa.spark.session.build_session` makes it.
         now: what the clock shows at first, aware. It moves by :meth:`advance` only.
 
     Attributes:
-        topology: the topology.
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
     """
 
@@ -249,9 +247,7 @@ def assert_slice_invariant(
     Takes about a second for each slice: hand in dozens of records, not thousands.
 
     Args:
-        topology: the topology.
         inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
-        session: Spark.
         cuts: how many random ways, each at one to four times.
         seed: which random ways.
 

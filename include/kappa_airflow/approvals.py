@@ -29,7 +29,6 @@ class _Question(ApprovalOperator):
     """What questions of a topology share. Its answer is its result; the task after it acts on that, and says so in its own log.
 
     Args:
-        topology: the topology.
         epoch: the epoch that it is about.
         hours: time for an answer; none within it is a rejection.
     """

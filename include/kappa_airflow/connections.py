@@ -27,7 +27,7 @@ def config_with_spark(conn_id: str = DEFAULT_SPARK_CONNECTION, config: Config | 
 
     The Spark provider reads the master, so a connection means here what it means to ``SparkSubmitOperator``. Further
     settings are keys of the connection's extra that begin with ``spark.``. Where the connection does not exist the
-    configuration is returned as it is: the provider would fall back to YARN, which nobody asked for.
+    configuration is returned as it is: the provider would fall back to YARN, which was not asked for.
 
     Call it inside a task: it asks Airflow for the connection.
 

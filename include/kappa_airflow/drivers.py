@@ -58,7 +58,7 @@ def is_wanted(config: Config, topology: str, epoch: int) -> bool:
 def attach(context: Context, config: Config, topology: str, epoch: int) -> None:
     """Make sure that the epoch's driver runs, and keep where it is with the task.
 
-    A driver that somebody stopped stays stopped. Idempotent. Which epoch the driver belongs to is written before the
+    A driver that an operator stopped stays stopped. Idempotent. Which epoch the driver belongs to is written before the
     driver is started, and the driver itself is found through the lake: a worker that dies anywhere in here leaves
     nothing that the next try does not find.
 

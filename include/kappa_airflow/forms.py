@@ -69,7 +69,6 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
     """Fields of the form, by name, in the order in which they are shown. Only what the DAG's file says enters it.
 
     Args:
-        topology: the topology.
         version: its deployed version.
         file: name of the file that declares it.
     """
@@ -182,7 +181,7 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             items={"type": "string", "enum": sorted(ALLOWABLE)},
             examples=sorted(ALLOWABLE),
             title="Allow",
-            description="Findings that shall warn instead of refuse.",
+            description="Findings that warn instead of refusing.",
             section=_ADVANCED,
         ),
         "thresholds": Param(
@@ -253,7 +252,6 @@ def replay_request(
     """The request that a filled form makes.
 
     Args:
-        topology: the topology.
         form: the filled form.
         actor: who filled it.
         reason: why, for the history.

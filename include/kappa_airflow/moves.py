@@ -24,7 +24,6 @@ def dag_by_hand(verb: str, topology: str, *, epoch: str, doc: str | None) -> DAG
 
     Args:
         verb: what it does; the first part of its id.
-        topology: the topology.
         epoch: which epoch is meant where the form names none.
         doc: its documentation; the first sentence describes it.
     """

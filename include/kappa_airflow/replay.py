@@ -242,7 +242,7 @@ class CutOver(AwaitStage):
     A live driver that got no answer in time withdraws its handover and goes on; so as long as readers have not been
     moved, the task asks again every few seconds, which also starts a driver of either epoch that died. Asking again
     for a move that was made changes nothing. An epoch that was live and was rolled back since is left alone: clearing
-    an old task must not undo somebody's rollback.
+    an old task must not undo a later rollback.
 
     Args:
         answer: what the task that asked for an approval or a confirmation returned.

@@ -79,7 +79,7 @@ class StartReprocess(StartReplay):
     """Records the plan as a candidate epoch of the schedule."""
 
     def author(self, context: Context) -> str:
-        """The schedule, whoever triggered the run."""
+        """The schedule, however the run was triggered."""
         return AUTHOR
 
 

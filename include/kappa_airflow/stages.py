@@ -16,7 +16,7 @@ ORDER = (*STAGES, Stage.RETIRED)
 def arrival(progress: Progress, stage: Stage) -> dict[str, Any] | None:
     """Whether the epoch is at the stage or past it, will never be, or is (``None``) still on its way.
 
-    A failed verdict ends the way before the cutover: from ``VERIFIED`` on nobody may wait for it.
+    A failed verdict ends the way before the cutover: from ``VERIFIED`` on no task may wait for it.
     """
     current = progress.stage
     if current is Stage.RETIRED and progress.is_recalled:

@@ -30,8 +30,8 @@ class WatchStream(BaseOperator):
     """Makes sure that the driver of a topology's live epoch runs, and watches it from a trigger for some hours.
 
     A topology that never ran is started at the beginning of its sources; one whose lake was lost is not. A driver
-    that runs already is attached to, whoever started it. One that died is started again, each time after a longer
-    pause. One that somebody stopped (``kappa stop``) stays stopped until somebody starts it. After a cutover or
+    that runs already is attached to, however it started. One that died is started again, each time after a longer
+    pause. One that an operator stopped (``kappa stop``) stays stopped until one starts it. After a cutover or
     rollback the watch moves on to the epoch that is live then. The watch ends by itself, and the next run of a
     ``@continuous`` DAG attaches again.
 
@@ -43,7 +43,6 @@ class WatchStream(BaseOperator):
     is looked at again after the retry's pause.
 
     Args:
-        topology: name of the topology.
         watch_for: how long one run watches.
         spark_conn_id: Airflow connection of the Spark cluster that drivers use.
         poll_seconds: time between two looks.

@@ -86,7 +86,7 @@ def _write_private(path: Path, text: str) -> None:
 def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
     """Every variable that Airflow's components, its command line and its tests need; not a whole environment.
 
-    It has the ``KAPPA_*`` variables too, so that a task sees the settings of whoever started the stack.
+    It has the ``KAPPA_*`` variables too, so that a task sees the settings that the stack was started with.
     """
     home, kept, url = airflow_home(config), ensure_secrets(config), f"http://{HOST}:{api_port}"
     env = {
@@ -136,7 +136,7 @@ def whole_environment(config: Config, *, api_port: int) -> dict[str, str]:
 
 def commands() -> dict[str, list[str]]:
     """The command line of each component, by its name."""
-    # Tasks write their logs where the API server reads them, so nobody has to serve them on another port.
+    # The API server reads the logs where tasks write them. No other port has to serve them.
     options = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
     return {name: [*_AIRFLOW, name, *options.get(name, [])] for name in COMPONENTS}
 
@@ -158,7 +158,7 @@ def run(config: Config, words: Sequence[str], *, api_port: int) -> int:
 def migrate(config: Config, *, api_port: int) -> None:
     """Bring the metadata database to this Airflow's schema and create the Spark connection once.
 
-    Idempotent and quick when it is done already. A connection that somebody changed or deleted stays that way.
+    Idempotent and quick when it is done already. A connection that was changed or deleted stays that way.
 
     Raises:
         ConfigError: Airflow refused; the message has what it said.

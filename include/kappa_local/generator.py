@@ -39,7 +39,7 @@ class Produced:
         bad: how many of them are bad on purpose.
         repeated: how many are in the topic twice: Kafka drops a producer's state when the newest time in its records is more than
             a day old (``producer.id.expiration.ms``), so a broker that restarts takes a batch again that it stored and did not
-            acknowledge. Records with times of today are never repeated. Counts what anybody else wrote meanwhile, too.
+            acknowledge. Records with times of today are never repeated. Counts records of other producers, too.
         seconds: from the first record to the last acknowledgement.
     """
 

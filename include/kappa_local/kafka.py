@@ -71,7 +71,7 @@ POLL_SECONDS = 0.1
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on at the moment.
+    """A TCP port of loopback on which no process listens at the moment.
 
     It lies below the ports that systems give to outgoing connections: while a broker is down its clients keep
     connecting, and one that got the broker's own port as its source would connect to itself and hold the port.

@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them: named so that a reused process id is never taken for one of them."""
+"""Processes that outlive the one that started them, named so that no reused process id is taken for one of them."""
 
 from __future__ import annotations
 

@@ -478,7 +478,7 @@ class TestIdentity:
         DeltaTable(Archive(stream.config.lake, stream.topic).paths.records).delete('"offset" = 3')
         stream.run(epoch)
         stuck = stream.wait(lambda: [e for e in stream.record().events if e.event == "stuck"], "it is stuck")
-        assert "somebody changed its table" in stuck[-1].detail["error"]
+        assert "another process changed its table" in stuck[-1].detail["error"]
         assert stream.stop(epoch) == []
         paths = stream.paths(epoch)
         for path in (paths.output("moves"), paths.changes("balances"), paths.dead_letters):

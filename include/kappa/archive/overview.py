@@ -28,7 +28,6 @@ class Outlook:
     """What archiving a topic would do now.
 
     Attributes:
-        topic: the topic.
         topic_id: Kafka's id of it.
         position: next offset to archive of each partition.
         end: the stable end.
@@ -54,7 +53,6 @@ class ArchiveStatus:
     """How far an archive is.
 
     Attributes:
-        topic: the topic.
         facts: what it covers.
         records: how many records it holds.
         left: offsets of the log behind its end; None when Kafka was not asked, or has the topic no more.

@@ -45,7 +45,6 @@ class Archive:
     """The archive of one topic; may be there or not.
 
     Args:
-        lake: root of the lake.
         topic: the Kafka topic.
     """
 
@@ -98,7 +97,7 @@ class Archive:
                 else f"{', '.join(map(str, found.covered))} of the topic with id {found.topic_id}"
             )
             raise DataLossError(
-                f"The archive {self.paths.root} shall give {names} of the topic with id {topic_id}, and it has {has}. "
+                f"The archive {self.paths.root} must give {names} of the topic with id {topic_id}, and it has {has}. "
                 "Bring its files back, or plan again.",
                 topic=self.topic, topic_id=topic_id,
             )  # fmt: skip
@@ -119,7 +118,6 @@ class Archive:
         """The archived records of these ranges, with ``order_timestamp``: as many tasks as there are cores and files.
 
         Args:
-            session: Spark.
             ranges: at most one a partition.
             before: partition -> running maximum of the timestamp before its range, epoch milliseconds.
             begun: where the reader's history begins: ``before`` is the maximum from there on.
@@ -187,7 +185,8 @@ class Archive:
             if is_within([chunk.range], ranges) and found != chunk.rows:
                 raise DataLossError(
                     f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were written (slice {chunk.seq}): "
-                    "somebody changed its table. Restore it (Delta time travel), or replay with --no-archive while Kafka has the records.",
+                    "another process changed its table. "
+                    "Restore it (Delta time travel), or replay with --no-archive while Kafka has the records.",
                     topic=self.topic, range=str(chunk.range), found=found, expected=chunk.rows,
                 )  # fmt: skip
 

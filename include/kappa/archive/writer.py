@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FILE_RECORDS = 50_000
 #: Pause between two looks at the log while following.
 IDLE_SECONDS = 0.5
-#: Nobody holds on to an older version of an archive: Delta may clean up its log as it does by itself.
+#: No reader needs an older version of an archive: Delta may clean up its log as it does by itself.
 _CONFIGURATION = {
     "delta.dataSkippingStatsColumns": "seq,offset",
     "delta.logRetentionDuration": "interval 30 days",
@@ -56,8 +56,6 @@ class Archiver:
     """The one writer of an archive; use it as a context manager, or close it.
 
     Args:
-        config: where everything is.
-        topic: the topic.
         session: Spark; None starts one when it is first needed and stops it at the end.
         skip_lost: go on at the log's beginning when retention removed records that were not archived. The gap stays on record.
     """
@@ -217,7 +215,7 @@ class Archiver:
         return row
 
     def _write(self, plan: LedgerRow) -> int | None:
-        """How many records Kafka gave; None when somebody else had written the slice at the same moment."""
+        """How many records Kafka gave; None when another process wrote the slice at the same moment."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -266,7 +264,7 @@ class Archiver:
         """What retention removed before it was archived.
 
         Raises:
-            DataLossError: there is some, and nobody said that it may be skipped.
+            DataLossError: there is some, and the caller did not say that it may be skipped.
         """
         if not state.commits:
             return ()

@@ -18,7 +18,7 @@ from kappa.errors import StuckError
 from kappa.lake.epochs import Epochs
 
 PAUSE_SECONDS = 0.5
-#: A driver that died is started again while somebody waits for it.
+#: A driver that died is started again while a command waits for it.
 
 
 def watch(

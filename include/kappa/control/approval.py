@@ -31,8 +31,7 @@ class Terms:
     """What an approval is bound to.
 
     Attributes:
-        topology: the topology.
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         live: the live epoch that it replaces.
         code: content hash of the code that runs it.
         report: hash of the report of its verification.
@@ -90,7 +89,6 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     """Put the approval of an epoch on record; its stage is ``APPROVED`` then. Idempotent.
 
     Args:
-        config: where everything is.
         agreed: what was shown when the approval was given.
         actor: who gave it.
         reason: why, or what was said.
@@ -179,8 +177,7 @@ def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> d
     """The approval with which an epoch goes live, for the handover's record; empty where it has none.
 
     Args:
-        record: what is on record of the topology.
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         is_required: whether it must have one.
 
     Raises:

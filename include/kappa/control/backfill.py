@@ -48,7 +48,6 @@ def compute(
     The live epoch is not touched and nothing is sent. Killed, it goes on from its last slice when it is called again.
 
     Args:
-        config: where everything is.
         spark: Spark, started when it is needed.
         wanted: what :func:`propose` gave.
         progress: told what is done.
@@ -94,11 +93,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
     One event in the record of epochs, by compare-and-set. An interval that is asked for already is not asked for again.
 
     Args:
-        config: where everything is.
         wanted: what :func:`propose` gave.
         computed: what :func:`compute` gave.
-        actor: who.
-        reason: why.
 
     Raises:
         MoveRefusedError: the live epoch or its code is another by now.

@@ -44,7 +44,6 @@ class Backfill:
     """What a backfill would do, and what speaks against it.
 
     Attributes:
-        topology: the topology.
         epoch: its live epoch.
         code: content hash of the code that the epoch runs, by which rows are computed.
         version: the author's word for that code.
@@ -121,7 +120,6 @@ def propose(
     """What a backfill would do. Changes nothing. Spark is started where nothing refuses it before.
 
     Args:
-        config: where everything is.
         spark: Spark, started when it is needed.
         topology: the topology; it has a live epoch.
         begin: beginning of the interval.

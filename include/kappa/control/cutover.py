@@ -36,11 +36,7 @@ def cut_over(
     :func:`cut_over_together` of one topology, with its arguments and errors.
 
     Args:
-        config: settings.
-        topology: the topology.
         epoch: the epoch that is to go live.
-        actor: on record.
-        reason: on record.
         accept_verdict: whether readers move although the verification failed; needs a reason.
         keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing.
         is_approval_required: whether the epoch must have been approved.
@@ -62,10 +58,7 @@ def cut_over_together(
     handover of all, and all old epochs go on.
 
     Args:
-        config: settings.
         members: topology -> the epoch of it that is to go live.
-        actor: on record.
-        reason: on record.
         replaces: topology -> the live epoch that is expected there; those not named may be any.
         accept_verdict: topologies whose failed verdict is accepted; needs a reason, and is on record with it.
         keep_old_running: whether the old epochs' drivers follow the new ones afterwards, sending nothing, so that a rollback
@@ -121,11 +114,7 @@ def rollback(config: Config, topology: str, *, to: int | None = None, actor: str
     :func:`recall_together` of one topology, with its errors.
 
     Args:
-        config: settings.
-        topology: the topology.
         to: the epoch; None for the one that was live before.
-        actor: on record.
-        reason: on record.
 
     Returns:
         The epoch that will be live.
@@ -139,10 +128,7 @@ def recall_together(config: Config, wanted: Mapping[str, int | None], *, actor: 
     Returns at once. Idempotent while they are on their way.
 
     Args:
-        config: settings.
         wanted: topology -> the epoch that is to come back; None for the one that was live before.
-        actor: on record.
-        reason: on record.
 
     Returns:
         Topology -> the epoch of it that will be live.

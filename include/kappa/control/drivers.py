@@ -27,11 +27,7 @@ def start(
     with the code that the epoch recorded: new code comes by a replay.
 
     Args:
-        config: where everything is.
-        topology: the topology.
         epoch: the epoch; None for the live one, or the first.
-        actor: who.
-        reason: why.
         allow: codes of findings that warn instead of refusing the first epoch.
 
     Returns:
@@ -86,7 +82,7 @@ def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str,
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:
-    """Put on record that an epoch's driver shall run; idempotent. A ``start`` also lets a stuck one try again.
+    """Put on record that an epoch's driver has to run; idempotent. A ``start`` also lets a stuck one try again.
 
     One that was retired since it was looked at is left alone: it would follow on without having been asked to.
     """

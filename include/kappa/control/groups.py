@@ -18,7 +18,6 @@ class GroupPartition:
     """Where a group stands in one partition.
 
     Attributes:
-        topic: the topic.
         partition: its partition.
         offset: next offset that the group reads.
         low: low watermark; None if the partition is gone.
@@ -83,7 +82,7 @@ def apply_reset(broker: Broker, reset: GroupReset) -> None:
 
     Raises:
         RefusedError: a finding refuses it; the group is as it was.
-        ConflictError: somebody joined the group or moved it at the same time.
+        ConflictError: a consumer joined the group at the same time, or another process moved it.
     """
     reset.check()
     broker.set_group_offsets(reset.group, reset.after)
@@ -93,7 +92,7 @@ def apply_reset(broker: Broker, reset: GroupReset) -> None:
         topic, partition = elsewhere[0]
         raise ConflictError(
             f"Group {reset.group!r} stands at {found.get(topic, partition)} of {topic}[{partition}], it was set to "
-            f"{reset.after[topic, partition]}: somebody else moved it. Look who reads for it.",
+            f"{reset.after[topic, partition]}: another process moved it. See which consumers read for it.",
             group=reset.group,
         )
 

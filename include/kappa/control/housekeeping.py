@@ -44,13 +44,11 @@ def find(
     """Everything that is left over. Changes nothing.
 
     Args:
-        config: where everything is.
         names: kind (``topic`` or ``group``) and name of all that is on the broker, listed before the record was read.
         records: what the record of epochs says, by topology.
         last_sender: see :class:`Judge`.
         maker: see there.
         lake: see there.
-        now: the time.
     """
     judge = Judge(config, records, last_sender, maker, lake)
     leftovers: list[Leftover] = []
@@ -99,7 +97,7 @@ def remove(config: Config, leftovers: Iterable[Leftover], now: datetime) -> tupl
             for item in groups:
                 try:
                     broker.delete_group(item.name)
-                except ConflictError:  # somebody reads under that name
+                except ConflictError:  # a consumer reads under that name
                     continue
                 done.append(item)
     for item in chosen:
@@ -132,8 +130,8 @@ def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
 def discard(path: Path, now: datetime) -> bool:
     """Remove a file or folder that is older than the grace period; whether it is gone.
 
-    Moved aside first, then looked at again: whoever needs the same content at that moment either touched it before, and it
-    is put back, or finds it missing and writes it anew.
+    Moved aside first, then looked at again: a process that needs the same content at that moment either touched it before,
+    and it is put back, or finds it missing and writes it anew.
     """
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -202,7 +200,7 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
 
 
 def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
-    """Runs that computed a range again and were killed. Whoever needs one begins it anew."""
+    """Runs that computed a range again and were killed. The next such run begins anew."""
     for record in records.values():
         for epoch in record.epochs.values():
             paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
@@ -235,7 +233,7 @@ def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime)
         ("plan", plan_file(config.lake, "*"), plans),
         ("code", code_file(config.lake, "*"), codes),
     ):
-        # What was being written, or moved aside, when somebody died is there under a name that goes on.
+        # A process that died while it wrote a file, or moved one aside, leaves it under a longer name.
         for file in sorted(Path(pattern).parent.glob(f"{Path(pattern).name}*")):
             if file.name.split(".")[0] not in used and _is_old(file, now):
                 yield Leftover(kind=kind, name=str(file), reason="no epoch refers to it", size_bytes=_size(file))

@@ -18,7 +18,7 @@ _EPOCH = re.compile(r"e(\d{4,})")
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """Something that nobody needs any more, or that looks like it and is kept.
+    """Something that is not needed any more, or that looks like it and is kept.
 
     Attributes:
         kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.
@@ -63,7 +63,6 @@ class Judge:
     """Says of an epoch's name whether what bears it may go.
 
     Args:
-        config: where everything is.
         records: what the record of epochs says, by topology; read after everything that is judged was listed, since an epoch
             is put on record before it has anything.
         last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is unknown.

@@ -32,8 +32,6 @@ class Progress:
     """How far an epoch is.
 
     Attributes:
-        topology: the topology.
-        epoch: the epoch.
         stage: the stage it reached.
         done: offsets processed of the plan's bulk work.
         total: offsets of the plan's bulk work.
@@ -89,10 +87,8 @@ class TopologyStatus:
     """A topology and its epochs.
 
     Attributes:
-        topology: its name.
-        live: the live epoch.
         epochs: progress of each epoch, oldest first.
-        moving_with: topology -> epoch of those that shall go live together with its candidate, while that is pending.
+        moving_with: topology -> epoch of those that go live together with its candidate, while that is pending.
         moved_with: topology -> epoch of those that went live together with its live epoch.
         topics: topic output -> the live epoch's versioned topic, for those that are versioned.
         reads: epoch -> the versioned topics of other topologies that it reads, of epochs that have not ended.
@@ -173,7 +169,6 @@ def chronicle(
     """Every move and decision on record, oldest first, with plans, offsets, verdicts, reports and certificates.
 
     Args:
-        config: where everything is.
         topology: of this topology; None for all.
         epoch: of epochs of this number.
         since: from this time on.

@@ -66,7 +66,7 @@ def survey(
     now: datetime,
     step: tuple[Finding, ...] = (),
 ) -> Facts:
-    """Facts for a plan that is made ``now``. Reads only, and starts no JVM: ``step`` is what somebody found who has one.
+    """Facts for a plan that is made ``now``. Reads only, and starts no JVM: a caller that has one passes ``step``.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -205,7 +205,7 @@ def _live(
 
 
 def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets | None:
-    """Where an epoch's group stands, unless a slice ended there that was the last one while somebody looked.
+    """Where an epoch's group is, unless a slice that was the last one during the look ended there.
 
     A group that has no offsets any more was not moved: Kafka forgets those of a group that commits nothing for a week.
     """

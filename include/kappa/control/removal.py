@@ -30,7 +30,7 @@ from kappa.slices.versioned_topics import needed_topics
 
 
 def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
-    """Give a candidate up and remove what it left: files, topics, group, and its plan and code if nobody else has them.
+    """Give a candidate up and remove what it left: files, topics, group; plan and code if no other epoch has them.
 
     If it waits to go live together with others, their handovers are withdrawn in the same commit: all move or none.
     Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.

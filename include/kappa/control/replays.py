@@ -32,9 +32,8 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
     """What a replay would do, and what speaks against it. Changes nothing.
 
     Args:
-        config: where everything is.
         request: what is asked for.
-        step: what :func:`kappa.verify.inspection.inspect_deployed` found, if somebody had it look.
+        step: what :func:`kappa.verify.inspection.inspect_deployed` found, if it was called.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -47,7 +46,7 @@ def plan(config: Config, request: ReplayRequest, *, step: tuple[Finding, ...] = 
 def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
     """Put a plan on record and start the candidate's driver; returns the epoch.
 
-    Idempotent for one plan. A crash before the record leaves a plan file and a code file that nobody refers to.
+    Idempotent for one plan. A crash before the record leaves a plan file and a code file that no event refers to.
 
     Raises:
         RefusedError: the plan is refused, or what it was made from changed since.

@@ -23,7 +23,6 @@ class Restoration:
     """What is undone, or was.
 
     Attributes:
-        epoch: the epoch.
         commits: foreign commits by place.
         made: the Delta version that undid them, by place; empty for a dry run.
     """
@@ -41,11 +40,7 @@ def restore(
     The epoch is claimed for it: a driver that was frozen finds that out and stops. A crash leaves some tables done.
 
     Args:
-        config: where everything is.
-        topology: the topology.
         epoch: the epoch; None for the live one.
-        actor: who.
-        reason: why.
         execute: False only looks.
 
     Raises:

@@ -171,7 +171,7 @@ def _retention(
 def _check_ms(broker: Broker) -> int:
     try:
         return int(broker.broker_config().get(_CHECK_MS, _DEFAULT_CHECK_MS))
-    except Terminal:  # whoever may read a topic need not be allowed to read settings of brokers
+    except Terminal:  # a right to read the topic need not include the settings of brokers
         return _DEFAULT_CHECK_MS
 
 

@@ -72,7 +72,6 @@ def create(
     """Create a topic; whether it was created. Idempotent: an equal one is left as it is.
 
     Args:
-        broker: Kafka's administration.
         name: the topic.
         partitions: number of partitions. A keyed source keeps this number for good.
         retention: how long records are kept, by their timestamps; None for ever.

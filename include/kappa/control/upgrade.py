@@ -32,7 +32,7 @@ from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.replay.verdict import DiffReport
 from kappa.topology import Topology, registry
 
-#: Slices that are computed with both codes unless somebody says otherwise.
+#: Slices that are computed with both codes by default.
 SLICES = 3
 
 
@@ -41,7 +41,6 @@ class Upgrade:
     """What an upgrade would do, and what speaks for and against it.
 
     Attributes:
-        topology: the topology.
         epoch: its live epoch.
         from_code: content hash of the code that the epoch runs.
         to_code: that of the deployed code.
@@ -81,8 +80,6 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
     """What an upgrade to the deployed code would do. Changes nothing; with slices to compute it starts Spark.
 
     Args:
-        config: where everything is.
-        topology: the topology.
         slices: how many of the last slices are computed with both codes; 0 for none.
 
     Raises:
@@ -118,24 +115,21 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
     """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see :func:`await_switch`.
 
-    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that nobody refers to.
+    One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
 
     Args:
-        config: where everything is.
         wanted: what :func:`propose` gave.
         history_stands: whether the code's author vouches for the rows that are there.
-        actor: who.
-        reason: why.
 
     Raises:
-        UsageError: nobody vouches for history, or without a reason.
+        UsageError: the caller does not vouch for history, or gives no reason.
         RefusedError: a finding refuses it, or the deployed code changed since.
-        MoveRefusedError: the live epoch or its code is another by now, or somebody else is at it.
+        MoveRefusedError: the live epoch or its code is another by now, or another change is pending.
     """
     topology = wanted.topology
     if not history_stands or not reason.strip():
         raise UsageError(
-            "An upgrade leaves every row as the old code made it. Somebody has to say that this is right, and why: "
+            "An upgrade leaves every row as the old code made it. State that this is right, and why: "
             f"kappa upgrade {topology} --history-stands --reason '...' --execute. Otherwise: kappa replay {topology}"
         )
     if wanted.refusals:

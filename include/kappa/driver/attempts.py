@@ -92,11 +92,7 @@ def last_stuck(events: Sequence[Event], epoch: int, seq: int) -> tuple[Event | N
 
 
 class Attempts:
-    """What the driver of an epoch makes of errors.
-
-    Args:
-        context: what the driver works with.
-    """
+    """What the driver of an epoch makes of errors."""
 
     #: The event after which the driver waits for a decision.
     stuck: Event | None = None
@@ -149,7 +145,7 @@ class Attempts:
             turns.put_on_record(context.epochs, context.paths, error)
             raise error
         if context.is_spark_dead():
-            raise error  # a new process gets a new JVM; whoever watches the epoch starts it
+            raise error  # a new process gets a new JVM; the epoch's watcher starts it
         context.spend_sender()
         what = f"{type(error).__name__}: {said(error)}"
         if isinstance(error, ConflictError):

@@ -44,12 +44,7 @@ DETAIL = "backfill"
 
 
 class Replacements:
-    """What the driver of a live epoch does about backfills that are asked for.
-
-    Args:
-        context: what the driver works with.
-        attempts: what it makes of errors.
-    """
+    """What the driver of a live epoch does about backfills that are asked for."""
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
@@ -122,7 +117,6 @@ def check(run: EpochRun, asked: Event) -> None:
     """Raise where a replacement cannot be made; nothing is changed.
 
     Args:
-        run: the epoch.
         asked: the event ``backfill``.
 
     Raises:
@@ -215,7 +209,6 @@ def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, 
 
     Args:
         epochs: the record.
-        run: the epoch.
         asked: the event ``backfill``.
         outcome: what the event ``backfilled`` says; None where it is withdrawn.
         reason: why it is withdrawn.

@@ -61,9 +61,6 @@ class Context:
     """An epoch, as its driver has it at hand. It keeps no state of the epoch: that is the record's and the ledger's.
 
     Args:
-        config: where everything is.
-        topology: name of the topology.
-        epoch: number of the epoch.
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
     """
@@ -136,7 +133,7 @@ class Context:
         return SecondRun(self.slice_run, self.plan)
 
     def open_sender(self, timeout: timedelta | None = None) -> None:
-        """Fence whoever sent for this epoch before, then read what was sent: in this order.
+        """Fence earlier senders of this epoch, then read what was sent: in this order.
 
         Raises:
             DisagreementError: the broker and the ledger do not tell of the same slices.
@@ -232,12 +229,12 @@ class Context:
         self._merge_looked = (state.commits[-1].seq, time.monotonic())
         try:
             if fold_between(self.slice_run, is_asked=is_asked):
-                self.log.info("folded", seq=state.commits[-1].seq)
+                self.log.info("merged", seq=state.commits[-1].seq)
         except StaleWriterError:
             raise
         except Exception as error:  # every commit reads as before; the next slice, or the next driver, does it
             said = first_line(error) or type(error).__name__
-            self.log.error("not folded", error=f"{type(error).__name__}: {said}", seq=state.seq)
+            self.log.error("not merged", error=f"{type(error).__name__}: {said}", seq=state.seq)
 
     def spend_sender(self) -> None:
         """Close the sender; the next one fences it. Does nothing when there is none."""
@@ -247,7 +244,7 @@ class Context:
             run.sent.sender = None
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         self.spend_sender()
         if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
             self.session.stop()
@@ -298,7 +295,7 @@ class Context:
         return bool(self.plan.bound or (record.live is not None and record.epoch(record.live).bound))
 
     def start_successor(self) -> None:
-        """Start the driver of the code that runs the epoch now; whoever watches the epoch does it where this fails."""
+        """Start the driver of the code that runs the epoch now; where this fails, the epoch's watcher does it."""
         try:
             process.ensure_driver(self.config, self.topology.name, self.paths.epoch)
         except KappaError as error:
@@ -338,8 +335,8 @@ class Context:
         found = self.broker.group_position(self.paths.name, self.plan.start)
         if found != self.plan.start:
             raise RefusedError(
-                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: somebody moved it. "
-                "Abort this replay and plan again.",
+                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: "
+                "another process moved it. Abort this replay and plan again.",
                 findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
             )  # fmt: skip
 

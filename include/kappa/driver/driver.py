@@ -42,9 +42,7 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
     Idempotent: started again after any crash it goes on where the ledger says.
 
     Args:
-        config: where everything is.
         topology: name of the topology; its code is taken from ``config.topologies``.
-        epoch: number of the epoch.
         code: content hash of the code that runs; None for that of the epoch's plan.
 
     Returns:
@@ -65,9 +63,6 @@ class Driver:
     """An epoch's life; see :func:`run_epoch`.
 
     Args:
-        config: where everything is.
-        topology: name of the topology.
-        epoch: number of the epoch.
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
 
@@ -107,7 +102,7 @@ class Driver:
         probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
         context.log.info("claimed", code=context.code)
         if self._mine().stage is not Stage.SEEDED:
-            discard(context.paths, SECOND_RUN)  # its result is on record, and whoever wrote it did not come to this
+            discard(context.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"
         try:
             reason = self._loop()
@@ -125,7 +120,7 @@ class Driver:
         return reason
 
     def close(self) -> None:
-        """Let go of Spark and Kafka."""
+        """Close Spark and Kafka."""
         self.context.close()
 
     def _mine(self) -> EpochRecord:

@@ -22,7 +22,6 @@ class Expiry:
     """Watches the handover of a topology by this process's own clock.
 
     Attributes:
-        config: where everything is.
         epochs: the record.
         actor: what is on record as the one that withdrew it.
         state_of: state of the driver of an epoch.

@@ -42,7 +42,6 @@ class Handover:
     """Both sides of a handover, for one epoch.
 
     Args:
-        context: what the epoch's driver works with.
         read_on: makes one live slice towards some offsets.
     """
 

@@ -59,7 +59,7 @@ def host(config: Config, stopping: threading.Event) -> None:
 def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     """Ask every driver on this host to stop at its slice boundary and wait; one that does not is killed.
 
-    Nothing is put on record: the drivers are still wanted and are started again by whoever looks next.
+    Nothing is put on record: the drivers are still wanted, and the next watcher starts them again.
 
     Returns:
         How many there were.

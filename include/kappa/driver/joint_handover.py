@@ -36,7 +36,6 @@ class Companions:
     """What one driver sees of those that its epoch moves with.
 
     Attributes:
-        config: where everything is.
         epochs: the record, as the driver holds it.
         extras: what else the row of a member's move says of its topics; None while that is not known yet.
     """

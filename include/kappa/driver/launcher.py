@@ -1,4 +1,4 @@
-"""Starts drivers detached from whoever asked for them."""
+"""Starts drivers detached from the process that asked for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kappa.lake.code import extract
 from kappa.names import epoch_word
 from kappa.replay.dry_run import about_to
 
-# Run in a process of its own, which ends at once: the driver is then nobody's child, and a task runner, a shell or a
+# Run in a process of its own, which ends at once: the driver is then an orphan, and a task runner, a shell or a
 # web server that ends its children does not end it. Prints the driver's process id.
 _DETACH = """
 import subprocess, sys

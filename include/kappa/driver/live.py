@@ -32,9 +32,6 @@ class Live:
     """What the driver of a live epoch does next.
 
     Args:
-        context: what the driver works with.
-        attempts: what it makes of errors.
-        slices: makes slices.
         handover: the epoch's part in handovers.
         replacements: its part in backfills.
     """

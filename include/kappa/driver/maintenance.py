@@ -1,4 +1,4 @@
-"""What an epoch's own driver does to its Delta tables between two slices: merge small files, let go of old ones.
+"""What an epoch's own driver does to its Delta tables between two slices: merge small files, remove old ones.
 
 Rows never change by it: the Delta versions that the ledger names stay what they are, as long as they are held.
 """
@@ -25,7 +25,7 @@ from kappa.slices.places import effect_paths
 from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
-#: So many folds of a table may be in use since the last look, the one that it found included: each may be a copy of the table.
+#: Merged versions of a table that may be in use since the last look, with the one that it found: each may be a whole copy.
 FOLDS = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for a while.
 CHANGES_BYTES = 1 << 20
@@ -40,11 +40,9 @@ def maintain(
     are no longer readable is on record before any file goes.
 
     Args:
-        run: the epoch.
         config: how long the past stays readable.
-        now: the time.
         named: slices whose commits stay readable in any case.
-        keeps_all: whether nothing may go now, because somebody is about to compare old commits.
+        keeps_all: whether nothing may go now, because old commits are about to be compared.
 
     Raises:
         LedgerError: a slice is planned and not committed.
@@ -67,7 +65,7 @@ def maintain(
     if not keeps_all:
         times = [(commit.seq, commit.at) for commit in kept_commits]
         chosen = with_folds(times, now, retention(config), named)
-        # The changes of a commit that is not recent are no longer kept: it stays with the fold that it has.
+        # The changes of a commit that is not recent are no longer kept: it stays with the version that it has.
         chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
     folds = {table.name: _kept_folds(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
     wanted = LedgerRow(
@@ -108,7 +106,7 @@ def _held_now(run: EpochRun, place: str) -> set[int]:
     kind, _, name = place.partition("/")
     found = set()
     for commit in map(state.resolved, state.readable):
-        # The changes of an older commit whose table is folded are read by nothing any more.
+        # The changes of an older commit whose table is merged are read by nothing any more.
         is_unread = (
             kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_folded
         )
@@ -118,14 +116,14 @@ def _held_now(run: EpochRun, place: str) -> set[int]:
 
 
 def is_due(state: LedgerState, config: Config, now: datetime) -> bool:
-    """Whether it is time to look after files: the last look was long ago, or folds have piled up since."""
+    """Whether it is time to look after files: the last look was long ago, or merges have piled up since."""
     last = state.maintained or state.commits[0]
     # A clock that was set back must not put it off until it has caught up with itself.
     return abs(now - last.at) >= timedelta(minutes=config.maintain_minutes) or is_piled_up(state)
 
 
 def is_piled_up(state: LedgerState) -> bool:
-    """Whether so many folds were written since the last look that old ones had better go now."""
+    """Whether so many merges were written since the last look that old ones had better go now."""
     found: set[tuple[str, int]] = set()
     for commit in reversed(state.commits):
         if state.maintained is None or commit.n < state.maintained.n:
@@ -143,7 +141,7 @@ def _recent_from(state: LedgerState) -> int:
 def _kept_folds(
     paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], chosen: Collection[int]
 ) -> dict[str, Any]:
-    """Delta versions that stay, oldest first, each with the slice up to which it is folded; and the key to fold by.
+    """Delta versions that stay, oldest first, each with the slice up to which it is merged; and the key to merge by.
 
     Those of the chosen commits, and of a commit that could not be read from any of them.
     """

@@ -46,11 +46,7 @@ def cuts_of(context: Context) -> Cuts:
 
 
 class TimeCuts:
-    """Cuts of an epoch that reads topics alone; see :class:`Cuts`.
-
-    Args:
-        context: what the epoch's driver works with.
-    """
+    """Cuts of an epoch that reads topics alone; see :class:`Cuts`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -77,11 +73,7 @@ class TimeCuts:
 
 
 class UpstreamCuts:
-    """Cuts of an epoch that reads versioned topics of other epochs; see :class:`Cuts`.
-
-    Args:
-        context: what the epoch's driver works with.
-    """
+    """Cuts of an epoch that reads versioned topics of other epochs; see :class:`Cuts`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

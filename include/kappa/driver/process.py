@@ -31,8 +31,6 @@ class DriverStatus:
     """The driver of an epoch, from its heartbeat.
 
     Attributes:
-        topology: the topology.
-        epoch: the epoch.
         state: ``running``; ``slow`` or ``stuck``: it does not get on; ``stopped``, ``dead`` or ``never`` (started);
             ``unconfirmed``: it is of another host and its heartbeat was not seen to change yet.
         pid: its process on ``host``.
@@ -100,7 +98,6 @@ class Revival:
     """Starts a driver that died again while something is waited for, looking every few seconds.
 
     Args:
-        config: settings.
         epochs: whose drivers; topology -> epoch.
         seconds: between two looks; the first look is as late.
     """

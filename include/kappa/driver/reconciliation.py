@@ -1,6 +1,6 @@
 """What a topic of a table gets when another epoch goes live: the rows that differ, and null values for keys that are gone.
 
-Who folds the topic, the newest record of each key, then has the table of the live epoch again. The differences are written
+A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
 once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction with
 a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made earlier:
 :mod:`kappa.verify.suspects`.
@@ -201,7 +201,7 @@ def differences(
 def send(run: EpochRun, handover: int) -> None:
     """Send the differences of a handover, in one Kafka transaction with a marker that names it.
 
-    Idempotent: skipped when that marker is there. A crash leaves all of it sent, or nothing that anybody reads.
+    Idempotent: skipped when that marker is there. A crash leaves all of it sent, or nothing that a reader sees.
 
     Raises:
         StaleWriterError: another driver took the epoch over, or the transaction took longer than Kafka allows.

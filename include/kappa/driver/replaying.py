@@ -34,9 +34,6 @@ class Replay:
     """What the driver of a candidate, or of a retired epoch that is kept running, does next.
 
     Args:
-        context: what the driver works with.
-        attempts: what it makes of errors.
-        slices: makes slices.
         handover: the epoch's part in handovers.
     """
 

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 class Slices:
     """Makes slices for an epoch, each in the driver's one thread or in that of its streaming query.
 
-    Args:
-        context: what the driver works with.
-        attempts: what it makes of errors.
-
     Attributes:
         seconds: how long the last slice took; 0.0 before the first.
         cuts: where the next slice ends.

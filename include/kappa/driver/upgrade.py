@@ -1,7 +1,7 @@
 """The driver's side of an upgrade: at a slice boundary the epoch goes over to other code.
 
 One ledger row decides. Before it the old code runs, after it the new: a driver whose code is not that of the last
-``upgrade`` row does nothing but say so and end, and whoever starts the epoch next takes the code that is on record.
+``upgrade`` row only reports that and ends. The next start of the epoch takes the code that is on record.
 """
 
 from __future__ import annotations
@@ -40,15 +40,13 @@ def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: Ledge
 
 
 def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, writer: str, asked: Event) -> None:
-    """Make an upgrade that somebody asked for, between two slices; after it :func:`overtaken` ends this driver.
+    """Make an upgrade that was asked for, between two slices; after it :func:`overtaken` ends this driver.
 
     The last commit gets a name first, so that its files stay: the way back. Code that cannot be had or imported on this
     host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new.
 
     Args:
-        config: where everything is.
         epochs: the record.
-        paths: the epoch.
         ledger: its ledger, claimed by ``writer``, without an open slice.
         writer: the driver.
         asked: the event ``upgrade``.

@@ -38,7 +38,6 @@ class Upstreams:
     """The epochs that one epoch reads.
 
     Attributes:
-        lake: root of the lake.
         bound: source -> the versioned topic that it reads.
     """
 
@@ -76,7 +75,7 @@ class Upstreams:
         return _cut(state, _upto(self.ahead(state.standing), goal), direct, most)
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], direct: Direct, most: int) -> Cut | None:
-        """The next slice of who follows somebody that stood at these places, oldest first.
+        """The next slice of an epoch that follows another one, which was at these places, oldest first.
 
         It ends at the furthest of them that is at most so far away and at which all upstreams have a commit. Where that is
         further away, or there is none, it is a step on the way, never beyond the last of them; None when there is none.

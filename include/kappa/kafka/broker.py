@@ -85,15 +85,16 @@ class Broker:
         """Last stable offset of every partition: where ``read_committed`` ends.
 
         A transaction that was just committed may show a few milliseconds later: Kafka writes its markers after it has
-        answered. Whoever needs its own writes initialises its :class:`~kappa.kafka.producer.Sender` first, which waits.
+        answered. To see its own writes, a caller initialises its :class:`~kappa.kafka.producer.Sender` first:
+        that waits.
         """
         return self._offsets(topics, _LATEST, _COMMITTED, "asking for the last stable offsets")
 
     def settled_ends(self, topics: Iterable[str]) -> Offsets:
-        """Ends of topics to which nobody sends at the moment, once no transaction in them is open any more.
+        """Ends of topics to which no process sends at the moment, once no transaction in them is open any more.
 
         Raises:
-            BrokerUnreachableError: one stays open: somebody else sends.
+            BrokerUnreachableError: one stays open: another process sends.
         """
         names, found = list(topics), Offsets()
 

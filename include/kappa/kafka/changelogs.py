@@ -34,7 +34,6 @@ def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iter
 
     Args:
         name: the changelog topic.
-        table: the table.
         rows: its rows, with ``_deleted`` where some are deleted.
         seq: the slice that changed them.
     """

@@ -41,7 +41,7 @@ def client_settings(bootstrap_servers: str) -> dict[str, Any]:
 
 
 def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Settings of whoever produces: nothing lost, nothing twice, keys where Kafka's Java clients put them.
+    """Settings of every producer: nothing lost, nothing twice, keys where Kafka's Java clients put them.
 
     Delivery reports come for failures only: a Python call for each record would halve the rate.
     """

@@ -98,7 +98,6 @@ def superseded(broker: Broker, paths: EpochPaths, *, by: int, lake: str) -> Reco
 
     Args:
         broker: Kafka; the epoch's writer is fenced.
-        paths: the epoch.
         by: the epoch that is built from it.
         lake: id of the lake that the successor is in.
 

@@ -72,9 +72,9 @@ class Sender:
     """The only writer under its transactional id; use it as a context manager.
 
     :meth:`init` first, then read what was committed (the last marker), then send. An error in a transaction aborts it
-    and spends the sender: nothing of it will ever be read under ``read_committed``. Whoever goes on makes sure that it
-    still owns the epoch, calls :meth:`init` again and reads the marker again, because a commit whose answer was lost
-    may have happened.
+    and spends the sender: nothing of it will ever be read under ``read_committed``. To go on, the caller
+    makes sure that it still owns the epoch, calls :meth:`init` again and reads the marker again, because a commit whose
+    answer was lost may have happened.
 
     Args:
         bootstrap_servers: the brokers.

@@ -1,8 +1,8 @@
 """An append-only Delta table of small rows with compare-and-set, without a JVM.
 
 The ledger of every epoch and the record of all epochs are such logs. Rows are numbered by ``n`` from 1 without gaps;
-an append states the number that it expects to write and is refused when somebody else wrote it first. The first rows of a
-log may be replaced by fewer; what comes after them stays without gaps.
+an append states the number that it expects to write and is refused when another process wrote it first. The first rows of
+a log may be replaced by fewer; what comes after them stays without gaps.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FLOOR = "kappa.append_log.floor"
 #: Number of small files after which they are merged into one, so that an append stays at about 10 ms.
 _COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
-#: Merged files are removed after this time, so that whoever is reading them can finish.
+#: Merged files are removed after this time, so that their readers can finish.
 _KEEP_HOURS = 1
-#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. Whoever is further
-#: behind reads the last checkpoint; who would append to what is older is refused.
+#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader that is
+#: further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {
@@ -172,8 +172,8 @@ class AppendLog:
     def replace(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
         """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
 
-        One commit: whoever reads sees the log as it was or as it is then. The files that go stay for as long as merged ones, so
-        that whoever is reading them can finish. A crash leaves the one or the other.
+        One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones, so
+        that their readers can finish. A crash leaves the one or the other.
 
         Args:
             kept: those of the rows that stay, with their numbers; all of those above ``floor``.
@@ -188,7 +188,7 @@ class AppendLog:
             self._write([*kept, *self._numbered(rows)], len(rows), "overwrite", {_FLOOR: floor})
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Append rows if nobody appended since the last :meth:`refresh`.
+        """Append rows if no other process appended since the last :meth:`refresh`.
 
         All rows become visible in one commit. A crash leaves either none or all of them.
 
@@ -199,7 +199,7 @@ class AppendLog:
             The rows as written, with ``n``; the next :meth:`refresh` gives them too.
 
         Raises:
-            ConflictError: somebody else appended first; nothing was written. Refresh, check again, retry.
+            ConflictError: another process appended first; nothing was written. Refresh, check again, retry.
             LedgerError: the table is gone.
         """
         with self._lock:
@@ -239,10 +239,10 @@ class AppendLog:
                 commit_properties=properties,
             )
         except CommitFailedError as error:
-            raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
+            raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
         except DeltaError as error:
             if self._is_past(before):  # so far behind that the log's next entry was removed
-                raise ConflictError(f"Somebody else appended to {self.path} first.", path=self.path) from error
+                raise ConflictError(f"Another process appended to {self.path} first.", path=self.path) from error
             raise LedgerError(f"Cannot append to {self.path}: {error}", path=self.path) from error
         # The caller's next act rests on these rows; a creator that died may not have come to the table's own commit.
         version = self._table.version()
@@ -295,7 +295,7 @@ class AppendLog:
             return  # an append came in between; the next one compacts
 
     def _vacuum(self) -> None:
-        """Remove files that the log let go of long ago, and those that a dead writer left without a commit.
+        """Remove files that the log dropped long ago, and those that a dead writer left without a commit.
 
         A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the files
         that it names as removed are sure not to be needed. All others are judged by the log of this moment.

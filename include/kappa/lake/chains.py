@@ -67,7 +67,7 @@ def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
 
 
 def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
-    """Refuse to remove an epoch whose versioned topics somebody needs.
+    """Refuse to remove an epoch whose versioned topics another epoch needs.
 
     Raises:
         RefusedError: who reads it, and what to remove first.

@@ -73,7 +73,6 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     """Undo, in one commit, what foreign commits after a version did; what Kappa wrote between and after them stays.
 
     Args:
-        path: the table.
         since: a version from which on no commit is missing in ``commits``.
         commits: all commits after it.
 

@@ -1,4 +1,4 @@
-"""What the record says of topologies and of their epochs: events, folded."""
+"""What the record says of topologies and of their epochs, made of events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class EpochRecord:
     """What the record says of one epoch.
 
     Attributes:
-        epoch: its number.
         stage: the stage it reached.
         planned: the event that created it.
         is_wanted: whether its driver should be running.
@@ -66,7 +65,7 @@ class EpochRecord:
 
     @property
     def codes(self) -> frozenset[str]:
-        """Content hashes of all code that ran the epoch or shall run it."""
+        """Content hashes of all code that ran the epoch or is to run it."""
         events = (self.planned, *self.upgraded, *([self.upgrade] if self.upgrade else []))
         return frozenset(str(event.detail["code"]) for event in events)
 
@@ -124,7 +123,7 @@ class EpochRecord:
 
     @property
     def root_start(self) -> Offsets | None:
-        """Where it began to read in root topics; None when it reads nobody's versioned topics."""
+        """Where it began to read in root topics; None when it reads no versioned topics."""
         return self._plan.roots.get("start") if self._plan is not None else None
 
     @property
@@ -159,7 +158,7 @@ class EpochRecord:
 
 @lru_cache(maxsize=128)
 def _parsed(plan: str) -> ReplayPlan:
-    """A record is folded anew for each look at it, out of the same events."""
+    """A record is made anew for each look at it, out of the same events."""
     return ReplayPlan.from_json(plan)
 
 
@@ -168,7 +167,6 @@ class TopologyRecord:
     """What the record says of one topology.
 
     Attributes:
-        topology: its name.
         live: the epoch that readers get.
         epochs: its epochs by number.
         handover: a handover that was neither finished nor withdrawn.
@@ -250,7 +248,7 @@ _WISHES: Mapping[str, Mapping[str, Any]] = {
 
 
 def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
-    """Fold events into what they say of one topology."""
+    """What events say of one topology, taken together."""
     mine = [event for event in events if event.topology == topology]
     epochs: dict[int, dict[str, Any]] = {}
     live: int | None = None

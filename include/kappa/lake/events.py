@@ -73,9 +73,7 @@ class Event:
         topology: the topology's name.
         epoch: the epoch's number.
         event: what happened. Kinds that this code does not know are passed over.
-        at: when, UTC.
         actor: who asked for it.
-        reason: why.
         detail: whatever else belongs to the event.
     """
 

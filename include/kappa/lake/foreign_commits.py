@@ -21,7 +21,6 @@ class Watch:
     """Looks at the commits of an epoch's Delta tables, each once.
 
     Attributes:
-        paths: the epoch.
         looked: Delta version of each place up to which all commits were looked at.
     """
 

@@ -1,4 +1,4 @@
-"""The heartbeat of a driver: a small file in the lake by which anybody finds it."""
+"""The heartbeat of a driver: a small file in the lake by which other processes find it."""
 
 from __future__ import annotations
 

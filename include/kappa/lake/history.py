@@ -25,16 +25,12 @@ class Entry:
 
     Attributes:
         n: position in the record, from 1.
-        at: when, UTC.
-        topology: the topology.
-        epoch: the epoch.
         event: what happened; see :class:`kappa.lake.epochs.Event`.
         actor: who asked for it.
-        reason: why.
         plan_id: id of the epoch's plan.
         offsets: the offset vector that belongs to it: the start of a plan, where a verification compared, where a move
             took place; ``None`` for other events.
-        verdict: of a verification; of a handover or move the verdict that somebody accepted although it had failed.
+        verdict: of a verification; of a handover or move the failed verdict that the request accepted.
         is_complete: whether the certificate of a move is complete; ``None`` for other events.
         plan: the plan, with the event that made it.
         report: the report of a verification.

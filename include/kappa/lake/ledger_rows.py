@@ -35,7 +35,6 @@ class LedgerRow:
             ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
-        at: when, UTC.
         ranges: offset ranges of a plan or commit, every partition named.
         sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's versioned topics.
         logged: whether a slice writes the changelog and its marker.

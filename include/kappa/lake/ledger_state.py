@@ -122,13 +122,13 @@ class LedgerState:
         return [row for row in self.commits if self.is_readable(row.seq)]
 
     def serves(self, fold: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
-        """Whether a commit's table can be read from a fold: its own, or an earlier one with all the changes since.
+        """Whether a commit's table can be read from a version: its own, or an earlier one and all changes since.
 
         Args:
-            fold: Delta version, and the slice up to which it is folded.
+            fold: Delta version, and the slice up to which it is merged.
             row: the commit.
             name: the table.
-            own: Delta version of the fold that the commit names.
+            own: the Delta version that the commit names.
         """
         version, folded = fold
         return version == own or (version < own and folded >= self.forgotten(name, row.n))
@@ -139,13 +139,13 @@ class LedgerState:
         if before == 0:
             return 0
         look = self.looks[before - 1]
-        # Earlier code let go of all changes but those of the last slice.
+        # Earlier code removed all changes but those of the last slice.
         return int(look.detail.get("forgotten", {}).get(name, look.seq - 1))
 
     def resolved(self, row: LedgerRow) -> LedgerRow:
-        """A commit by the folds that are still there: where its own went, by the newest kept one before it.
+        """A commit by the versions that are still there: where its own went, by the newest kept before it.
 
-        The rows of its tables are the same either way: an older fold, and more changes over it.
+        The rows of its tables are the same either way: an older version, and more changes over it.
         """
         if self.maintained is None or row.n > self.maintained.n:
             return row
@@ -233,7 +233,7 @@ class StateFold:
             values["resumes"] = (*values.get("resumes", ()), row.n)
         elif row.kind == "rollup":
             is_kept = stays(self.state(), row.detail["upto"])
-            # New lists: whoever has an earlier state reads the old ones.
+            # New lists: an earlier state keeps the old ones.
             self._commits = [commit for commit in self._commits if is_kept(commit.n, commit.kind, commit.seq)]
             self._looks = [look for look in self._looks if is_kept(look.n, look.kind, look.seq)]
             values["rolled"] = row

@@ -1,6 +1,6 @@
-"""What a table holds after a slice: its last fold, and the changes of the slices since.
+"""What a table holds after a slice: its last merged version, and the changes of the slices since.
 
-A slice's changes are written once (``changes/<table>``) and folded into the table several slices at a time. Until then a
+A slice's changes are written once (``changes/<table>``) and merged into the table several slices at a time. Until then a
 commit's rows are those of the Delta table at the version that its ledger row names, and over them the newest change of each
 key. This is the one place that puts the two together: as Arrow, as a Spark DataFrame, and by condition.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-#: Where a row's ``detail`` says of tables that they are not folded up to its own slice; rows of earlier code have none.
+#: Where a row's ``detail`` says of tables that they are not merged up to its own slice; rows of earlier code have none.
 FOLDED = "folded"
 
 
@@ -30,12 +30,12 @@ class Contents:
 
     Attributes:
         path: the Delta table.
-        version: its Delta version: the last fold.
+        version: its Delta version: the last merged one.
         folded: the slice up to which that version holds all changes.
         seq: the slice after which the rows are wanted.
         changes: the Delta table of the table's changes.
         changes_version: a Delta version of it that holds those of the slices after ``folded`` up to ``seq``.
-        key: the table's key; empty where nothing is to be folded.
+        key: the table's key; empty where nothing is to be merged.
     """
 
     path: str
@@ -123,13 +123,13 @@ def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa
 
 
 def changed(contents: Contents) -> pa.Table | None:
-    """The newest change of each key since the fold, with ``_deleted``; None where the table is folded."""
+    """The newest change of each key since the merge, with ``_deleted``; None where all is merged."""
     over = _over(contents)
     return None if over is None else over.newest()
 
 
 def changed_rows(contents: Contents) -> int:
-    """How many changes there are since the fold, of a key all."""
+    """How many changes there are since the merge, of a key all."""
     if contents.is_folded:
         return 0
     found = queries.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))

@@ -73,7 +73,7 @@ def moved(
 
     Args:
         record: the topology, before the move.
-        handover: who asked for it, and which epoch shall be live.
+        handover: who asked for it, and which epoch becomes live.
         state: the ledger of that epoch.
         certificate: the proof.
         extras: what else it says of topics.

@@ -100,7 +100,6 @@ def query(
     The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
 
     Args:
-        path: the table.
         delta_version: its version.
         select: SQL of the columns.
         where: SQL condition, on the rows with the changes brought in.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Of commits that are not old enough to be savepoints, the first in each period of this length keeps its fold for those after it.
+#: Of commits not old enough to be savepoints, the first in each period of this length keeps its version for those after it.
 FOLD_GRAIN = timedelta(minutes=30)
-#: So long stays a fold that another one has replaced: who knows only the path may be reading it.
+#: How long a version stays that a merge has replaced: a reader that knows only the path may use it.
 FOLD_STAYS = timedelta(minutes=5)
 
 
@@ -38,7 +38,6 @@ def held(
 
     Args:
         commits: number and time of each commit, oldest first.
-        now: the time.
         retention: how long the past stays readable.
         named: commits that stay in any case.
     """
@@ -57,22 +56,21 @@ def held(
 def with_folds(
     kept: Sequence[tuple[int, datetime]], now: datetime, retention: Retention, named: Collection[int] = ()
 ) -> set[int]:
-    """Of the commits that stay readable, those of which the fold that they are read from stays.
+    """Of the commits that stay readable, those of which the merged version that they are read from stays.
 
-    The others are read from the newest of these before them, and the changes since. Folds stay for the last commit and for
+    The others are read from the newest of these before them, and the changes since. Versions stay for the last commit, for
     :data:`FOLD_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period of
     :data:`FOLD_GRAIN`: without the last, changes would pile up for as long as commits stay.
 
     Args:
         kept: number and time of each commit that stays readable, oldest first.
-        now: the time.
         retention: how long the past stays readable.
         named: commits that stay in any case.
     """
     recent = [(seq, at) for seq, at in kept if at >= now - retention.keep]
     chosen = {seq for seq, at in kept if at < now - retention.keep} | {seq for seq, _ in kept if seq in named}
     chosen |= {seq for seq, _ in (*recent[:1], *kept[-1:])}
-    # With the commit before: its fold was the newest until after the period had begun.
+    # With the commit before: its version was the newest until after the period had begun.
     replaced = [seq for seq, at in kept if at < now - FOLD_STAYS]
     chosen |= {seq for seq, at in kept if at >= now - FOLD_STAYS} | set(replaced[-1:])
     for grain in (retention.grain, FOLD_GRAIN):

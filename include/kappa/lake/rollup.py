@@ -37,7 +37,6 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
     """The row that takes the place of all but the last slices; None when there is nothing to roll up.
 
     Args:
-        state: the ledger.
         writer: the driver.
         code: content hash of the code that it runs.
         at: when.

@@ -1,4 +1,4 @@
-"""Savepoints with a name: a commit of the live epoch that somebody wants to be able to say again."""
+"""Savepoints with a name: a commit of the live epoch that requests can refer to later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Savepoint:
     """A commit with a name.
 
     Attributes:
-        topology: the topology.
         name: its name, unique in the topology.
         epoch: the epoch that was live.
         seq: the commit in that epoch's ledger.
@@ -33,7 +32,6 @@ class Savepoint:
         delta_versions: table path within the epoch -> Delta version.
         at: when it got its name, UTC.
         actor: who gave it.
-        reason: why.
         stage: what the epoch is now; only a savepoint of the live one can be replayed from.
     """
 

@@ -24,7 +24,7 @@ def declared_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-#: Log entries go when they are so old and nobody needs them (:mod:`kappa.lake.vacuum`); Delta itself would not ask for the latter.
+#: Log entries go when they are this old and no commit needs them (:mod:`kappa.lake.vacuum`); Delta itself asks for the age only.
 LOG_HOURS = 48
 #: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
 #: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
@@ -140,7 +140,6 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
     """Append a slice's rows from memory. Idempotent; a crash leaves all of them or none.
 
     Args:
-        path: the table.
         rows: the rows.
         seq: the slice.
         plan: hash of its plan, which the commit then names; None where numbers are never given twice.
@@ -149,7 +148,7 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         Whether the table holds these rows; False when the slice had written its rows before, maybe others.
 
     Raises:
-        ConflictError: somebody else wrote to the table at the same time.
+        ConflictError: another process wrote to the table at the same time.
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
     from deltalake import DeltaTable, write_deltalake
@@ -164,7 +163,7 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
     except CommitFailedError as error:
-        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
     return True
 
 
@@ -172,7 +171,6 @@ def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, 
     """Append a slice's rows with Spark. Idempotent; a crash leaves all of them or none.
 
     Args:
-        path: the table.
         rows: the rows.
         seq: the slice.
         plan: as for :func:`append`.
@@ -194,7 +192,6 @@ def replace_where(path: str, rows: DataFrame, where: str, seq: int, plan: str) -
     """Replace the rows that meet a condition, in one commit. Idempotent; a crash leaves the old rows or the new ones.
 
     Args:
-        path: the table.
         rows: the new rows; they meet the condition too.
         where: SQL condition.
         seq: the slice that replaces them.
@@ -213,7 +210,6 @@ def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
     """Undo :func:`replace_where`, and see to it that a writer that wakes up late cannot do it. Idempotent.
 
     Args:
-        path: the table.
         delta_version: its version before.
         seq: the slice that replaced rows.
         plan: hash of its plan.
@@ -234,7 +230,7 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
     """Apply a slice's changes to a table from memory: upsert, and remove where ``_deleted``. Idempotent.
 
     Raises:
-        ConflictError: somebody else wrote to the table at the same time.
+        ConflictError: another process wrote to the table at the same time.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError
@@ -261,10 +257,10 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
         )
         if not _is_written(
             table, seq
-        ):  # nothing to update and nobody to remove, which is no commit: it is done all the same
+        ):  # nothing to update and no key to remove, which is no commit: it is done all the same
             _write_nothing(table, seq)
     except CommitFailedError as error:
-        raise ConflictError(f"Somebody else wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
 def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a Delta table small: small files are merged, and rows, files and log entries that nobody needs any more go.
+"""Keeps a Delta table small: small files are merged, and rows, files and log entries that no reader needs any more go.
 
 Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was frozen in
 the middle and wakes up later removes nothing that a newer version names.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMPACT_AFTER = 64
 #: A file of this age that no commit names belongs to no write that is still under way.
 _ABANDONED_HOURS = 24
-#: ``userMetadata`` of commits that merge files, and of those that let go of changes which are in their table.
+#: ``userMetadata`` of commits that merge files, and of those that remove changes which are in their table.
 COMPACTED = "kappa.compact"
 FORGOTTEN = "kappa.forget"
 
@@ -31,7 +31,6 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
 
     Args:
-        path: the table.
         target_bytes: size from which on a file is not small: it is never written again. None leaves that to ``deltalake``.
     """
     from deltalake import DeltaTable

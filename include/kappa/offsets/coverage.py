@@ -42,7 +42,6 @@ class ArchiveFacts:
     """An archive, as far as a plan asks.
 
     Attributes:
-        topic: the topic.
         topic_id: Kafka's id of the topic that was archived.
         covered: ranges that are archived without a gap, longest joins, sorted.
         whole: parts of them in which every offset holds a record.

@@ -81,7 +81,6 @@ class Span:
     """Consecutive slices of one epoch that sent one partition.
 
     Attributes:
-        epoch: the epoch.
         seq_first: the first of its slices.
         seq_last: the last of them.
         start: first offset.
@@ -109,7 +108,6 @@ class Certificate:
     """What is proved, and what is not.
 
     Attributes:
-        topology: the topology.
         at_epoch: the live epoch when it was made; ``None`` if none ever was.
         at: how far that epoch has committed.
         complete: whether everything holds.

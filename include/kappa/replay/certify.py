@@ -29,7 +29,6 @@ def certify(
     3. In each slice, rows read = rows parsed + dead letters, and no more than the offsets spanned.
 
     Args:
-        topology: name of the topology.
         moves: all moves of its pointer, oldest first.
         ledgers: epoch -> its committed slices, in any order. Epochs that were never live may be left out; if
             one that was live is left out, because it was dropped, the certificate says what it could not show.

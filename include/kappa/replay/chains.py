@@ -56,8 +56,6 @@ class UpstreamFacts:
     """An epoch that another one reads, when that is planned.
 
     Attributes:
-        topology: its topology.
-        epoch: its number.
         topics: those of its versioned topics that are read.
         sent: what it has sent by now, oldest first.
         origin: where of the root topics the history in its versioned topics begins.

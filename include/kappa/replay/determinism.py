@@ -14,7 +14,6 @@ class Twice:
     """A table or append output that was computed twice.
 
     Attributes:
-        name: its name.
         kind: ``table`` or ``output``.
         rows: rows of the first run.
         rows_again: rows of the second one.

@@ -34,10 +34,9 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyFacts:
-    """The deployed topology that shall be replayed.
+    """The deployed topology that is to be replayed.
 
     Attributes:
-        name: its name.
         version: its author's word for the code.
         code: content hash of the code.
         sources: what it reads.
@@ -105,7 +104,7 @@ class SavepointFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSavepoint:
-    """A name that somebody gave to a commit.
+    """A commit that has a name.
 
     Attributes:
         name: the name, unique in its topology.
@@ -123,7 +122,6 @@ class LiveFacts:
     """The live epoch at its last commit.
 
     Attributes:
-        epoch: its number.
         seq: the last commit of its ledger.
         position: where that commit's slice ended.
         origin: where the history in its tables begins: its own start, or that of what it was seeded from.
@@ -164,7 +162,6 @@ class MarkerFacts:
     """The last marker that an epoch left in Kafka.
 
     Attributes:
-        epoch: the epoch.
         seq: the slice that the marker closes.
         position: where that slice ended.
         topic_ids: topic -> Kafka's id of it at that time.
@@ -225,13 +222,13 @@ class Facts:
         measured_records: how many records that replay read.
         live_bytes: what the live epoch's tables and outputs hold.
         lake: where the lake is.
-        free_bytes: what is free on the lake's disk; ``None`` where nobody can tell.
+        free_bytes: what is free on the lake's disk; ``None`` where it is unknown.
         retention: of the topics that do not keep everything, with records of the span that the plan reads from Kafka.
         fold: the changelog that seeds the tables, if one does.
         taken: topics on the broker whose names the new epoch would take for its own.
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
-        step: what was found in the step's plans, if somebody looked: that takes Spark.
+        step: what was found in the step's plans, if they were inspected: that takes Spark.
     """
 
     topology: TopologyFacts | None

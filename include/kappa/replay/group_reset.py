@@ -28,7 +28,7 @@ from kappa.replay.starts import (
 
 @dataclass(frozen=True, kw_only=True)
 class GroupRequest:
-    """Which partitions of which group shall be set where.
+    """Which partitions of which group are set where.
 
     Attributes:
         group: name of the consumer group.
@@ -115,7 +115,7 @@ class GroupReset:
 
 
 def build_reset(request: GroupRequest, facts: GroupFacts, *, now: datetime) -> GroupReset:
-    """Resolve where the group shall stand and gather all findings. Never raises because of a finding."""
+    """Resolve where the group is set and gather all findings. Never raises because of a finding."""
     found = group_rules.group_of_epoch(request.group)
     found += group_rules.group_with_members(request.group, facts.members)
     found += group_rules.partitions_not_there(request.partitions, facts.high)
@@ -130,7 +130,7 @@ def build_reset(request: GroupRequest, facts: GroupFacts, *, now: datetime) -> G
 
 
 def _selected(request: GroupRequest, high: Offsets) -> Offsets:
-    """The partitions that shall be set and exist, with their high watermarks."""
+    """The partitions that are asked for and exist, with their high watermarks."""
     start, wanted = request.start, request.partitions
     if wanted:
         chosen = {at for at in high if at[0] in wanted and (wanted[at[0]] is None or at[1] in (wanted[at[0]] or ()))}

@@ -31,7 +31,6 @@ class ReplayPlan:
     """What a replay will do.
 
     Attributes:
-        topology: name of the topology.
         topology_version: its author's word for the code.
         code: content hash of the code that will run.
         epoch: the epoch that will be built.

@@ -1,4 +1,4 @@
-"""What somebody asks for: replay this topology from there, seeded with that."""
+"""What a caller asks for: replay this topology from there, seeded with that."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class Seed(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """A wish, before anybody looked whether it can be done.
+    """A request, before the check whether it can be done.
 
     Attributes:
-        topology: name of the topology.
         start: where the replay begins.
         reason: why, for the record.
         actor: who, for the record.

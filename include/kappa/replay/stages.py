@@ -61,7 +61,7 @@ def check_transition(from_: Stage | None, to: Stage, *, has_live: bool = True, i
 
     Args:
         from_: the stage that the epoch is in; ``None`` before it is planned.
-        to: the stage that it shall be in.
+        to: the stage that it goes to.
         has_live: whether the topology has a live epoch; without one the epoch goes live as soon as it is seeded.
         is_recalled: whether the epoch was live before and is coming back: it was verified then.
 

@@ -1,4 +1,4 @@
-"""How long Kafka keeps what a replay has still to read, as far as anybody outside the broker can tell.
+"""How long Kafka keeps what a replay has still to read, as far as clients of the broker can see.
 
 Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the next of the broker's
 looks. So a record is never removed before its own time is up, and never later than when its segment could have closed,
@@ -34,7 +34,6 @@ class RetentionFacts:
     """What a topic's retention says, and records of the replay's span to hold it against.
 
     Attributes:
-        topic: the topic.
         keeps: ``retention.ms``; ``None`` keeps records whatever their age.
         keeps_bytes: ``retention.bytes`` of a partition; ``None`` keeps any size.
         segment: ``segment.ms``: how much longer a record may stay, because its segment still takes later ones.

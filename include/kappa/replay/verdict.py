@@ -167,7 +167,6 @@ class DiffReport:
     """Two epochs at the same commit of the live ledger.
 
     Attributes:
-        topology: the topology.
         live_epoch: the live epoch.
         live_seq: its commit.
         candidate_epoch: the candidate.

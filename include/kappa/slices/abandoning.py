@@ -16,12 +16,11 @@ from kappa.slices.sending import is_sent
 
 
 def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | None = None) -> None:
-    """Close a plan that cannot be done: remove what it wrote, let nobody write it any more, and put it on record.
+    """Close a plan that cannot be done: remove what it wrote, seal it against late writers, and put it on record.
 
     Only for a slice whose marker is not in Kafka: nothing of it was sent. Idempotent.
 
     Args:
-        run: the epoch.
         plan: the planned slice.
         detail: why, for the ledger: ``most`` bounds the next slices, ``miscounted`` says what did not add up.
     """

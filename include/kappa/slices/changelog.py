@@ -123,7 +123,7 @@ class Begun:
     """What attempts at a baseline left in topics, before the one at hand.
 
     Args:
-        broker: Kafka; nobody else may send to the topics.
+        broker: Kafka; no other process may send to the topics.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -167,11 +167,7 @@ def fold(
     Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
 
     Args:
-        session: Spark.
-        bootstrap_servers: Kafka brokers.
-        broker: Kafka's administration.
         paths: the epoch whose changelog it is.
-        table: the table.
         upto_seq: slice of the marker; records of later slices are not vouched for.
 
     Raises:

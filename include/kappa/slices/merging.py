@@ -1,8 +1,8 @@
-"""Folding: the changes of several slices brought into a table at once.
+"""Merging: the changes of several slices are brought into a table at once.
 
-Between two folds a table is its last fold and the changes since (:mod:`kappa.lake.merge_on_read`); nobody who reads a commit sees a
-difference. A fold carries the number of the slice up to which it goes in its own Delta commit, and that number, not anybody's
-memory, says later what is folded.
+Between two merges a table is its last merged version and the changes since (:mod:`kappa.lake.merge_on_read`). A reader of a commit
+sees no difference. The Delta commit of a merge carries the number of the slice up to which it goes. What is merged is read from
+that number and not remembered.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Unfolded:
-    """What is not folded into a table after a slice.
+    """What is not merged into a table after a slice.
 
     Attributes:
-        contents: the table's rows after the slice, by the fold that is there now.
-        rows: changes since that fold, of a key all.
+        contents: the table's rows after the slice, by the merged version that is there now.
+        rows: changes since that version, of a key all.
         since: when the first of them was committed, as far as that is known.
     """
 
@@ -56,13 +56,11 @@ class Unfolded:
 
 
 def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerRow | None = None) -> Unfolded:
-    """What is not folded into a table, by the table itself: an attempt that died may have folded it.
+    """What is not merged into a table, by the table itself: an attempt that died may have merged it.
 
     Args:
-        run: the epoch.
-        table: the table.
         committed: the last commit.
-        effects: effects of the slice that comes after it; None for what is unfolded after the commit.
+        effects: effects of the slice that comes after it; None for what is not merged after the commit.
     """
     known: Mapping[str, Any] | None = committed.detail.get(FOLDED, {}).get(table.name)
     last = effects or committed
@@ -88,19 +86,17 @@ def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
 
 
 def unfolded_since(committed: LedgerRow) -> list[datetime]:
-    """Since when tables have changes that are not folded, as their last commit says; none for those that have none."""
+    """Since when tables have changes that are not merged, as their last commit says; none for those that have none."""
     return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(FOLDED, {}).values()]
 
 
 def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | None = None) -> bool:
-    """Whether a table is to be folded: for long it was not, or so much changed that the next steps had better read it anew.
+    """Whether a table is to be merged: for long it was not, or so much changed that the next steps had better read it anew.
 
     Also with the commit that becomes a savepoint: to be read it would hold on to all changes that are there, for a day.
 
     Args:
-        run: the epoch.
-        pending: what is not folded.
-        now: the time.
+        pending: what is not merged.
         last: when the last commit was made, where this is for the next one.
     """
     if not pending.rows:
@@ -114,11 +110,11 @@ def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | Non
 
 
 def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
-    """Bring what is not folded into a table. Idempotent; a crash leaves all of it in the table or nothing.
+    """Merge what is pending into a table. Idempotent; a crash leaves all of it in the table or nothing.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
-        ConflictError: somebody else wrote to the table at the same time.
+        ConflictError: another process wrote to the table at the same time.
     """
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
@@ -133,15 +129,15 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
 
 
 def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
-    """The changes since a fold where they are the ones that the slice at hand has just written, of each key one."""
+    """The changes since a merge where they are the ones that the slice at hand has just written, of each key one."""
     return run.scratch.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
 
 
 def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
-    """Fold what is due, or where it is asked for everything, while no slice is being worked on; whether something was folded.
+    """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged something.
 
-    No ledger row says so, and none has to: the last commit reads as before, from the fold that it names, and the next one names
-    the fold that it finds. Idempotent; a crash leaves some tables folded.
+    No ledger row says so, and none has to: the last commit reads as before, from the version that it names. The next one
+    names the version that it finds. Idempotent; a crash leaves some tables merged.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -149,7 +145,7 @@ def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     """
     committed = run.ledger.state().committed
     if committed is None:
-        raise LedgerError("Tables are folded after a commit; the epoch has none.")
+        raise LedgerError("Tables are merged after a commit; the epoch has none.")
     done = False
     for table in run.topology.tables:
         pending = unfolded(run, table, committed)

@@ -1,7 +1,7 @@
 """Which lake an epoch's names on the broker belong to.
 
 Two lakes on one broker may plan the same number at the same moment. The first claim in the epoch's markers topic decides:
-Kafka orders the records of a partition, so that whoever reads them sees the same first one. No claim is ever replaced.
+Kafka orders the records of a partition, so that every reader sees the same first one. No claim is ever replaced.
 """
 
 from __future__ import annotations

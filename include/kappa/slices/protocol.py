@@ -5,7 +5,7 @@ Five lines in this order; a crash between any two is repaired by starting again:
 1. ``plan``: the ranges and whether the slice sends, on record. If it is there, it is obeyed.
 2. ``effects``: the step's rows written once, then an ``effects`` row with their Delta versions.
 3. ``send``: one Kafka transaction with topic outputs, changelog, marker and the group's offsets, if the plan says so.
-4. ``apply``: the changes of several slices folded into the tables, when it is time (:mod:`kappa.slices.merging`).
+4. ``apply``: the changes of several slices merged into the tables, when it is time (:mod:`kappa.slices.merging`).
 5. ``commit``: counts and the Delta version of everything, on record.
 
 This module is the only caller of a topology's step.
@@ -46,7 +46,6 @@ def run_slice(
     committed, that one is finished with its own ranges and ``ranges`` must be the same.
 
     Args:
-        run: the epoch.
         ranges: offset ranges, one for each partition of each source.
         sends: which topic outputs are to be sent.
         logged: whether changelog and marker are written.
@@ -147,7 +146,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     committed = run.ledger.state().committed
     assert committed is not None
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
-    # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have folded meanwhile.
+    # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
     pending = {table.name: unfolded(run, table, committed, effects) for table in run.topology.tables}
     folded = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}

@@ -55,8 +55,6 @@ class Reading:
     """The records of one slice, while it is worked on; what is kept in memory is let go at the end.
 
     Args:
-        session: Spark.
-        bootstrap_servers: Kafka brokers.
         sources: what is read.
         plan: the slice.
         committed: the commit before it.

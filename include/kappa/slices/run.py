@@ -29,9 +29,6 @@ class Engines:
     """What an epoch is computed with, and how large its work is cut.
 
     Attributes:
-        session: Spark.
-        broker: Kafka's administration.
-        bootstrap_servers: Kafka brokers.
         small_slice: largest span of a slice, in offsets, whose parsed records are taken into the driver's memory.
         arrow_rows: most rows of one effect that are written from memory.
         fold_seconds: most time for which a table's changes are not merged into it.

@@ -64,7 +64,7 @@ def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
 
 
 def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
-    """The topic outputs that a slice sends. An epoch's versioned topics get every slice that is not held, whoever is live."""
+    """The topic outputs that a slice sends. An epoch's versioned topics get every slice that is not held, live or not."""
     if sends == "held":
         return ()
     return topology.topics if sends == "live" else topology.versioned_topics
@@ -106,8 +106,8 @@ def marker(
 def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:
     """What a row says of the ends of the epoch's versioned topics, for those that read them; nothing where it has none.
 
-    To be asked after the row's transaction: nobody else writes to these topics, so that their ends are what was sent up to
-    here, also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
+    Called after the row's transaction. No other epoch writes to these topics. Their ends are what was sent up to here,
+    also where another driver sent it and died. Slices that send nothing there carry on what the row before says.
     """
     names = sorted(run.paths.versioned(topic.name) for topic in run.topology.versioned_topics)
     if not names:

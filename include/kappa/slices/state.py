@@ -1,7 +1,7 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
-What the step sees equals what the ledger's last row names: a fold of the table and the changes since. It is made of a base,
-kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote itself and still has.
+What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. It is made of a
+base, kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote and still has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class TableState:
     """The rows of one table before the next slice.
 
     Args:
-        session: Spark.
         table: its declaration.
     """
 
@@ -62,7 +61,7 @@ class TableState:
         return kept.unionByName(newest)
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
-        """Go on to the next commit. Whether its changes were folded into the table makes no difference here.
+        """Go on to the next commit. Whether its changes were merged into the table makes no difference here.
 
         Args:
             changes: the slice's changes if the driver has them; None makes the next :meth:`frame` read the table.
@@ -80,7 +79,7 @@ class TableState:
         self._at = after
 
     def forget(self) -> None:
-        """Let go of what is held; the next :meth:`frame` reads the table."""
+        """Free what is held; the next :meth:`frame` reads the table."""
         if self._base is not None and self._base.is_cached:
             self._base.unpersist()
         self._base, self._overlay, self._at = None, None, None

@@ -43,9 +43,6 @@ def last_live_marker(
     That of the highest turn. Markers of before turns had numbers come first, the furthest of them last.
 
     Args:
-        config: where everything is.
-        broker: Kafka's administration.
-        topology: the topology.
         lake: only of epochs of this lake, and of those that name none; None for all lakes.
     """
     found = {
@@ -71,7 +68,7 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
         whose = owner(broker, EpochPaths(lake=paths.lake, topology=paths.topology, epoch=epoch))
         raise RefusedError(
             f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: epoch {paths.epoch} of this "
-            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. If this lake shall take over: "
+            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To let this lake take over: "
             f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} --from-changelog --execute",
             findings=(), epoch=epoch, owner=found.lake,
         )  # fmt: skip
@@ -111,7 +108,6 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
 
     Args:
         config: where everything is; its lake gets its record of epochs, and with it an id, if it has none.
-        topology: the topology.
         epoch: the epoch that is closed.
         by: the epoch that is built from it.
 

@@ -1,6 +1,6 @@
-"""An epoch's versioned topics: each epoch sends all that it computes for a versioned topic output to a topic that nobody else writes to.
+"""An epoch's versioned topics: each epoch sends all that it computes for a versioned topic output to a topic of its own.
 
-Whoever reads follows the live pointer from one epoch's topic to the next; every move says at which offsets.
+A reader follows the live pointer from one epoch's topic to the next; every move says at which offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOPIC = {"retention.ms": "-1"}
 def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, paths: EpochPaths) -> bool:
     """Take the names of an epoch's versioned topics before the topics are made; whether the epoch may make them.
 
-    Whoever removes the epoch removes topics of these names, so that none may be somebody else's. Idempotent.
+    Removing the epoch removes topics of these names, so that none may have another owner. Idempotent.
 
     Raises:
         RefusedError: a topic of such a name exists, or belongs to an epoch of another topology.
@@ -115,7 +115,7 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
     present = set(broker.topics()) if names else set()
 
     def end(name: str | None) -> dict[str, Any]:
-        # Not the stable end: that shows a committed transaction a moment late. What is open belongs to nobody.
+        # Not the stable end: that shows a committed transaction a moment late. An open one belongs to no slice.
         return broker.high_watermarks([name]).as_dict() if name in present and name is not None else Offsets().as_dict()
 
     return {name: {"from": end(before.topic(name) if before else None), "to": end(after.topic(name))} for name in names}

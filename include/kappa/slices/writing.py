@@ -113,7 +113,7 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
     """The archives that a planned slice reads, by topic.
 
     Raises:
-        DataLossError: one does not hold what it shall give, or is of another topic of that name.
+        DataLossError: one does not hold what the plan takes from it, or is of another topic of that name.
     """
     archived = archived_ranges(plan)
     found = {topic: run.archive(topic) for topic in {item.topic for item in archived}}

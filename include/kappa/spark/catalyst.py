@@ -66,7 +66,7 @@ _ACROSS_RECORDS = {
     "LocalLimit": "limits the number of records",
 }
 
-#: Ids of the columns that somebody above needs; None for all.
+#: Ids of the columns that operators above need; None for all.
 Needed = frozenset[int] | None
 
 

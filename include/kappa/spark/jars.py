@@ -49,7 +49,7 @@ class Jar:
     transitive: bool = False
 
 
-# The tools depend on Kafka Connect and a web server for commands that nobody runs here: only their own jar is taken.
+# The tools depend on Kafka Connect and a web server for commands that are not run here: only their own jar is taken.
 # The logging bridge is part of Kafka's release archive, but a dependency of none of its modules.
 KAFKA = (
     Jar(org="org.apache.kafka", name="kafka_2.13", revision=KAFKA_VERSION, transitive=True),

@@ -26,8 +26,6 @@ class LiveQuery:
     Spark's query checkpoint is scratch: every start makes a new one.
 
     Args:
-        session: Spark.
-        bootstrap_servers: Kafka brokers.
         start: offsets to begin with, every partition named: the ledger's, and 0 for those that appeared since.
         checkpoint: folder for the query checkpoint; other starts beside it are removed.
         trigger_seconds: least time between the starts of two micro-batches.

@@ -26,7 +26,7 @@ _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # A bad cast or an overflow in a step stops the slice. Without ANSI it would be a null that nobody sees.
+    # A bad cast or an overflow in a step stops the slice. Without ANSI it would be a null that goes unnoticed.
     "spark.sql.ansi.enabled": "true",
     # Delta refuses columns that differ only in case, so a step may not tell them apart either. JSON fields stay case-sensitive.
     "spark.sql.caseSensitive": "false",
@@ -55,7 +55,7 @@ _SETTINGS = {
     "spark.driver.maxResultSize": "512m",
     "spark.ui.enabled": "false",
     # Also without its UI Spark keeps jobs, stages and the graphs of a thousand plans for it: memory that grows with the
-    # number of slices. Whoever turns the UI on wants more.
+    # number of slices. A session with the UI wants more.
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -157,7 +157,6 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -
     An Arrow table without rows may have no chunks either, and Spark does not take that where a column is nested.
 
     Args:
-        session: Spark.
         rows: the rows.
         schema: Spark DDL; None takes what the Arrow types say.
     """

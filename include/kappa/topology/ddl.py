@@ -46,7 +46,7 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     Raises:
         TopologyError: the DDL does not parse, names a column twice, or uses a type that Delta cannot keep.
     """
-    import sqlglot  # 0.1 s: only whoever defines a topology pays for it
+    import sqlglot  # 0.1 s: only a process that defines a topology pays for it
     from sqlglot import expressions
     from sqlglot.errors import SqlglotError
 

@@ -18,7 +18,6 @@ class Deployed:
     """A topology that a file defines.
 
     Attributes:
-        name: its name.
         version: its version.
         sources: topics that it reads.
         tables: tables that it keeps.

@@ -73,7 +73,6 @@ def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_se
     """Raise unless the broker and an epoch's ledger tell of the same slices.
 
     Args:
-        epoch: the epoch.
         marker: its last marker.
         state: its ledger's rows.
         is_settled: whether the marker of every transaction that ended is readable: its writer is fenced.
@@ -116,9 +115,6 @@ def check_others(config: Config, broker: Broker, record: TopologyRecord, standin
     """Raise where another epoch sent further than the live one has read: the record of epochs is older than the broker.
 
     Args:
-        config: where everything is.
-        broker: Kafka's administration.
-        record: what is on record of the topology.
         standing: up to where the live epoch has read.
 
     Raises:

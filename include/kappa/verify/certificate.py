@@ -25,8 +25,6 @@ def certificate_of(
     """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
 
     Args:
-        lake: root of the lake.
-        record: what is on record of the topology.
         candidate: an epoch about to go live: its ledger must hold as well.
         ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are added.
     """

@@ -47,7 +47,6 @@ def verify(
     Changes nothing. Tables and outputs are compared in the columns that both have, by their names.
 
     Args:
-        session: Spark.
         topology: the candidate's code.
         live: paths of the live epoch and its commit.
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.

@@ -24,7 +24,7 @@ from kappa.replay.request import Seed
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What earlier work of a topology took for one record; ``None`` where nobody measured.
+    """What earlier work of a topology took for one record; ``None`` where it was not measured.
 
     Attributes:
         records_per_second: of the last replay that finished its bulk work.
@@ -87,8 +87,6 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
     """What is known of a topology: from the record, which outlives its epochs, then from ledgers that are still there.
 
     Args:
-        lake: root of the lake.
-        record: what is on record of the topology.
         live_state: the ledger of its live epoch.
     """
     live = _live_rates(lake, record, live_state)
@@ -127,7 +125,7 @@ def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # its driver beats and looks after files while somebody counts
+    except FileNotFoundError:  # its driver beats and looks after files during the count
         return 0
 
 

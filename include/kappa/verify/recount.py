@@ -23,7 +23,6 @@ class Recount:
     """What was found.
 
     Attributes:
-        epoch: the epoch.
         problems: what does not agree with the ledger, each with the way back.
         read: what was read.
         unread: what could not be, and why.
@@ -46,7 +45,6 @@ def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None)
     """Count an epoch again: the commits of its Delta tables, the files that they name, and its dead letters.
 
     Args:
-        paths: the epoch.
         progress: told what is read next.
 
     Raises:

@@ -53,8 +53,6 @@ def recount_topics(
     """Count again what an epoch sent.
 
     Args:
-        config: where everything is.
-        paths: the epoch.
         broker: Kafka.
         progress: told what is read next.
 
@@ -86,10 +84,8 @@ class _Count:
     """One counting.
 
     Attributes:
-        paths: the epoch.
         topology: its code.
         broker: Kafka.
-        record: what is on record of the topology.
         state: the ledger; counted is the state after its last commit.
         problems, read, unread: what was found, as :class:`Recount` has it.
     """

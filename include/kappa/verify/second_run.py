@@ -1,7 +1,7 @@
 """A range of an epoch computed again: into a folder of its own within the epoch's, sending nothing, and removed afterwards.
 
 It goes through the slice protocol like everything else, with a ledger of its own: killed in the middle it goes on from
-there, and what nobody came back for goes with the epoch, or by ``kappa housekeeping``.
+there, and what is not resumed goes with the epoch, or by ``kappa housekeeping``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ def beside(
     """An epoch as another process than its driver holds it, to compute a range of it apart by :func:`opened`.
 
     Args:
-        config: settings.
-        session: Spark.
-        broker: Kafka's administration.
         paths: the epoch; it is seeded.
         topology: the code, the epoch's or another.
         writer: who claims the ledgers of ranges that are computed apart; the epoch's own is only read.
@@ -170,7 +167,7 @@ class SecondRun:
         return self._compared(state)
 
     def close(self) -> None:
-        """Let go of what is in memory and remove the folder. Idempotent."""
+        """Free what is in memory and remove the folder. Idempotent."""
         if self._again is not None:
             for state in self._again.scratch.states.values():
                 state.forget()

@@ -39,11 +39,9 @@ def evidence(
     of the whole state, are left out.
 
     Args:
-        config: where everything is.
-        session: Spark.
         paths: the live epoch.
         before: the code that runs.
-        after: the code that shall run.
+        after: the code that is to run.
         slices: how many slices, at most.
 
     Returns:

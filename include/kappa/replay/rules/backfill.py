@@ -42,7 +42,6 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
     """A row that depends on more than its record cannot be computed from the records of an interval.
 
     Args:
-        topology: the topology.
         reasons: output -> what its rows depend on beside their record; empty where on nothing.
     """
     return [
@@ -77,7 +76,6 @@ def versioned_topic(topology: str, topics: Mapping[str, str]) -> list[Finding]:
     """A versioned topic holds exactly the rows of its output; a record in it cannot be taken back.
 
     Args:
-        topology: the topology.
         topics: output -> its versioned topic.
     """
     words = {"topology": topology}

@@ -21,8 +21,6 @@ class Link:
     """An epoch and what it is bound to, as the record has it.
 
     Attributes:
-        topology: its topology.
-        epoch: its number.
         stage: the stage it reached.
         is_live: whether readers get it.
         is_building: whether it is being built or brought back.
@@ -54,7 +52,6 @@ def chain_findings(
 
     Args:
         chain: what is read.
-        live: the live epoch.
         start: what was asked for.
         begin: what that comes to; None where it could not be resolved.
         is_seeded: whether tables are taken from a savepoint of the live epoch.

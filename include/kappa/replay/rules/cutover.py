@@ -12,13 +12,12 @@ from kappa.replay.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A handover that somebody asked for and that is neither finished nor withdrawn.
+    """A requested handover that is neither finished nor withdrawn.
 
     Attributes:
-        epoch: the epoch that shall be live.
+        epoch: the epoch that becomes live.
         actor: who asked.
-        at: when, UTC.
-        together: topology -> epoch of all that shall go live with it, itself included; empty for a cutover of its own.
+        together: topology -> epoch of all that go live with it, itself included; empty for a cutover of its own.
     """
 
     epoch: int
@@ -33,20 +32,18 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One epoch of those that shall go live together, as the record has it.
+    """One epoch of those that go live together, as the record has it.
 
     Attributes:
-        topology: its topology.
-        epoch: its number.
         stage: the stage it reached.
         is_recalled: whether it was live before and is coming back.
         live: the live epoch of its topology.
-        replaces: the live epoch that whoever asks expects to be replaced; None for whichever it is.
+        replaces: the live epoch that the request expects to replace; None for whichever it is.
         last_move: who made ``live`` the live epoch, and when.
         pending: a handover of its topology.
         verdict: of its verification.
         failures: what that verification found, if it failed.
-        is_accepted: whether whoever asks accepts a failed verdict.
+        is_accepted: whether the request accepts a failed verdict.
         unable: why code that runs its topology cannot run.
     """
 
@@ -139,7 +136,7 @@ def companions(together: Mapping[str, int], topology: str) -> str:
 def meeting_point(standings: Iterable[Offsets]) -> Offsets:
     """The vector up to which all go on before they yield: of each partition the furthest offset at which one stands.
 
-    Nobody can go back behind what it has sent, and each offset below it was read by somebody: it is in the log.
+    No epoch can go back behind what it has sent. Each offset below it was read by an epoch: it is in the log.
     """
     furthest: dict[TopicPartition, int] = {}
     for standing in standings:

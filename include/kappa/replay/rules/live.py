@@ -90,7 +90,7 @@ def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Fi
 ORDER_ACROSS_CUTS = warns(
     "order-across-cuts",
     "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the order of such records, as a running total at each of them does, may differ for that reason alone.",
-    "Nothing, if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
+    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
     meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on their order may differ for that reason alone",
 )
 

@@ -187,7 +187,7 @@ def _absent(name: str) -> SparkColumn:
 
 
 def state_of_value() -> SparkColumn:
-    """What has become of ``_value`` before anybody parsed it: a tombstone, left for ``from_json``, or not text."""
+    """What ``_value`` is before it is parsed: a tombstone, left for ``from_json``, or not text."""
     from pyspark.sql import functions as F
 
     value = F.col("_value")

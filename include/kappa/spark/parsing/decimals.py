@@ -29,7 +29,7 @@ def is_endless(text: Column, wanted: StructType) -> Column:
         [*(StructField(f.name, _as_text(f.dataType)) for f in wanted), StructField("_broken", StringType())]
     )
     read = F.from_json(text, as_text, {"columnNameOfCorruptRecord": "_broken"})
-    # Names and texts such as "5e12345" harm nobody: outside the quotes it is a number.
+    # Names and texts such as "5e12345" do no harm: outside the quotes it is a number.
     outside = F.regexp_replace(F.regexp_replace(text, r"(?s)\\.", ""), '"[^"]*+"', "")
     is_number = outside.rlike(_ENDLESS)
     is_one = F.exists(
