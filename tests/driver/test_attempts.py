@@ -61,7 +61,7 @@ def own(ledger: Ledger) -> Any:
         return row
 
     log = SimpleNamespace(**{name: lambda what, **_: told.append((what, {})) for name in ("error", "warning", "info")})
-    run = SimpleNamespace(ledger=ledger, marker_seq=-1, sender=object())
+    run = SimpleNamespace(ledger=ledger, sent=SimpleNamespace(seq=-1, sender=object()))
     return SimpleNamespace(
         ledger=ledger, slice_run=run, writer=WRITER, log=log, told=told, said=[], events=events, spent=[],
         config=SimpleNamespace(attempts=3), topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1),

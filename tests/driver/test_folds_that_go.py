@@ -67,7 +67,7 @@ def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
     earlier = 25 if seed % 2 else 0  # half of them begin with earlier code
     for number in range(80):
         watch.at += timedelta(minutes=chance.choice([1, 2, 9]))
-        epoch.run.engines.fold_seconds = 0.0 if number < earlier else chance.choice([0.0, 120.0, 120.0, 900.0])
+        epoch.merge_after(0.0 if number < earlier else chance.choice([0.0, 120.0, 120.0, 900.0]))
         ids = chance.sample(["a", "b", "c'", 'd"'], chance.randint(0, 2))
         changes = {(id, 0): chance.choice([None, number]) for id in ids}
         row = epoch.slice(changes)

@@ -29,7 +29,7 @@ def test_a_table_and_the_changes_since_its_last_fold_are_the_table_of_every_comm
     expected: list[tuple[LedgerRow, Rows]] = []
     now: Rows = {}
     for changes in slices:
-        epoch.run.engines.fold_seconds = chance.choice([0.0, 3600.0, 3600.0])
+        epoch.merge_after(chance.choice([0.0, 3600.0, 3600.0]))
         row = epoch.slice(changes)
         now = merged(now, changes)
         expected.append((row, now))
@@ -55,7 +55,7 @@ def test_a_slice_that_is_not_folded_leaves_the_table_as_it_is_and_says_so(tmp_pa
 def test_a_condition_never_brings_back_a_row_that_was_changed_or_removed(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, fold_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 1})
-    epoch.run.engines.fold_seconds = 3600.0
+    epoch.merge_after(3600.0)
     row = epoch.slice({("a", 0): 2, ("b", 0): None})
     assert as_rows(merge_on_read.query(epoch.at(row), where="total = 1")) == {}
     assert as_rows(merge_on_read.query(epoch.at(row), where="id = 'a'", order_by="total", limit=1)) == {("a", 0): 2}
@@ -94,11 +94,12 @@ def test_a_slice_that_was_folded_and_not_committed_is_committed_as_folded(tmp_pa
     epoch = Epoch(tmp_path, fold_seconds=3600.0)
     before = epoch.slice({("a", 0): 1})
     plan, effects = epoch.begin({("b", 0): 2})
-    epoch.run.engines.fold_seconds = 0.0
+    epoch.merge_after(0.0)
     apply_changes(epoch.run, plan, effects)
     version = tables.version(epoch.paths.table("sums"))
     assert epoch.table(before) == {("a", 0): 1}, "who reads the last commit sees nothing of it"
-    epoch.run.scratch.written, epoch.run.engines.fold_seconds = {}, 3600.0  # the next attempt would not fold
+    epoch.run.scratch.written = {}
+    epoch.merge_after(3600.0)  # the next attempt would not merge
     apply_changes(epoch.run, plan, effects)
     row = commit_slice(epoch.run, plan, effects)
     assert (FOLDED in row.detail, row.delta_versions["tables/sums"]) == (False, version)
@@ -133,7 +134,7 @@ def test_rows_of_earlier_code_that_say_nothing_are_folded(tmp_path: Path) -> Non
     quiet = epoch.slice({})  # without a change earlier code wrote no Delta commit either
     assert FOLDED not in row.detail and FOLDED not in quiet.detail
     assert epoch.at(quiet).is_folded
-    epoch.run.engines.fold_seconds = 3600.0
+    epoch.merge_after(3600.0)
     after = epoch.slice({("a", 0): None})
     assert epoch.table(after) == {}
     assert epoch.table(quiet) == {("a", 0): 1}

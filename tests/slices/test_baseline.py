@@ -13,6 +13,7 @@ from support.slices import Epoch
 from kappa.kafka.producer import Record
 from kappa.offsets.vector import Offsets
 from kappa.slices.changelog import Begun, write_baseline
+from kappa.slices.run import Sent
 
 
 class Topics:
@@ -57,7 +58,8 @@ def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tm
     epoch = Epoch(tmp_path, fold_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 2})
     kafka = Topics()
-    run = replace(epoch.run, broker=kafka, sender=kafka, topic_ids={"pos": "id"})  # type: ignore[arg-type]
+    engines = replace(epoch.run.engines, broker=kafka)  # type: ignore[arg-type]
+    run = replace(epoch.run, engines=engines, sent=Sent(sender=kafka), topic_ids={"pos": "id"})  # type: ignore[arg-type]
     changelog = epoch.paths.changelog("sums")
     stale = [(b'{"id":"a","select":0}', b"old"), (b'{"id":"z","select":0}', b"old"), (b'{"id":"y","select":0}', None)]
     kafka.records[changelog] = [Record(changelog, key, value) for key, value in stale]

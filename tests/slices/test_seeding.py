@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kappa.errors import BrokerUnreachableError, DataLossError
-from kappa.kafka import broker as broker_module
-from kappa.kafka import markers
+from kappa.kafka import admin, markers
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
@@ -38,7 +37,7 @@ class Lagging(Broker):
 
 
 def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(admin, "_SETTLE_SECONDS", 0.05)
     session: Any = SimpleNamespace()  # nothing is read
     with pytest.raises(
         BrokerUnreachableError, match=r"a transaction in kappa\.a\.b\.e0001\.balances\.changelog is open"
@@ -56,7 +55,7 @@ def test_a_partition_that_was_added_since_the_marker_begins_at_0(
     marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={})
     monkeypatch.setattr(markers, "read", lambda *_: marker)
     broker = SimpleNamespace(topics=lambda *_: ())
-    run: Any = SimpleNamespace(paths=PATHS, broker=broker, topology=SimpleNamespace(tables=()))
+    run: Any = SimpleNamespace(paths=PATHS, engines=SimpleNamespace(broker=broker), topology=SimpleNamespace(tables=()))
     source = SeedSource(kind="from-changelog", epoch=1, seq=3)
     if is_taken:
         assert seeding._from_changelog(run, source, Offsets({"pos": start})) == {}

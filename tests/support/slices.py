@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ class Epoch:
         ledger.append(
             LedgerRow(kind="commit", seq=0, writer="me", at=clock.now(), delta_versions=dict.fromkeys(places, 0))
         )
+
+    def merge_after(self, seconds: float) -> None:
+        """From now on changes wait for so long before they are merged into the table."""
+        self.run.engines = replace(self.run.engines, fold_seconds=seconds)
 
     def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
         """A slice up to its effects: its plan and effects rows."""
