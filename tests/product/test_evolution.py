@@ -232,7 +232,7 @@ def test_a_partition_that_appeared_while_no_driver_ran_is_read_from_its_beginnin
     add_partition(stream)
     stream.produce([("e", 7), ("e", 8)], partition=2, start_ms=1_700_000_050_000)
     driver = stream.run(first)
-    driver._has_served = True  # no bounded slice first: it begins with the stream itself
+    driver._live._has_served = True  # no bounded slice first: it begins with the stream itself
     stream.settle(first)
     assert stream.balances()["e"] == 15
     assert control.certify(stream.config, stream.name).complete
