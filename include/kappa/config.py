@@ -26,7 +26,7 @@ class Config:
     """Where everything is and how drivers run.
 
     Attributes:
-        lake: root of the lake, a local path or an object store URL; a relative path is one from the folder of the call.
+        lake: root of the lake, a path on a file system that all hosts mount; a relative path is one from the folder of the call.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         topologies: folder whose ``*.py`` files declare topologies.
         home: local working files: logs, process ids, extracted code. Never the only copy of anything.
