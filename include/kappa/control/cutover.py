@@ -171,9 +171,8 @@ def recall_together(config: Config, wanted: Mapping[str, int | None], *, actor: 
 def _recalled(record: TopologyRecord, to: int | None, together: Collection[str]) -> tuple[int, bool]:
     """The epoch of a topology that comes back, and whether that is to be put on record."""
     candidate, handover = record.candidate, record.handover
-    if handover is not None and set(members_of(handover)) != set(together):
-        raise MoveRefusedError(pending_refusal(record.topology, asked(handover)))
-    if candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
+    is_theirs = handover is None or set(members_of(handover)) == set(together)
+    if is_theirs and candidate is not None and candidate.is_recalled and to in (None, candidate.epoch):
         return candidate.epoch, False
     if handover is not None:
         raise MoveRefusedError(pending_refusal(record.topology, asked(handover)))
@@ -235,14 +234,15 @@ def _member(
     wanted = record.epoch(epoch)
     verified = wanted.verified
     move = record.moves[-1] if record.moves else None
-    report = verified.detail.get("report") if verified is not None else None
+    verdict = verified.detail["verdict"] if verified is not None else None
+    report = verified.detail.get("report") if verified is not None and verdict == "failed" else None
     running = [wanted] + ([record.epoch(record.live)] if record.live is not None else [])
     unable = () if is_alone else (_unable(config, record.topology, one) for one in running)
     return Member(
         topology=record.topology, epoch=epoch, stage=wanted.stage, is_recalled=wanted.is_recalled, live=record.live,
         replaces=replaces, last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",
         pending=asked(record.handover) if record.handover is not None else None,
-        verdict=verified.detail["verdict"] if verified is not None else None,
+        verdict=verdict,
         failures="; ".join(DiffReport.from_json(report).failures) if report else "", is_accepted=is_accepted,
         unable=tuple(filter(None, unable)),
     )  # fmt: skip

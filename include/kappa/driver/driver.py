@@ -95,13 +95,14 @@ class Driver:
         """Claim the epoch, then do what comes next until nothing does."""
         context = self.context
         claim(context)
-        first = replace(heartbeat.this_process(context.writer, context.code), **self._standing())
+        record = context.record()
+        first = replace(heartbeat.this_process(context.writer, context.code), **self._standing(record))
         context.beat = heartbeat.Beating(
             context.paths.heartbeat, first, context.config.heartbeat_seconds, context.has_claim, watchdog=context.watchdog, alarm=context.alarm,
         )  # fmt: skip
         probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
         context.log.info("claimed", code=context.code)
-        if self._mine().stage is not Stage.SEEDED:
+        if record.epoch(context.paths.epoch).stage is not Stage.SEEDED:
             discard(context.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
         reason = "failed"
         try:
@@ -123,13 +124,10 @@ class Driver:
         """Close Spark and Kafka."""
         self.context.close()
 
-    def _mine(self) -> EpochRecord:
-        return self.context.record().epoch(self.context.paths.epoch)
-
-    def _standing(self) -> dict[str, Any]:
+    def _standing(self, record: TopologyRecord) -> dict[str, Any]:
         """What a first heartbeat says of the epoch: where its last driver left it."""
         committed = self.context.ledger.state().committed
-        is_live = self.context.record().live == self.context.paths.epoch
+        is_live = record.live == self.context.paths.epoch
         return {
             "role": "live" if is_live else "candidate",
             **({} if committed is None else {"seq": committed.seq}),

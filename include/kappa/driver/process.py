@@ -99,18 +99,16 @@ class Revival:
 
     Args:
         epochs: whose drivers; topology -> epoch.
-        seconds: between two looks; the first look is as late.
     """
 
-    def __init__(self, config: Config, epochs: Mapping[str, int], seconds: float = REVIVE_SECONDS) -> None:
+    def __init__(self, config: Config, epochs: Mapping[str, int]) -> None:
         self._config = config
         self._epochs = epochs
-        self._seconds = seconds
         self._looked = time.monotonic()
 
     def look(self) -> None:
         """Start the drivers that do not run, if it is time."""
-        if time.monotonic() - self._looked > self._seconds:
+        if time.monotonic() - self._looked > REVIVE_SECONDS:
             self._looked = time.monotonic()
             for topology, epoch in self._epochs.items():
                 ensure_driver(self._config, topology, epoch)

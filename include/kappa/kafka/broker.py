@@ -250,11 +250,9 @@ class Broker:
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
         """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an outage."""
         asked = [TopicPartition(*at) for at in partitions]
-
-        def committed(consumer: Consumer) -> list[TopicPartition]:
-            return consumer.committed(asked, timeout=self._timeout)
-
-        found = self._committer.ask(group, f"reading offsets of group {group!r}", committed)
+        found = self._committer.ask(
+            group, f"reading offsets of group {group!r}", lambda c: c.committed(asked, timeout=self._timeout)
+        )
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_members(self, group: str) -> int:

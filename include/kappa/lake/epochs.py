@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,15 +38,18 @@ class Now:
 
     topology: str
     events: tuple[Event, ...]
+    _records: dict[str, TopologyRecord] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def record(self) -> TopologyRecord:
         """What the record says of the topology."""
         return self.of(self.topology)
 
     def of(self, topology: str) -> TopologyRecord:
-        """What the record says of some topology."""
-        return record_of(topology, self.events)
+        """What the record says of some topology; made of the events once."""
+        if topology not in self._records:
+            self._records[topology] = record_of(topology, self.events)
+        return self._records[topology]
 
     @cached_property
     def at(self) -> datetime:
@@ -125,7 +128,7 @@ class Epochs:
                 if not chosen:
                     return []
                 for event in chosen:
-                    _check(now.events, event)
+                    _check(now, event)
                 about_to(" and ".join(map(intent, chosen)))
                 if not self._log.exists():
                     self._log.create()
@@ -144,8 +147,8 @@ class Epochs:
         ]
 
 
-def _check(events: Sequence[Event], event: Event) -> None:
-    record = record_of(event.topology, events)
+def _check(now: Now, event: Event) -> None:
+    record = now.of(event.topology)
     if event.event == "planned":
         if event.epoch in record.epochs:
             raise IllegalTransitionError(f"Epoch {event.epoch} of {event.topology!r} is planned already.")
