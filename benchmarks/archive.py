@@ -47,13 +47,21 @@ def measure(site: Site) -> list[Figure]:
     archived, logged = max(found[True][1:]), max(found[False][1:])
     return [
         Figure(
-            part="f", name="bulk replay from the archive, over the same from Kafka", value=archived / logged, unit="x", wanted=">= 2",
-            detail={"archive_records_per_second": found[True], "kafka_records_per_second": found[False], "slice_records": site.config.slice_records},
+            part="f",
+            name="bulk replay from the archive, over the same from Kafka",
+            value=archived / logged,
+            unit="x",
+            wanted=">= 2",
+            detail={
+                "archive_records_per_second": found[True],
+                "kafka_records_per_second": found[False],
+                "slice_records": site.config.slice_records,
+            },
         ),
         Figure(part="f", name="bulk replay from the archive", value=archived, unit="records/s"),
         Figure(part="f", name="bulk replay from Kafka", value=logged, unit="records/s"),
         Figure(part="f", name="archiving, first slices included", value=archiving, unit="records/s"),
-    ]  # fmt: skip
+    ]
 
 
 def _archive(site: Site, session: SparkSession) -> float:

@@ -59,12 +59,20 @@ def measure(site: Site) -> list[Figure]:
     assert site.record().epoch(first).stage is Stage.RETIRED
     return [
         Figure(
-            part="d", name="largest gap in the output around a cutover", value=gaps["around"], unit="s", wanted="<= 5",
-            detail={"gaps_seconds": gaps, "asked_to_moved_seconds": (moved - asked).total_seconds(), "window_seconds": window.total_seconds()},
+            part="d",
+            name="largest gap in the output around a cutover",
+            value=gaps["around"],
+            unit="s",
+            wanted="<= 5",
+            detail={
+                "gaps_seconds": gaps,
+                "asked_to_moved_seconds": (moved - asked).total_seconds(),
+                "window_seconds": window.total_seconds(),
+            },
         ),
         Figure(part="d", name="largest gap without one, candidate beside it", value=gaps["beside"], unit="s"),
         Figure(part="d", name="largest gap without one, alone", value=gaps["alone"], unit="s"),
-    ]  # fmt: skip
+    ]
 
 
 def sent_times(site: Site) -> list[float]:

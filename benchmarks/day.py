@@ -40,9 +40,12 @@ KEYS, CHANGES = 100_000, 4_000
 REMEMBERED = 240
 TABLE = Table(name="rewards", key=["card"], schema="card STRING NOT NULL, points DECIMAL(18, 4), seen BIGINT")
 TOPOLOGY = Topology(
-    name="benchmark.day", version="1", sources=[Source(topic="pos", schema="card STRING NOT NULL")], tables=[TABLE],
+    name="benchmark.day",
+    version="1",
+    sources=[Source(topic="pos", schema="card STRING NOT NULL")],
+    tables=[TABLE],
     step=lambda _: {},
-)  # fmt: skip
+)
 
 
 def measure(site: Site) -> list[Figure]:
@@ -75,18 +78,36 @@ def measure(site: Site) -> list[Figure]:
                 )
         state = epoch.run.ledger.state()
         detail = {
-            "keys": keys, "changes": changes, "slices": slices, "looks": looks, "folds while idle": folds,
-            "readable": len(state.readable), "at the peak": peak, "table_bytes": epoch.table_bytes(),
+            "keys": keys,
+            "changes": changes,
+            "slices": slices,
+            "looks": looks,
+            "folds while idle": folds,
+            "readable": len(state.readable),
+            "at the peak": peak,
+            "table_bytes": epoch.table_bytes(),
             "seconds of an hour": (time.monotonic() - begun) * 60 / slices,
-        }  # fmt: skip
+        }
         name = f"{slices:,} slices of {changes:,} changes, {keys:,} keys"
         return [
-            Figure(part="h", name=f"{name}: most on disk over the table", value=peak["all"], unit="x", wanted="<= 20", detail=detail),
+            Figure(
+                part="h",
+                name=f"{name}: most on disk over the table",
+                value=peak["all"],
+                unit="x",
+                wanted="<= 20",
+                detail=detail,
+            ),
             Figure(part="h", name=f"{name}: of that copies of the table", value=peak["tables"], unit="x"),
             Figure(part="h", name=f"{name}: of that changes", value=peak["changes"], unit="x"),
             Figure(part="h", name=f"{name}: of that logs", value=peak["logs"], unit="x"),
-            Figure(part="h", name=f"{name}: written over the table, each slice", value=written / slices / epoch.table_bytes(), unit="x"),
-        ]  # fmt: skip
+            Figure(
+                part="h",
+                name=f"{name}: written over the table, each slice",
+                value=written / slices / epoch.table_bytes(),
+                unit="x",
+            ),
+        ]
     finally:
         clock.now = real
         tables.CONFIGURATION.update(configuration)
@@ -107,12 +128,20 @@ class _Epoch:
         create_tables(TOPOLOGY, self.paths)
         tables.append(self.paths.table("rewards"), self._rows(range(keys), 0).drop_columns(["_seq", "_deleted"]), 0)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="benchmark", code="code", ledger=ledger, topic_ids={},
+            topology=TOPOLOGY,
+            paths=self.paths,
+            writer="benchmark",
+            code="code",
+            ledger=ledger,
+            topic_ids={},
             engines=Engines(
-                session=None, broker=None, bootstrap_servers="", fold_seconds=site.config.fold_seconds,  # type: ignore[arg-type]
+                session=None,
+                broker=None,
+                bootstrap_servers="",
+                fold_seconds=site.config.fold_seconds,  # type: ignore[arg-type]
                 savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
             ),
-        )  # fmt: skip
+        )
         versions = {"tables/rewards": 1, "changes/rewards": 0, "dead_letters": 0}
         ledger.append(LedgerRow(kind="commit", seq=0, writer="benchmark", at=clock.now(), delta_versions=versions))
 
@@ -140,11 +169,13 @@ class _Epoch:
         points = [Decimal(self.chance.randrange(10**7)) for _ in range(count)]
         return pa.table(
             {
-                "_seq": pa.array([seq] * count, pa.int64()), "_deleted": pa.array([False] * count),
-                "card": self.cards.take(pa.array(numbers)), "seen": pa.array([seq] * count, pa.int64()),
+                "_seq": pa.array([seq] * count, pa.int64()),
+                "_deleted": pa.array([False] * count),
+                "card": self.cards.take(pa.array(numbers)),
+                "seen": pa.array([seq] * count, pa.int64()),
                 "points": pa.array(points, pa.decimal128(18, 4)),
             }
-        ).select(["_seq", "_deleted", "card", "points", "seen"])  # fmt: skip
+        ).select(["_seq", "_deleted", "card", "points", "seen"])
 
     def table_bytes(self) -> int:
         """Size of the table's newest files."""

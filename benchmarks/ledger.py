@@ -85,8 +85,14 @@ def measure(site: Site) -> list[Figure]:
     base = found.pop("an hour")
     figures = []
     for name, costs in found.items():
-        for what, unit in (("start", "driver's start"), ("memory", "driver's memory"), ("status", "kappa status"),
-                           ("certify", "kappa certify"), ("pause", "pause of a cutover"), ("follow", "one more slice, to an observer")):  # fmt: skip
+        for what, unit in (
+            ("start", "driver's start"),
+            ("memory", "driver's memory"),
+            ("status", "kappa status"),
+            ("certify", "kappa certify"),
+            ("pause", "pause of a cutover"),
+            ("follow", "one more slice, to an observer"),
+        ):
             ratio = getattr(costs, what) / getattr(base, what)
             detail = {
                 "of 1,000 slices": getattr(base, what),
@@ -143,10 +149,15 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
         ledger.claim(WRITER, last.code, state)
         with Broker(site.config.bootstrap_servers) as broker:
             run = EpochRun(
-                topology=registry.load(site.config.topologies, TOPOLOGY), paths=paths, writer=WRITER, code=last.code, ledger=ledger,
+                topology=registry.load(site.config.topologies, TOPOLOGY),
+                paths=paths,
+                writer=WRITER,
+                code=last.code,
+                ledger=ledger,
                 engines=Engines(session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers),  # type: ignore[arg-type]
-                topic_ids=dict(record.epoch(epoch).plan.topic_ids), lake_id=Epochs(site.config.lake).lake_id(),
-            )  # fmt: skip
+                topic_ids=dict(record.epoch(epoch).plan.topic_ids),
+                lake_id=Epochs(site.config.lake).lake_id(),
+            )
             if remembered:
                 _remembered(run, site, at, remembered)
                 at += timedelta(seconds=remembered)
@@ -206,9 +217,14 @@ def _detail(commit: LedgerRow, at: datetime) -> dict[str, Any]:
 
 def _committed(commit: LedgerRow, at: datetime) -> LedgerRow:
     return LedgerRow(
-        kind="commit", **_next(commit, at), rows_read=1, rows_parsed=1, max_timestamps=commit.max_timestamps,
-        delta_versions=commit.delta_versions, detail=_detail(commit, at - timedelta(seconds=0.3)),
-    )  # fmt: skip
+        kind="commit",
+        **_next(commit, at),
+        rows_read=1,
+        rows_parsed=1,
+        max_timestamps=commit.max_timestamps,
+        delta_versions=commit.delta_versions,
+        detail=_detail(commit, at - timedelta(seconds=0.3)),
+    )
 
 
 def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
@@ -265,9 +281,7 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
                 stays = rollup.stays(state, found.detail["upto"])
                 rolled = replace(found, n=n, detail={**found.detail, "file": "none"})
                 fold.add(rolled)
-                records = {
-                    row.n: row for row in [*records.values(), *since] if stays(row.n, row.kind, row.seq)
-                }  # fmt: skip
+                records = {row.n: row for row in [*records.values(), *since] if stays(row.n, row.kind, row.seq)}
                 records[n] = rolled
                 since = []
         if number % 1_000_000 == 999_999:
@@ -290,9 +304,12 @@ def _look(fold: StateFold, n: int, at: datetime, keeps: Any) -> LedgerRow:
     gone = [commit.seq for commit in readable if commit.seq not in kept]
     before = max([state.readable_from, *(seq + 1 for seq in gone)])
     detail = {
-        "readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before), "folds": {}, "recent_from": before,
+        "readable_from": before,
+        "savepoints": sorted(seq for seq in kept if seq < before),
+        "folds": {},
+        "recent_from": before,
         "forgotten": {},
-    }  # fmt: skip
+    }
     return LedgerRow(n=n, kind="maintain", seq=state.seq, writer=WRITER, at=at, detail=detail)
 
 
@@ -302,7 +319,9 @@ def _fill(site: Site, end: Offsets) -> None:
         have = dict(broker.stable_offsets([SOURCE]).items())
     partition = next(at for at, _ in end.items() if at[0] == SOURCE and at[1] == 0)
     missing = dict(end.items())[partition] - have[partition]
-    producer = Producer({**producer_settings(site.config.bootstrap_servers), "linger.ms": 50, "queue.buffering.max.messages": 2_000_000})  # fmt: skip
+    producer = Producer(
+        {**producer_settings(site.config.bootstrap_servers), "linger.ms": 50, "queue.buffering.max.messages": 2_000_000}
+    )
     for _ in range(missing):
         while True:
             try:
@@ -355,9 +374,11 @@ def _command(site: Site, what: str) -> float:
 
 def _env(site: Site) -> dict[str, str]:
     return {
-        "KAPPA_HOME": str(site.config.home), "KAPPA_LAKE": site.config.lake, "KAPPA_TOPOLOGIES": str(site.config.topologies),
+        "KAPPA_HOME": str(site.config.home),
+        "KAPPA_LAKE": site.config.lake,
+        "KAPPA_TOPOLOGIES": str(site.config.topologies),
         "KAPPA_BOOTSTRAP_SERVERS": site.config.bootstrap_servers,
-    }  # fmt: skip
+    }
 
 
 def _follow(site: Site, epoch: int) -> float:

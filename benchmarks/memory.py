@@ -55,11 +55,15 @@ def measure(site: Site) -> list[Figure]:
     }
     return [
         Figure(
-            part="g", name=f"peak memory of a replay, over one of a {TIMES}th of the records",
-            value=long / short, unit="x", wanted="<= 1.2", detail=detail,
+            part="g",
+            name=f"peak memory of a replay, over one of a {TIMES}th of the records",
+            value=long / short,
+            unit="x",
+            wanted="<= 1.2",
+            detail=detail,
         ),
         Figure(part="g", name="peak memory of the longer replay", value=long / 1e6, unit="MB"),
-    ]  # fmt: skip
+    ]
 
 
 def _peak(site: Site, end: Offsets) -> Counter[str]:

@@ -47,13 +47,28 @@ def measure(site: Site) -> list[Figure]:
     floor = max(floors)
     return [
         Figure(
-            part="a", name="bulk replay, warm, over read and from_json", value=warm / floor, unit="x", wanted=">= 0.6",
-            detail={"replay_records_per_second": warm, "floor_records_per_second": floors, "slices": rows, "slice_records": size},
+            part="a",
+            name="bulk replay, warm, over read and from_json",
+            value=warm / floor,
+            unit="x",
+            wanted=">= 0.6",
+            detail={
+                "replay_records_per_second": warm,
+                "floor_records_per_second": floors,
+                "slices": rows,
+                "slice_records": size,
+            },
         ),
         Figure(part="a", name="bulk replay, warm", value=warm, unit="records/s"),
         Figure(part="a", name="read and from_json only, same session", value=floor, unit="records/s"),
-        Figure(part="a", name="whole process, start to last slice", value=whole, unit="s", detail={"records": site.scale.records}),
-    ]  # fmt: skip
+        Figure(
+            part="a",
+            name="whole process, start to last slice",
+            value=whole,
+            unit="s",
+            detail={"records": site.scale.records},
+        ),
+    ]
 
 
 def _whole_process(site: Site) -> float:

@@ -63,9 +63,12 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}.json"
     content = {
-        "machine": dict(machine), "scale": asdict(scale), "seconds": round(seconds, 1), "broken": list(broken),
+        "machine": dict(machine),
+        "scale": asdict(scale),
+        "seconds": round(seconds, 1),
+        "broken": list(broken),
         "figures": [{**asdict(figure), "is_met": figure.is_met} for figure in figures],
-    }  # fmt: skip
+    }
     file.write_text(json.dumps(content, indent=2, default=str) + "\n")
     return file
 

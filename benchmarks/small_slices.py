@@ -34,9 +34,13 @@ def measure(site: Site) -> list[Figure]:
     sizes = [site.scale.of(size) for size in SIZES]
     few, many = (_at(site.with_lake(f"of-{keys}"), keys) for keys in sizes)
     ratio = Figure(
-        part="e", name="slice at the larger state, over one at the smaller", value=many[0].value / few[0].value, unit="x", wanted="<= 1.5",
+        part="e",
+        name="slice at the larger state, over one at the smaller",
+        value=many[0].value / few[0].value,
+        unit="x",
+        wanted="<= 1.5",
         detail={"keys": sizes},
-    )  # fmt: skip
+    )
     return [ratio, *few, *many]
 
 

@@ -50,9 +50,14 @@ def seeded(site: Site, keys: int) -> int:
         points = pa.array([Decimal("1.0000")], pa.decimal128(18, 4)).take(pa.array([0] * keys))
         tables.append(paths.table(TABLE), pa.table({"CustomerCardNo": cards, "TotalLoyaltyPoints": points}), 0)
         run = EpochRun(
-            topology=topology, paths=paths, writer=WRITER, code=plan.code, ledger=ledger, topic_ids=dict(plan.topic_ids),
+            topology=topology,
+            paths=paths,
+            writer=WRITER,
+            code=plan.code,
+            ledger=ledger,
+            topic_ids=dict(plan.topic_ids),
             engines=Engines(session=None, broker=broker, bootstrap_servers=site.config.bootstrap_servers),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
         seed(run, SeedSource(kind="empty"), plan.start)
         _event(site, epoch, "seeded")
     say(f"an epoch with {keys:,} keys is seeded")

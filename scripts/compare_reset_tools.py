@@ -76,25 +76,93 @@ CASES = (
         kafka="--topic POS --to-datetime 2026-01-01T01:00:00.000",
         kappa="--topic POS --to-datetime 2026-01-01T01:00:00Z",
     ),
-    Case(name="a duration without a record", kafka="--topic POS --by-duration PT1S", kappa="--topic POS --by-duration PT1S"),
-    Case(name="a topic that does not exist", kafka="--topic POS.none --to-earliest", kappa="--topic POS.none --to-earliest"),
-    Case(name="a partition that does not exist", kafka="--topic POS:7 --to-earliest", kappa="--topic POS:7 --to-earliest"),
-    Case(name="a file with an offset behind the end", kafka="--from-file FILE", kappa="--from-file FILE", file="POS,0,99\nPOS,1,4\n"),
-    Case(name="a file with a malformed line", kafka="--from-file FILE", kappa="--from-file FILE", file="POS,0,4\nPOS,1,four\n"),
-    Case(name="a file that names a partition twice", kafka="--from-file FILE", kappa="--from-file FILE", file="POS,0,4\nPOS,0,9\n"),
-    Case(name="a shift of a group without offsets", kafka="--topic POS --shift-by 1", kappa="--topic POS --shift-by 1", has_offsets=False),
-    Case(name="`--to-current` of a group without offsets", kafka="--topic POS --to-current", kappa="--topic POS --to-current", has_offsets=False),
-    Case(name="a group with an active member", kafka="--topic POS --to-latest", kappa="--topic POS --to-latest", has_member=True),
-    Case(name="the group of an epoch of Kappa", kafka="--topic POS --to-latest", kappa="--topic POS --to-latest", group="kappa.POS.e0001"),
-    Case(name="an application's shift past the beginning", tool=STREAMS, kafka="--input-topics POS --shift-by -1000", kappa="--topic POS --shift-by -1000"),
-    Case(name="an application's offset behind the end", tool=STREAMS, kafka="--input-topics POS --to-offset 99", kappa="--to-offset POS=99"),
     Case(
-        name="an application's time after the last record", tool=STREAMS,
-        kafka="--input-topics POS --to-datetime 2031-01-01T00:00:00.000", kappa="--topic POS --to-datetime 2031-01-01T00:00:00Z",
+        name="a duration without a record",
+        kafka="--topic POS --by-duration PT1S",
+        kappa="--topic POS --by-duration PT1S",
     ),
-    Case(name="an application's topic that does not exist", tool=STREAMS, kafka="--input-topics POS.none", kappa="--topic POS.none --to-earliest"),
-    Case(name="an application that runs", tool=STREAMS, kafka="--input-topics POS", kappa="--topic POS --to-earliest", has_member=True),
-)  # fmt: skip
+    Case(
+        name="a topic that does not exist",
+        kafka="--topic POS.none --to-earliest",
+        kappa="--topic POS.none --to-earliest",
+    ),
+    Case(
+        name="a partition that does not exist", kafka="--topic POS:7 --to-earliest", kappa="--topic POS:7 --to-earliest"
+    ),
+    Case(
+        name="a file with an offset behind the end",
+        kafka="--from-file FILE",
+        kappa="--from-file FILE",
+        file="POS,0,99\nPOS,1,4\n",
+    ),
+    Case(
+        name="a file with a malformed line",
+        kafka="--from-file FILE",
+        kappa="--from-file FILE",
+        file="POS,0,4\nPOS,1,four\n",
+    ),
+    Case(
+        name="a file that names a partition twice",
+        kafka="--from-file FILE",
+        kappa="--from-file FILE",
+        file="POS,0,4\nPOS,0,9\n",
+    ),
+    Case(
+        name="a shift of a group without offsets",
+        kafka="--topic POS --shift-by 1",
+        kappa="--topic POS --shift-by 1",
+        has_offsets=False,
+    ),
+    Case(
+        name="`--to-current` of a group without offsets",
+        kafka="--topic POS --to-current",
+        kappa="--topic POS --to-current",
+        has_offsets=False,
+    ),
+    Case(
+        name="a group with an active member",
+        kafka="--topic POS --to-latest",
+        kappa="--topic POS --to-latest",
+        has_member=True,
+    ),
+    Case(
+        name="the group of an epoch of Kappa",
+        kafka="--topic POS --to-latest",
+        kappa="--topic POS --to-latest",
+        group="kappa.POS.e0001",
+    ),
+    Case(
+        name="an application's shift past the beginning",
+        tool=STREAMS,
+        kafka="--input-topics POS --shift-by -1000",
+        kappa="--topic POS --shift-by -1000",
+    ),
+    Case(
+        name="an application's offset behind the end",
+        tool=STREAMS,
+        kafka="--input-topics POS --to-offset 99",
+        kappa="--to-offset POS=99",
+    ),
+    Case(
+        name="an application's time after the last record",
+        tool=STREAMS,
+        kafka="--input-topics POS --to-datetime 2031-01-01T00:00:00.000",
+        kappa="--topic POS --to-datetime 2031-01-01T00:00:00Z",
+    ),
+    Case(
+        name="an application's topic that does not exist",
+        tool=STREAMS,
+        kafka="--input-topics POS.none",
+        kappa="--topic POS.none --to-earliest",
+    ),
+    Case(
+        name="an application that runs",
+        tool=STREAMS,
+        kafka="--input-topics POS",
+        kappa="--topic POS --to-earliest",
+        has_member=True,
+    ),
+)
 
 
 def main() -> None:
@@ -127,9 +195,19 @@ def run(case: Case, broker: Broker, folder: Path, topic: str, who: str) -> str:
     try:
         command = kafka_command(case, broker, group, words) if who == "k" else kappa_command(group, words)
         result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS, stdin=subprocess.DEVNULL,
-            env={**os.environ, "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "KAPPA_HOME": str(folder), "TZ": "UTC"},
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TOOL_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+                "KAPPA_HOME": str(folder),
+                "TZ": "UTC",
+            },
+        )
         after = broker.group_offsets(group)
     finally:
         if member is not None:

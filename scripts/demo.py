@@ -61,9 +61,11 @@ def main() -> int:
     try:
         passed = show(config, arguments)
         if not arguments.exit:
-            print("\nEverything stays up. Look around, for example:\n"
-                  f"  export KAPPA_HOME={home} KAPPA_TOPOLOGIES={home / 'topologies'}\n"
-                  f"  .venv/bin/kappa status\n  .venv/bin/kappa query {TOPOLOGY} rewards --limit 5\nCtrl-C ends it.")  # fmt: skip
+            print(
+                "\nEverything stays up. Look around, for example:\n"
+                f"  export KAPPA_HOME={home} KAPPA_TOPOLOGIES={home / 'topologies'}\n"
+                f"  .venv/bin/kappa status\n  .venv/bin/kappa query {TOPOLOGY} rewards --limit 5\nCtrl-C ends it."
+            )
             while True:
                 time.sleep(1)
     except KeyboardInterrupt:
@@ -127,9 +129,7 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
 def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     """Trigger the replay's DAG, show each stage as it happens, answer what it asks; the new epoch."""
     run = call(
-        "POST",
-        f"/dags/replay__{TOPOLOGY}/dagRuns",
-        {"logical_date": None, "conf": {"reason": "version 2: balances"}},
+        "POST", f"/dags/replay__{TOPOLOGY}/dagRuns", {"logical_date": None, "conf": {"reason": "version 2: balances"}}
     )
     print(f"DAG replay__{TOPOLOGY}, run {run['dag_run_id']}")
     candidate = until("the plan is on record", lambda: Epochs(config.lake).record(TOPOLOGY).candidate)

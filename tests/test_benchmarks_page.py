@@ -16,8 +16,14 @@ def test_the_page_is_what_the_script_makes() -> None:
 @pytest.mark.parametrize(("value", "result"), [(0.59, "**missed**"), (0.6, "met")])
 def test_a_figure_beyond_its_target_says_so(value: float, result: str) -> None:
     figure = {
-        "part": "a", "name": "replay", "value": value, "unit": "x", "wanted": ">= 0.6", "date": "2026-03-01", "conditions": "alone",
-    }  # fmt: skip
+        "part": "a",
+        "name": "replay",
+        "value": value,
+        "unit": "x",
+        "wanted": ">= 0.6",
+        "date": "2026-03-01",
+        "conditions": "alone",
+    }
 
     made = page({"machine": "one core", "invoices": 10, "figures": [figure]})
 

@@ -279,9 +279,10 @@ def test_every_error_is_in_the_runbook_and_no_other() -> None:
 
     branches = {errors.KappaError, errors.Terminal, errors.Transient}
     kinds = {
-        name for name, kind in vars(errors).items()
+        name
+        for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, errors.KappaError) and kind not in branches
-    }  # fmt: skip
+    }
     page = (ROOT / "docs" / "runbook.md").read_text()
     assert set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE)) == kinds
 
@@ -325,12 +326,17 @@ class World:
             (binaries / name).chmod(0o755)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("KAPPA_", "AIRFLOW"))}
         self.environ = {
-            **kept, "PYTHONPATH": str(ROOT / "include"),
-            "PATH": f"{binaries}{os.pathsep}{kept['PATH']}", "LOGNAME": "ada", "COLUMNS": "1000",
+            **kept,
+            "PYTHONPATH": str(ROOT / "include"),
+            "PATH": f"{binaries}{os.pathsep}{kept['PATH']}",
+            "LOGNAME": "ada",
+            "COLUMNS": "1000",
             # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
             "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
-            "KAPPA_SPARK_CONF": json.dumps(QUICK_JVM), "KAPPA_TRIGGER_SECONDS": "0.5", "KAPPA_CACHE": str(Config.from_env({}).cache),
-        }  # fmt: skip
+            "KAPPA_SPARK_CONF": json.dumps(QUICK_JVM),
+            "KAPPA_TRIGGER_SECONDS": "0.5",
+            "KAPPA_CACHE": str(Config.from_env({}).cache),
+        }
 
     def run(self, fence: Fence) -> str:
         """Run a snippet; what it printed. What a shell snippet exports holds for those behind it."""
@@ -340,9 +346,15 @@ class World:
         else:
             command = ["bash", "-euo", "pipefail", "-c", f"{fence.text}\nenv -0 > {shlex.quote(str(exports))}"]
         process = subprocess.Popen(
-            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True,
-        )  # fmt: skip
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         try:
             output, _ = process.communicate(timeout=_SNIPPET_SECONDS)
         except subprocess.TimeoutExpired:

@@ -80,8 +80,14 @@ def run(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         env = {name: value for name, value in env.items() if not name.startswith("PYTEST_XDIST")}
         process = subprocess.Popen(
-            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )  # fmt: skip
+            command,
+            cwd=tmp_path,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         started.append(process)
         return process
 

@@ -9,18 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kappa.topology import (
-        Append,
-        Check,
-        Effects,
-        Schedule,
-        Slice,
-        Source,
-        Table,
-        Threshold,
-        Topic,
-        Topology,
-    )
+    from kappa.topology import Append, Check, Effects, Schedule, Slice, Source, Table, Threshold, Topic, Topology
 
 __version__ = "0.1.0"
 

@@ -126,8 +126,9 @@ def _lake(given: str) -> str:
         raise ConfigError(
             f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a name. "
             f"Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and % before two hexadecimal digits.",
-            name="lake", value=given,
-        )  # fmt: skip
+            name="lake",
+            value=given,
+        )
     return path
 
 

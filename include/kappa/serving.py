@@ -64,7 +64,7 @@ class Snapshot:
             f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}. Its tables: {tables}; its outputs: {outputs}. "
             f"What a topology keeps and emits is listed by: kappa topologies",
             name=name,
-        )  # fmt: skip
+        )
 
     def folded(self, name: str) -> int:
         """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all rows.
@@ -109,8 +109,9 @@ class Snapshot:
         if row is None:
             raise UnknownEpochError(
                 f"The files of slice {self.seq} of epoch {self.epoch} of {self.topology!r} were cleaned up while they were read. Take a new snapshot.",
-                epoch=self.epoch, seq=self.seq,
-            )  # fmt: skip
+                epoch=self.epoch,
+                seq=self.seq,
+            )
         return contents_of(paths, state.resolved(row), name)
 
 
@@ -229,11 +230,26 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
             raise UnknownEpochError(
                 f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are {sorted(state.savepoints)} and all from "
                 f"{state.readable_from} on; KAPPA_KEEP_MINUTES and KAPPA_SAVEPOINT_HOURS say how long.",
-                epoch=chosen, seq=seq, readable_from=state.readable_from, savepoints=sorted(state.savepoints),
-            )  # fmt: skip
+                epoch=chosen,
+                seq=seq,
+                readable_from=state.readable_from,
+                savepoints=sorted(state.savepoints),
+            )
         row = state.resolved(found[-1])
     return Snapshot(
-        topology=topology, epoch=chosen, seq=row.seq, position=ranges_end(row.ranges), lake=config.lake,
-        versions={name: (f"{paths.root}/{name}", version) for name, version in row.delta_versions.items() if name.startswith(("tables/", "outputs/"))},
-        tables={name: contents_of(paths, row, name) for kind, _, name in (place.partition("/") for place in row.delta_versions) if kind == "tables"},
-    )  # fmt: skip
+        topology=topology,
+        epoch=chosen,
+        seq=row.seq,
+        position=ranges_end(row.ranges),
+        lake=config.lake,
+        versions={
+            name: (f"{paths.root}/{name}", version)
+            for name, version in row.delta_versions.items()
+            if name.startswith(("tables/", "outputs/"))
+        },
+        tables={
+            name: contents_of(paths, row, name)
+            for kind, _, name in (place.partition("/") for place in row.delta_versions)
+            if kind == "tables"
+        },
+    )

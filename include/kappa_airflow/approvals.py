@@ -40,9 +40,12 @@ class _Question(ApprovalOperator):
         self, *, topology: str, epoch: Any, hours: float, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any
     ) -> None:
         super().__init__(
-            subject=f"{topology}: see the message", body="", defaults=self.REJECT, response_timeout=timedelta(hours=hours),
+            subject=f"{topology}: see the message",
+            body="",
+            defaults=self.REJECT,
+            response_timeout=timedelta(hours=hours),
             **{**REPLAY_RETRIES, **kwargs},
-        )  # fmt: skip
+        )
         self.topology = topology
         self.epoch = epoch
         self.hours = hours
@@ -138,8 +141,10 @@ class ApproveCutover(_Question):
         self.log.warning(
             "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g hours. "
             "Clear this task to take the epoch up again and ask anew.",
-            who, epoch, config.rejected_hours,
-        )  # fmt: skip
+            who,
+            epoch,
+            config.rejected_hours,
+        )
         return {"answer": "rejected", "by": who}
 
     def _message(self, config: Config, shown: Terms) -> list[str]:

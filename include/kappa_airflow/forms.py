@@ -92,10 +92,7 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             description="What happens after the checks pass. Until then readers keep what they have.",
         ),
         "reason": Param(
-            None,
-            type=["null", "string"],
-            title="Reason",
-            description="Why; kept in the history for good.",
+            None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
         ),
         "time": Param(
             None,
@@ -216,13 +213,16 @@ def backfill_form() -> dict[str, Param]:
     """Fields of a backfill, also those that ``--dag-run-conf`` of ``airflow backfill create`` may have."""
     return {
         "outputs": Param(
-            [], type="array", items={"type": "string"}, title="Outputs",
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Outputs",
             description="Append outputs whose rows are replaced, one a line; all of them where none is named.",
         ),
         "reason": Param(
             None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
         ),
-    }  # fmt: skip
+    }
 
 
 def check_form(known: Collection[str], given: Mapping[str, Any]) -> None:

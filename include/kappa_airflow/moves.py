@@ -28,9 +28,15 @@ def dag_by_hand(verb: str, topology: str, *, epoch: str, doc: str | None) -> DAG
         doc: its documentation; the first sentence describes it.
     """
     return DAG(
-        dag_id=f"{verb}__{topology}", schedule=None, is_paused_upon_creation=False, max_active_runs=1, doc_md=doc,
-        description=(doc or "").partition(".")[0] + ".", params=move_form(epoch), tags=["kappa", verb, topology],
-    )  # fmt: skip
+        dag_id=f"{verb}__{topology}",
+        schedule=None,
+        is_paused_upon_creation=False,
+        max_active_runs=1,
+        doc_md=doc,
+        description=(doc or "").partition(".")[0] + ".",
+        params=move_form(epoch),
+        tags=["kappa", verb, topology],
+    )
 
 
 class _Choice(ReplayTask):
@@ -173,9 +179,12 @@ class BringBack(_Confirmed):
         config = self._config()
         with terminal_errors_fail():
             control.rollback(
-                config, self.topology, to=int(self.epoch), actor=actor(context),
+                config,
+                self.topology,
+                to=int(self.epoch),
+                actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
-            )  # fmt: skip
+            )
         self._await(context, config, restarts=0)
 
 
@@ -193,7 +202,10 @@ class Abort(_Confirmed):
         self.check()
         with terminal_errors_fail():
             control.abort(
-                self._config(), self.topology, int(self.epoch), actor=actor(context),
+                self._config(),
+                self.topology,
+                int(self.epoch),
+                actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
-            )  # fmt: skip
+            )
         self.log.info("Epoch %s of %s is gone.", self.epoch, self.topology)

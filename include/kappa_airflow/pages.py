@@ -87,11 +87,13 @@ def _topology(config: Config, topology: str) -> str:
     head = ["epoch", "stage", "version", "code", "verdict", "planned", "now"]
     parts = [
         f"<p>{escape(live)}</p>",
-        '<div class="wide"><table><thead><tr>' + "".join(f'<th scope="col">{name}</th>' for name in head) + "</tr></thead><tbody>",
+        '<div class="wide"><table><thead><tr>'
+        + "".join(f'<th scope="col">{name}</th>' for name in head)
+        + "</tr></thead><tbody>",
         *rows,
         "</tbody></table></div>",
-        f'<p>DAGs: {", ".join(_dag(verb, topology) for verb in ("replay", "cutover", "rollback", "abort", "stream"))}</p>',
-    ]  # fmt: skip
+        f"<p>DAGs: {', '.join(_dag(verb, topology) for verb in ('replay', 'cutover', 'rollback', 'abort', 'stream'))}</p>",
+    ]
     return page(topology, parts)
 
 

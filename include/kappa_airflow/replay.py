@@ -116,9 +116,12 @@ class PlanReplay(ReplayTask):
         form = context["params"]
         check_form(list(replay_form(self.topology, "", "")), getattr(context["dag_run"], "conf", None) or {})
         return replay_request(
-            self.topology, form, actor=actor(context), reason=reason_of(form, f"run {context['run_id']}"),
+            self.topology,
+            form,
+            actor=actor(context),
+            reason=reason_of(form, f"run {context['run_id']}"),
             slice_records=config.slice_records,
-        )  # fmt: skip
+        )
 
 
 class StartReplay(ReplayTask):

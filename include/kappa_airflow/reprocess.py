@@ -48,9 +48,12 @@ class PlanReprocess(PlanReplay):
         why = f"scheduled reprocessing, run {context['run_id']}, {actor(context)}"
         self._make_room(config, why)
         return ReplayRequest(
-            topology=self.topology, start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
-            reason=why, actor=AUTHOR, slice_records=config.slice_records,
-        )  # fmt: skip
+            topology=self.topology,
+            start=FromSavepoint(name=self.savepoint) if self.savepoint else ToEarliest(),
+            reason=why,
+            actor=AUTHOR,
+            slice_records=config.slice_records,
+        )
 
     def _make_room(self, config: Config, why: str) -> None:
         """Remove the candidate that this schedule left; leave the run where another made one."""

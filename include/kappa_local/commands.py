@@ -34,8 +34,14 @@ def up(
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
     supervisor.up(
-        config(), with_airflow=airflow, foreground=foreground, kafka_port=kafka_port, api_port=api_port, say=typer.echo, on_ready=_show
-    )  # fmt: skip
+        config(),
+        with_airflow=airflow,
+        foreground=foreground,
+        kafka_port=kafka_port,
+        api_port=api_port,
+        say=typer.echo,
+        on_ready=_show,
+    )
 
 
 def down() -> None:
@@ -98,9 +104,17 @@ def generate(
     with Progress(console=Console(stderr=True), transient=True, disable=json) as bar:
         task = bar.add_task(scenario, total=records)
         made = generator.produce(
-            config(), scenario, records=records, rate=rate, bad_share=bad_share, out_of_order=out_of_order, seed=seed,
-            partitions=partitions, topic=topic, progress=lambda done, _: bar.update(task, completed=done),
-        )  # fmt: skip
+            config(),
+            scenario,
+            records=records,
+            rate=rate,
+            bad_share=bad_share,
+            out_of_order=out_of_order,
+            seed=seed,
+            partitions=partitions,
+            topic=topic,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
     if json:
         say_json(made)
     else:

@@ -206,8 +206,12 @@ def _airflow(config: Config) -> str:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         run = subprocess.run(
             [sys.executable, "-m", "airflow", "version"],
-            env=environment | {"AIRFLOW_HOME": home}, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            env=environment | {"AIRFLOW_HOME": home},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     if run.returncode:
         raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))
     return f"{run.stdout.split()[-1]} installed, not running; `kappa up` starts it"

@@ -107,9 +107,15 @@ def produce(
     if records < 0 or (rate is not None and rate <= 0):
         raise UsageError(f"records={records} and rate={rate} must be positive.", records=records, rate=rate)
     made = invoices.Invoices(
-        seed=seed, bad_share=bad_share, out_of_order=out_of_order, rogue_future=rogue_future, stores=stores,
-        customers=customers, start_time=start_time, time_step=time_step,
-    )  # fmt: skip
+        seed=seed,
+        bad_share=bad_share,
+        out_of_order=out_of_order,
+        rogue_future=rogue_future,
+        stores=stores,
+        customers=customers,
+        start_time=start_time,
+        time_step=time_step,
+    )
     with Broker(config.bootstrap_servers) as broker:
         broker.create_topic(topic, partitions, TOPIC_CONFIG)
         before = _ends(broker, topic)

@@ -48,9 +48,14 @@ _STREETS = (
     "Mill Road",
 )
 _PLACES = (
-    ("Pune", "Maharashtra", 411001), ("Mumbai", "Maharashtra", 400001), ("Chennai", "Tamil Nadu", 600001),
-    ("Kochi", "Kerala", 682001), ("Jaipur", "Rajasthan", 302001), ("Surat", "Gujarat", 395001), ("Patna", "Bihar", 800001),
-)  # fmt: skip
+    ("Pune", "Maharashtra", 411001),
+    ("Mumbai", "Maharashtra", 400001),
+    ("Chennai", "Tamil Nadu", 600001),
+    ("Kochi", "Kerala", 682001),
+    ("Jaipur", "Rajasthan", 302001),
+    ("Surat", "Gujarat", 395001),
+    ("Patna", "Bihar", 800001),
+)
 _CENTS = tuple(f".{cents:02d}" for cents in range(100))
 _TAIL_OF_UNIT = 32
 _UNIT = 1 << _TAIL_OF_UNIT
@@ -143,15 +148,44 @@ class Invoices:
         is_line = np.arange(_MOST_LINES)[:, None] < lines
         total = np.where(is_line, self._line_totals[picks], 0).sum(axis=0)
         columns = (
-            index, self._times(index), store, _part(bits, 32, 64), _part(person, 40, 10), customer, total // 100, total % 100,
-            lines, _part(bits, 40, len(_PAYMENTS)), *divmod((total * 25 + 500) // 1000, 100),
-            *divmod((total * 125 + 50_000) // 100_000, 100), _part(bits, 48, 8), *picks,
+            index,
+            self._times(index),
+            store,
+            _part(bits, 32, 64),
+            _part(person, 40, 10),
+            customer,
+            total // 100,
+            total % 100,
+            lines,
+            _part(bits, 40, len(_PAYMENTS)),
+            *divmod((total * 25 + 500) // 1000, 100),
+            *divmod((total * 125 + 50_000) // 100_000, 100),
+            _part(bits, 48, 8),
+            *picks,
             np.where(self._is_bad(index), 1 + _part(items, 0, 4), 0),
-        )  # fmt: skip
+        )
         keys, stores, tills, pieces = self._keys, self._store_pieces, self._till_pieces, self._line_pieces
         for (
-            i, time, at, till, kind, who, whole, cents, n, pay, tax, tax_cents, cess, cess_cents, delivery, a, b, c, spoiled,
-        ) in zip(*(column.tolist() for column in columns), strict=True):  # fmt: skip
+            i,
+            time,
+            at,
+            till,
+            kind,
+            who,
+            whole,
+            cents,
+            n,
+            pay,
+            tax,
+            tax_cents,
+            cess,
+            cess_cents,
+            delivery,
+            a,
+            b,
+            c,
+            spoiled,
+        ) in zip(*(column.tolist() for column in columns), strict=True):
             chosen = (pieces[a], pieces[b], pieces[c])
             amount = f"{whole}{_CENTS[cents]}"
             gst = f"{tax}{_CENTS[tax_cents]}"

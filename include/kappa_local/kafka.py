@@ -119,11 +119,20 @@ def command(data_dir: Path, *, heap: str = "512m", cache: Path = DEFAULT_CACHE) 
     """
     data_dir = data_dir.absolute()
     return [
-        str(find_java()), f"-Xmx{heap}", "-Xms128m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-        "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={data_dir / 'log4j2.xml'}", f"-Dkappa.broker.log={data_dir / 'broker.log'}",
-        "-cp", f"{ensure_kafka(cache)}/*", "kafka.Kafka", str(data_dir / "server.properties"),
-    ]  # fmt: skip
+        str(find_java()),
+        f"-Xmx{heap}",
+        "-Xms128m",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={data_dir / 'log4j2.xml'}",
+        f"-Dkappa.broker.log={data_dir / 'broker.log'}",
+        "-cp",
+        f"{ensure_kafka(cache)}/*",
+        "kafka.Kafka",
+        str(data_dir / "server.properties"),
+    ]
 
 
 def tool(name: str, *arguments: str, cache: Path = DEFAULT_CACHE) -> list[str]:
@@ -206,8 +215,11 @@ class KafkaProcess:
         with (data_dir / "broker.out").open("ab") as out:
             process = subprocess.Popen(
                 command(data_dir, heap=heap, cache=cache),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         broker = cls(data_dir=data_dir, port=port, heap=heap, cache=cache, process=process)
         try:
             broker.wait_until_answering(timeout_seconds)
@@ -310,7 +322,9 @@ def _format(settings: Path, cache: Path) -> None:
         cluster_id = "k" + cluster_id[1:]
     run = subprocess.run(
         tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings), cache=cache),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode:
         raise ConfigError(f"Kafka's storage could not be formatted: {(run.stdout + run.stderr).strip()}")

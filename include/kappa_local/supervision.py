@@ -52,9 +52,14 @@ class _Child:
             self.log_file.rename(self.log_file.with_suffix(".log.1"))
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
-                self.command, env=self.env, cwd=airflow.REPOSITORY, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                self.command,
+                env=self.env,
+                cwd=airflow.REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.identity = identify(self.process.pid)
         self.started_at = time.monotonic()
 

@@ -168,9 +168,14 @@ def _launch(config: Config, *, with_airflow: bool, api_port: int, heap: str) -> 
     environment |= {**config.to_env(), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
     with (logs(config) / "supervisor.log").open("ab") as out:
         process = subprocess.Popen(
-            command if with_airflow else [*command, "--no-airflow"], env=environment, cwd=airflow.REPOSITORY,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command if with_airflow else [*command, "--no-airflow"],
+            env=environment,
+            cwd=airflow.REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     _LAUNCHED.append(process)
     return identify(process.pid) or Identity(pid=process.pid, started="")
 
@@ -223,8 +228,10 @@ def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | N
             raise ConfigError(
                 f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: kappa down, then "
                 f"kappa up {option} {asked}",
-                option=option, found=found, asked=asked,
-            )  # fmt: skip
+                option=option,
+                found=found,
+                asked=asked,
+            )
 
 
 def _check_ports(config: Config, api_port: int | None) -> None:

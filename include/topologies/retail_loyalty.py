@@ -39,7 +39,7 @@ loyalty = Topology(
         Check(
             name="every customer who was notified has a balance",
             sql="SELECT CustomerCardNo FROM notifications EXCEPT SELECT CustomerCardNo FROM rewards",
-        ),
+        )
     ],
     reprocess=Schedule(cron="0 3 * * 0"),
     step=score,

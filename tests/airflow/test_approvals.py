@@ -59,9 +59,11 @@ def ask(given: Any) -> None:
 
 def answer(option: str, user: str | None = "ann") -> dict[str, Any]:
     return {
-        "chosen_options": [option], "params_input": {}, "responded_at": datetime.now(UTC),
+        "chosen_options": [option],
+        "params_input": {},
+        "responded_at": datetime.now(UTC),
         "responded_by_user": None if user is None else {"id": "1", "name": user},
-    }  # fmt: skip
+    }
 
 
 def entry(control: Any, config: Config, epoch: int = 2) -> Any:

@@ -27,8 +27,11 @@ def parsed(folder: Path, **environment: str) -> dict[str, object]:
     run = subprocess.run(
         [sys.executable, "-c", _PARSE, str(REPOSITORY / "dags")],
         env={**env, "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return dict(eval(run.stdout.splitlines()[-1]))
 
 

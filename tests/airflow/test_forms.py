@@ -63,10 +63,7 @@ def test_a_key_that_is_no_field_is_refused_with_the_nearest() -> None:
     [
         ({}, ToEarliest()),
         ({"start": "to_datetime", "time": "2026-03-01T00:00:00Z"}, ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC))),
-        (
-            {"start": "to_datetime", "time": " 2026-03-01T02:00+02:00 "},
-            ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC)),
-        ),
+        ({"start": "to_datetime", "time": " 2026-03-01T02:00+02:00 "}, ToDatetime(at=datetime(2026, 3, 1, tzinfo=UTC))),
         ({"start": "to_latest"}, ToLatest()),
         ({"start": "by_duration", "duration": "P7D"}, ByDuration(duration=timedelta(days=7))),
         ({"start": "shift_by", "shift": -1000}, ShiftBy(by=-1000)),

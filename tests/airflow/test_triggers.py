@@ -121,9 +121,7 @@ def test_a_stage_that_is_not_reached_is_waited_for(world: Callable[..., None]) -
         first_event(stage("SEEDED"), seconds=0.3)
 
 
-def test_a_failed_verdict_ends_the_wait_for_the_verification_and_no_earlier_wait(
-    world: Callable[..., None],
-) -> None:
+def test_a_failed_verdict_ends_the_wait_for_the_verification_and_no_earlier_wait(world: Callable[..., None]) -> None:
     world(e2={"stage": "VERIFIED", "verdict": "failed"})
     assert first_event(stage("CAUGHT_UP"))["event"] == "arrived"
     assert first_event(stage("VERIFIED"))["event"] == "failed"

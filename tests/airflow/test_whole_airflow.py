@@ -47,9 +47,11 @@ def watched(stack: AirflowStack, dag_id: str) -> str:
 
 def is_deferred(stack: AirflowStack, dag_id: str, run: str, task: str, seconds: float = PATIENCE) -> None:
     wait_for(
-        lambda: stack.task_state(dag_id, run, task) == "deferred", seconds, f"{dag_id} {task} is deferred",
+        lambda: stack.task_state(dag_id, run, task) == "deferred",
+        seconds,
+        f"{dag_id} {task} is deferred",
         lambda: stack.task_log(dag_id, run, task),
-    )  # fmt: skip
+    )
 
 
 def test_a_stream_is_started_kept_running_and_never_stopped_by_its_dag(stack: AirflowStack) -> None:
@@ -119,9 +121,7 @@ def test_where_the_form_says_keep_the_candidate_is_built_and_nothing_moves(stack
     assert fakes(stack)["epochs"][f"{topology}/2"]["stage"] == "VERIFIED"
 
 
-def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_later(
-    stack: AirflowStack,
-) -> None:
+def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_later(stack: AirflowStack) -> None:
     topology, dag_id, later = "demo.asked", "replay__demo.asked", "cutover__demo.asked"
     watched(stack, f"stream__{topology}")
     stack.unpause(f"stream__{topology}", paused=True)

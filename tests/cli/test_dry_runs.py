@@ -24,7 +24,10 @@ from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 
 #: Epoch 1 is live, epoch 2 is verified.
-STAGES = {1: ("planned", "rewound", "seeded", "moved"), 2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")}  # fmt: skip
+STAGES = {
+    1: ("planned", "rewound", "seeded", "moved"),
+    2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified"),
+}
 
 Run = Callable[..., "Answer"]
 
@@ -99,12 +102,20 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(run: Run, words: str, error
     ("words", "said", "command"),
     [
         ("cutover a.b", "Would hand over a.b from epoch 1 to epoch 2.", "kappa cutover a.b --execute"),
-        ("cutover a.b --epoch 2", "Would hand over a.b from epoch 1 to epoch 2.", "kappa cutover a.b --epoch 2 --execute"),
-        ("abort a.b 2", "Would abort epoch 2 of a.b and remove its files, topics and group.", "kappa abort a.b 2 --execute"),
+        (
+            "cutover a.b --epoch 2",
+            "Would hand over a.b from epoch 1 to epoch 2.",
+            "kappa cutover a.b --epoch 2 --execute",
+        ),
+        (
+            "abort a.b 2",
+            "Would abort epoch 2 of a.b and remove its files, topics and group.",
+            "kappa abort a.b 2 --execute",
+        ),
         ("stop a.b", "Would stop the driver of epoch 1 of a.b.", "kappa stop a.b --execute"),
         ("stop a.b --epoch 2", "Would stop the driver of epoch 2 of a.b.", "kappa stop a.b --epoch 2 --execute"),
     ],
-)  # fmt: skip
+)
 def test_a_dry_run_says_what_the_record_would_get(run: Run, words: str, said: str, command: str) -> None:
     found = run(*words.split())
     assert found.code == 0, found.error

@@ -51,7 +51,9 @@ def test_a_condition_and_an_order_choose_rows(served: Any) -> None:
     assert [line.split()[0] for line in said.splitlines()[1:3]] == ["b", "a"]
 
 
-@pytest.mark.parametrize("where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)"])  # fmt: skip
+@pytest.mark.parametrize(
+    "where", ["totl = 3", "total = ", "1=1 UNION ALL SELECT * FROM t", "total > 'x' AND nope(total)"]
+)
 def test_a_condition_that_the_engine_cannot_take_is_an_error_in_words(served: Any, where: str) -> None:
     found = served("sums", "--where", where)
     assert isinstance(found.exception, UsageError), found.exception
@@ -66,8 +68,12 @@ def test_an_unknown_table_is_named_before_the_engine_is_asked(served: Any) -> No
 def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
     config = Config.from_env(
-        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers}
-    )  # fmt: skip
+        {
+            "KAPPA_HOME": str(tmp_path),
+            "KAPPA_LAKE": str(tmp_path / "lake"),
+            "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        }
+    )
     put_live(config, "held.back")
     ledger = Ledger(EpochPaths(lake=config.lake, topology="held.back", epoch=1).ledger)
     ledger.create()

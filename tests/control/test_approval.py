@@ -26,9 +26,14 @@ from kappa.verify.certificate import certificate_of
 FIRST = ("planned", "rewound", "seeded", "moved")
 SECOND = ("planned", "rewound", "seeded", "replayed", "caught_up", "verified")
 REPORT = DiffReport(
-    topology="a.b", live_epoch=1, live_seq=3, candidate_epoch=2, candidate_seq=3, at=Offsets({"pos": {0: 9}}),
+    topology="a.b",
+    live_epoch=1,
+    live_seq=3,
+    candidate_epoch=2,
+    candidate_seq=3,
+    at=Offsets({"pos": {0: 9}}),
     tables=(TableDiff(name="t", rows_live=1, rows_candidate=2, keys_added=1),),
-)  # fmt: skip
+)
 
 
 def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport = REPORT) -> None:

@@ -42,12 +42,30 @@ def tell(config: Config, topology: str, epoch: int, *names: str, reads: int | No
     zero = Offsets({"pos": {0: 0}})
     start = zero if reads is None else Offsets({own(reads): {0: 0}})
     plan = ReplayPlan(
-        topology=topology, topology_version="1", code="new", epoch=epoch, live_epoch=None, live_seq=None, start=start, end=start,
-        origin=start, topic_ids={}, seed=Seed.EMPTY, seed_epoch=None, seed_seq=None, tables=(), appends=(), topics=(), stages=(),
-        findings=(), estimate=Estimate(offsets=0, records=None, seconds=None), created_at=clock.now(), bound=bound,
+        topology=topology,
+        topology_version="1",
+        code="new",
+        epoch=epoch,
+        live_epoch=None,
+        live_seq=None,
+        start=start,
+        end=start,
+        origin=start,
+        topic_ids={},
+        seed=Seed.EMPTY,
+        seed_epoch=None,
+        seed_seq=None,
+        tables=(),
+        appends=(),
+        topics=(),
+        stages=(),
+        findings=(),
+        estimate=Estimate(offsets=0, records=None, seconds=None),
+        created_at=clock.now(),
+        bound=bound,
         request=ReplayRequest(topology=topology, start=ToEarliest(), reason="", actor="test"),
         roots={"start": zero, "origin": zero} if bound else {},
-    )  # fmt: skip
+    )
     known = {
         "planned": {"plan_id": plan.id, "start": start.to_json(), "plan": plan.to_json()},
         "verified": {"verdict": "differs"},
@@ -98,10 +116,8 @@ def told(config: Config, epoch: int, *slices: tuple[int, int]) -> None:
     """What an epoch of ``a`` has told: (root offset, end of its versioned topic) of each slice."""
     commit(config, "a", epoch, 0, 0, sent={own(epoch): {"0": 0}})
     ledger(config, "a", epoch).append(
-        LedgerRow(
-            kind="baseline", seq=0, writer="w", at=events(config)[-1].at, detail={"sent": {own(epoch): {"0": 0}}}
-        )
-    )  # fmt: skip
+        LedgerRow(kind="baseline", seq=0, writer="w", at=events(config)[-1].at, detail={"sent": {own(epoch): {"0": 0}}})
+    )
     for seq, (root, end) in enumerate(slices, start=1):
         commit(config, "a", epoch, seq, root, sent={own(epoch): {"0": end}})
 
@@ -244,9 +260,15 @@ def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, 
         kept: Any = {"sends": sends if seq else "held", "rows_read": rows, "rows_parsed": rows}
         found.append(
             LedgerRow(
-                kind="commit", seq=seq, writer="w", at=at, ranges=ranges, detail={"roots": root(place).as_dict()}, **kept
+                kind="commit",
+                seq=seq,
+                writer="w",
+                at=at,
+                ranges=ranges,
+                detail={"roots": root(place).as_dict()},
+                **kept,
             )
-        )  # fmt: skip
+        )
         before = end
 
 

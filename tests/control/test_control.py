@@ -17,10 +17,15 @@ from kappa.offsets.vector import Offsets
 from kappa.replay.verdict import CheckResult, DiffReport, ThresholdResult
 
 FAILED = DiffReport(
-    topology="a.b", live_epoch=1, live_seq=3, candidate_epoch=2, candidate_seq=3, at=Offsets({"pos": {0: 9}}),
+    topology="a.b",
+    live_epoch=1,
+    live_seq=3,
+    candidate_epoch=2,
+    candidate_seq=3,
+    at=Offsets({"pos": {0: 9}}),
     checks=(CheckResult(name="nobody is lost", ok=False, detail="2 rows contradict it"),),
     thresholds=(ThresholdResult(measure="t.keys_removed", allowed=0, found=4, ok=False),),
-)  # fmt: skip
+)
 
 
 @pytest.fixture

@@ -112,14 +112,19 @@ def test_epoch_folders_of_epochs_that_ended_or_are_on_no_record_are_left_over(co
         ("epoch folder", paths(config, number).root, 10) for number in GONE
     ]
     assert [item.reason for item in found] == [
-        "epoch 2 of a.b is not on record", "epoch 3 of a.b is ABORTED", "epoch 4 of a.b is DROPPED", "epoch 5 of a.b is DROPPED",
-    ]  # fmt: skip
+        "epoch 2 of a.b is not on record",
+        "epoch 3 of a.b is ABORTED",
+        "epoch 4 of a.b is DROPPED",
+        "epoch 5 of a.b is DROPPED",
+    ]
 
 
 def test_topics_and_groups_likewise(config: Config) -> None:
     names = [
-        name for n in (*KEPT, *GONE) for name in (f"kappa.a.b.e{n:04d}", f"kappa.a.b.e{n:04d}.markers", f"kappa.a.b.e{n:04d}.t.changelog")
-    ]  # fmt: skip
+        name
+        for n in (*KEPT, *GONE)
+        for name in (f"kappa.a.b.e{n:04d}", f"kappa.a.b.e{n:04d}.markers", f"kappa.a.b.e{n:04d}.t.changelog")
+    ]
     found = look(config, *names)
     assert {item.name for item in found.leftovers} == {name for name in names if any(f"e{n:04d}" in name for n in GONE)}
     assert found.kept == ()
@@ -199,9 +204,14 @@ def test_an_unknown_epoch_stays_while_a_candidate_is_built_from_it(config: Confi
 def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_name(config: Config) -> None:
     mine = ["kappa.a.e0001.markers", "kappa.a.e0001.t.changelog", "kappa.a.e0001.e0002.changelog"]
     others = [
-        "kappa.a.e0001.e0001.markers", "kappa.a.e0001.e0001.t.changelog", "kappa.a.e00011.markers", "kappa.a.e0001",
-        "kappa.axe0001.markers", "kappa.a.e0001.notes", "kappa.a.e0001.b.c.changelog",
-    ]  # fmt: skip
+        "kappa.a.e0001.e0001.markers",
+        "kappa.a.e0001.e0001.t.changelog",
+        "kappa.a.e00011.markers",
+        "kappa.a.e0001",
+        "kappa.axe0001.markers",
+        "kappa.a.e0001.notes",
+        "kappa.a.e0001.b.c.changelog",
+    ]
     assert topics_of(paths(config, 1, "a"), [*others, *mine]) == mine
 
 
@@ -237,8 +247,10 @@ def test_plans_and_code_that_no_epoch_refers_to_go_after_a_while(config: Config)
     assert sorted((item.kind, Path(item.name).name) for item in found.leftovers) == [
         *(("code", f"{name}.zip") for name in ("code3", "code4", "stranger")),
         *(("extracted code", name) for name in ("code3", "code4", "stranger")),
-        *(("plan", f"{name}.json") for name in ("plan3", "plan4")), ("plan", "plan7.json.17.tmp"), ("plan", "stranger.json"),
-    ]  # fmt: skip
+        *(("plan", f"{name}.json") for name in ("plan3", "plan4")),
+        ("plan", "plan7.json.17.tmp"),
+        ("plan", "stranger.json"),
+    ]
 
 
 def test_code_of_a_driver_that_ran_other_code_than_was_planned_stays(config: Config) -> None:

@@ -54,20 +54,39 @@ def own(ledger: Ledger) -> Any:
 
     def put(topology: str, epoch: int, event: str, *, actor: str, reason: str = "", **detail: Any) -> Event:
         row = Event(
-            n=len(events) + 1, topology=topology, epoch=epoch, event=event, at=clock.now(), actor=actor, reason=reason,
+            n=len(events) + 1,
+            topology=topology,
+            epoch=epoch,
+            event=event,
+            at=clock.now(),
+            actor=actor,
+            reason=reason,
             detail=detail,
-        )  # fmt: skip
+        )
         events.append(row)
         return row
 
     log = SimpleNamespace(**{name: lambda what, **_: told.append((what, {})) for name in ("error", "warning", "info")})
     run = SimpleNamespace(ledger=ledger, sent=SimpleNamespace(seq=-1, sender=object()))
     return SimpleNamespace(
-        ledger=ledger, slice_run=run, writer=WRITER, log=log, told=told, said=[], events=events, spent=[],
-        config=SimpleNamespace(attempts=3), topology=SimpleNamespace(name="a.b"), paths=SimpleNamespace(epoch=1),
-        epochs=SimpleNamespace(add=put), beat=SimpleNamespace(say=lambda **values: told.append(("beat", values))),
-        say=lambda message: None, is_spark_dead=lambda: False, is_kafka_there=lambda: True, spend_sender=lambda: None,
-    )  # fmt: skip
+        ledger=ledger,
+        slice_run=run,
+        writer=WRITER,
+        log=log,
+        told=told,
+        said=[],
+        events=events,
+        spent=[],
+        config=SimpleNamespace(attempts=3),
+        topology=SimpleNamespace(name="a.b"),
+        paths=SimpleNamespace(epoch=1),
+        epochs=SimpleNamespace(add=put),
+        beat=SimpleNamespace(say=lambda **values: told.append(("beat", values))),
+        say=lambda message: None,
+        is_spark_dead=lambda: False,
+        is_kafka_there=lambda: True,
+        spend_sender=lambda: None,
+    )
 
 
 def test_drivers_that_die_at_a_slice_are_counted_and_the_next_slice_is_smaller(ledger: Ledger, own: Any) -> None:

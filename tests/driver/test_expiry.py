@@ -26,10 +26,15 @@ class World:
         self.config = Config.from_env({"KAPPA_HOME": str(base), "KAPPA_LAKE": str(base / "lake")})
         self.epochs = Epochs(self.config.lake)
         self.now, self.state = 0.0, "stuck"
-        names = {1: ("planned", "rewound", "seeded", "moved"), 2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "handover")}  # fmt: skip
+        names = {
+            1: ("planned", "rewound", "seeded", "moved"),
+            2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified", "handover"),
+        }
         for epoch, events in names.items():
             for name in events:
-                row = Event(topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail={"code": "c"})  # fmt: skip
+                row = Event(
+                    topology="a.b", epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail={"code": "c"}
+                )
                 self.epochs.change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
             ledger = Ledger(EpochPaths(lake=self.config.lake, topology="a.b", epoch=epoch).ledger)
             ledger.create()

@@ -56,9 +56,14 @@ class Epoch:
         self.ledger.claim("me", "code", self.ledger.state())
         create_tables(TOPOLOGY, self.paths)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=self.ledger, topic_ids={},
+            topology=TOPOLOGY,
+            paths=self.paths,
+            writer="me",
+            code="code",
+            ledger=self.ledger,
+            topic_ids={},
             engines=Engines(session=None, broker=None, bootstrap_servers=""),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
     def slice(self, seq: int) -> None:
         """One slice: key ``a`` gets the slice's number."""
@@ -72,10 +77,14 @@ class Epoch:
         places = ("dead_letters", "outputs/moves", "changes/sums", "tables/sums")
         self.ledger.append(
             LedgerRow(
-                kind="commit", seq=seq, writer="me", at=BEGIN + timedelta(minutes=seq), ranges=(OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),),
+                kind="commit",
+                seq=seq,
+                writer="me",
+                at=BEGIN + timedelta(minutes=seq),
+                ranges=(OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),),
                 delta_versions={place: tables.version(f"{self.paths.root}/{place}") for place in places},
             )
-        )  # fmt: skip
+        )
 
     def total(self, seq: int) -> Any:
         """The table's row after a slice."""

@@ -94,9 +94,7 @@ def proved(machine: Amounts, expected: list[Move]) -> None:
     assert recount(machine.paths(1)).problems == ()
 
 
-def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(
-    amounts: Amounts,
-) -> None:
+def test_a_driver_killed_in_a_replacement_leaves_old_rows_or_new_its_successor_new(amounts: Amounts) -> None:
     before = amounts.moves()
     for day, point in enumerate(("backfill.plan", "backfill.replaced", "send", "backfill")):
         asked = amounts.asked(day, day + 1)

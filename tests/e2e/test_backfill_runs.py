@@ -113,9 +113,19 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
 
         dag = f"backfill__{machine.name}"
         words = [
-            "backfill", "create", "--dag-id", dag, "--from-date", f"{FIRST:%Y-%m-%d}", "--to-date", f"{FIRST + timedelta(days=6):%Y-%m-%d}",
-            "--reprocess-behavior", "completed", "--max-active-runs", "3",
-        ]  # fmt: skip
+            "backfill",
+            "create",
+            "--dag-id",
+            dag,
+            "--from-date",
+            f"{FIRST:%Y-%m-%d}",
+            "--to-date",
+            f"{FIRST + timedelta(days=6):%Y-%m-%d}",
+            "--reprocess-behavior",
+            "completed",
+            "--max-active-runs",
+            "3",
+        ]
         with running(AirflowStack(machine.config)) as stack, machine.reader() as seen:
             stack.await_dag(dag)
             assert stack.runs(dag) == []  # the scheduler makes none
@@ -163,9 +173,14 @@ def is_complete(stack: AirflowStack, dag: str) -> bool:
 def ended(stack: AirflowStack, dag: str) -> list[dict[str, str]]:
     """The seven runs, once all of them ended; each of them well."""
     wait_for(
-        lambda: [run["state"] for run in stack.runs(dag)] == ["success"] * 7 or "failed" in [run["state"] for run in stack.runs(dag)],
-        PATIENCE, "seven runs end", lambda: str([run["state"] for run in stack.runs(dag)]),
-    )  # fmt: skip
+        lambda: (
+            [run["state"] for run in stack.runs(dag)] == ["success"] * 7
+            or "failed" in [run["state"] for run in stack.runs(dag)]
+        ),
+        PATIENCE,
+        "seven runs end",
+        lambda: str([run["state"] for run in stack.runs(dag)]),
+    )
     runs = stack.runs(dag)
     bad = [run for run in runs if run["state"] != "success"]
     assert not bad, stack.task_log(dag, bad[0]["dag_run_id"], "backfill")

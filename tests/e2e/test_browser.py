@@ -25,7 +25,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow, pytest.mark.browser, pytest.
 
 PATIENCE = 600
 #: A browser that asks nothing of the network but the page.
-_QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+_QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 class Person:

@@ -55,9 +55,7 @@ def die_in_each_line(member: Rig, one: First, numbers: Iterator[int]) -> None:
         member.run(1, following)
 
 
-def test_each_root_record_counts_once_whichever_driver_dies_in_any_line_of_a_slice(
-    chain: tuple[First, Second],
-) -> None:
+def test_each_root_record_counts_once_whichever_driver_dies_in_any_line_of_a_slice(chain: tuple[First, Second]) -> None:
     one, two = chain
     numbers = itertools.count()
     produce(one, next(numbers))

@@ -71,11 +71,21 @@ class Places(Rig):
 def places(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Places]:
     (tmp_path / "topologies").mkdir()
     config = Config(
-        lake=str(tmp_path / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=tmp_path / "topologies",
-        home=tmp_path / "home", cache=Path.home() / ".cache" / "kappa", spark_master="local-cluster[2,1,640]",
-        spark_conf={**QUICK_JVM, "spark.executor.memory": "640m", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-        trigger_seconds=0.1, heartbeat_seconds=0.5, small_slice=100,
-    )  # fmt: skip
+        lake=str(tmp_path / "lake"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        topologies=tmp_path / "topologies",
+        home=tmp_path / "home",
+        cache=Path.home() / ".cache" / "kappa",
+        spark_master="local-cluster[2,1,640]",
+        spark_conf={
+            **QUICK_JVM,
+            "spark.executor.memory": "640m",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        trigger_seconds=0.1,
+        heartbeat_seconds=0.5,
+        small_slice=100,
+    )
     made = Places(config=config, kafka=kafka, topic=topic(partitions=4), name="places", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     made.deploy(1)
     try:

@@ -33,9 +33,14 @@ POINTS = (
 @pytest.mark.parametrize("point", POINTS)
 def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig, point: str) -> None:
     machine.config = replace(
-        machine.config, stale_seconds=4.0, maintain_minutes=0.0, keep_minutes=0.0, savepoint_hours=0.0,
-        fold_seconds=0.5 if point == "fold.between" else 0.0, savepoint_minutes=1e8,
-    )  # fmt: skip
+        machine.config,
+        stale_seconds=4.0,
+        maintain_minutes=0.0,
+        keep_minutes=0.0,
+        savepoint_hours=0.0,
+        fold_seconds=0.5 if point == "fold.between" else 0.0,
+        savepoint_minutes=1e8,
+    )
     machine.produce(rows(12))
     epoch = machine.start_live(f"{point}:stop")
     frozen = machine.beat(epoch)

@@ -34,9 +34,15 @@ def pair(machine: Rig) -> Iterator[tuple[Pair, Pair]]:
     """Two topologies over the topic of a rig."""
     (machine.config.topologies / "balances.py").unlink()
     found = [
-        Pair(config=machine.config, kafka=machine.kafka, topic=machine.topic, name=f"{machine.name}_{which}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
+        Pair(
+            config=machine.config,
+            kafka=machine.kafka,
+            topic=machine.topic,
+            name=f"{machine.name}_{which}",
+            session=None,
+        )  # type: ignore[arg-type]  # Spark is elsewhere
         for which in "ab"
-    ]  # fmt: skip
+    ]
     for one in found:
         one.deploy(1)
     yield found[0], found[1]

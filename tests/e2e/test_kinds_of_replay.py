@@ -8,10 +8,7 @@ from support.processes import Rig
 
 pytestmark = pytest.mark.e2e
 
-CELLS = {
-    "from-savepoint-name": ["seed.tables", "effects.changes@2"],
-    "from-changelog": ["seeded"],
-}
+CELLS = {"from-savepoint-name": ["seed.tables", "effects.changes@2"], "from-changelog": ["seeded"]}
 
 
 @pytest.mark.parametrize("kind", ["from-savepoint-name", pytest.param("from-changelog", marks=pytest.mark.soak)])

@@ -45,10 +45,7 @@ def die_everywhere(machine: Rig, points: tuple[str, ...], seq: int = 1) -> int:
 
 @pytest.mark.parametrize(
     "points",
-    [
-        ("effects.outputs", "effects.changes", "send.open", "apply"),
-        pytest.param(SLICE_POINTS, marks=pytest.mark.soak),
-    ],
+    [("effects.outputs", "effects.changes", "send.open", "apply"), pytest.param(SLICE_POINTS, marks=pytest.mark.soak)],
     ids=["some", "all"],
 )
 def test_a_driver_killed_in_large_slices_that_spark_writes_loses_and_repeats_nothing(

@@ -52,10 +52,16 @@ def readings(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Rea
     (tmp_path / "topologies").mkdir()
     name = topic(partitions=2)
     config = Config(
-        lake=str(tmp_path / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=tmp_path / "topologies",
-        home=tmp_path / "home", cache=Path.home() / ".cache" / "kappa", spark_master="local[2]", spark_conf=QUICK_JVM,
-        trigger_seconds=0.1, heartbeat_seconds=0.5,
-    )  # fmt: skip
+        lake=str(tmp_path / "lake"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        topologies=tmp_path / "topologies",
+        home=tmp_path / "home",
+        cache=Path.home() / ".cache" / "kappa",
+        spark_master="local[2]",
+        spark_conf=QUICK_JVM,
+        trigger_seconds=0.1,
+        heartbeat_seconds=0.5,
+    )
     made = Readings(config=config, kafka=kafka, topic=name, name="readings", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     made.deploy(1)
     try:

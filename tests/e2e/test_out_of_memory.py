@@ -50,9 +50,7 @@ def lives(made: Rig, epoch: int) -> None:
         made.run(epoch, "none")  # it may die at once
 
 
-def test_a_slice_too_large_for_its_jvm_is_planned_smaller_and_nothing_is_lost(
-    greedy: tuple[Rig, Path],
-) -> None:
+def test_a_slice_too_large_for_its_jvm_is_planned_smaller_and_nothing_is_lost(greedy: tuple[Rig, Path]) -> None:
     made, limit = greedy
     limit.write_text("25")
     made.produce(rows(40))
@@ -72,9 +70,7 @@ def test_a_slice_too_large_for_its_jvm_is_planned_smaller_and_nothing_is_lost(
     made.prove({1: 1})
 
 
-def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_until_that_is_mended(
-    greedy: tuple[Rig, Path],
-) -> None:
+def test_a_record_that_ends_every_jvm_gets_the_epoch_stuck_until_that_is_mended(greedy: tuple[Rig, Path]) -> None:
     made, limit = greedy
     limit.write_text("0")
     made.produce(rows(10))

@@ -107,8 +107,11 @@ def test_a_host_of_drivers_starts_those_that_lack_and_ends_them_between_slices(m
     here.home.mkdir(parents=True, exist_ok=True)
     log = (here.home / "drivers.log").open("ab")
     host = subprocess.Popen(
-        [sys.executable, "-m", "kappa", "drivers"], env={**os.environ, **machine.config.to_env()}, stdout=log, stderr=log
-    )  # fmt: skip
+        [sys.executable, "-m", "kappa", "drivers"],
+        env={**os.environ, **machine.config.to_env()},
+        stdout=log,
+        stderr=log,
+    )
     try:
         machine.await_live(epoch)
         machine.settle(epoch)

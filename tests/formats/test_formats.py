@@ -162,10 +162,22 @@ FORMS: Mapping[str, Form] = {
         read=lambda values, _: markers.read(_in_topic(markers.KEY, values), PATHS),
         write=lambda value, _: json.loads(markers.record(PATHS, value).value or b""),
         means=Marker(
-            seq=3, end=Offsets({"pos": {0: 12, 1: 9}}), max_timestamps={"pos": {0: 1700000000000}}, topic_ids={"pos": "abc"},
-            shapes={"tables/balances": {"key": ["id"], "columns": [["id", "STRING", False]]}}, code="feed", topology_version="2",
-            sends="live", reconciled=12, roots={"till": {"0": 40}}, lake="lake-1", plan="0123456789abcdef", kind="superseded", turn=2,
-            superseded_by=5, superseded_lake="lake-2",
+            seq=3,
+            end=Offsets({"pos": {0: 12, 1: 9}}),
+            max_timestamps={"pos": {0: 1700000000000}},
+            topic_ids={"pos": "abc"},
+            shapes={"tables/balances": {"key": ["id"], "columns": [["id", "STRING", False]]}},
+            code="feed",
+            topology_version="2",
+            sends="live",
+            reconciled=12,
+            roots={"till": {"0": 40}},
+            lake="lake-1",
+            plan="0123456789abcdef",
+            kind="superseded",
+            turn=2,
+            superseded_by=5,
+            superseded_lake="lake-2",
         ),
     ),
     "claim_of_names": Form(
@@ -177,27 +189,59 @@ FORMS: Mapping[str, Form] = {
         read=_read_heartbeat,
         write=_written_heartbeat,
         means=Heartbeat(
-            writer="w", host="h", pid=7, started=8, at=AT, seq=4, role="live", message="reading", state="slow", records_per_second=1.5,
-            code="feed", boot="b", monotonic=9.5, line="write", line_seconds=61.0,
+            writer="w",
+            host="h",
+            pid=7,
+            started=8,
+            at=AT,
+            seq=4,
+            role="live",
+            message="reading",
+            state="slow",
+            records_per_second=1.5,
+            code="feed",
+            boot="b",
+            monotonic=9.5,
+            line="write",
+            line_seconds=61.0,
         ),
     ),
     "event": Form(
         read=_read_event,
         write=_written_event,
         means=Event(
-            n=1, topology="sales.story", epoch=2, event="planned", at=AT, actor="ada", reason="why", detail={"plan_id": "p"}
+            n=1,
+            topology="sales.story",
+            epoch=2,
+            event="planned",
+            at=AT,
+            actor="ada",
+            reason="why",
+            detail={"plan_id": "p"},
         ),
     ),
     "ledger_row": Form(
         read=_read_row,
         write=_written_row,
         means=LedgerRow(
-            n=1, kind="commit", seq=3, writer="w", at=AT, ranges=(OffsetRange(topic="pos", partition=0, start=5, end=12),), sends="live",
-            logged=True, code="feed", rows_read=7, rows_parsed=6, rows_dead=1, max_timestamps={"pos": {0: 1700000000000}},
-            delta_versions={"tables/balances": 4}, detail={"started_at": "2026-01-02T03:04:00+00:00"},
+            n=1,
+            kind="commit",
+            seq=3,
+            writer="w",
+            at=AT,
+            ranges=(OffsetRange(topic="pos", partition=0, start=5, end=12),),
+            sends="live",
+            logged=True,
+            code="feed",
+            rows_read=7,
+            rows_parsed=6,
+            rows_dead=1,
+            max_timestamps={"pos": {0: 1700000000000}},
+            delta_versions={"tables/balances": 4},
+            detail={"started_at": "2026-01-02T03:04:00+00:00"},
         ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -271,8 +315,11 @@ def plan_text(**changes: Any) -> str:
 def test_a_stored_plan_is_read_and_written_again_as_it_was() -> None:
     plan = ReplayPlan.from_json(json.dumps(example("plan")))
     assert (plan.id, plan.topology, plan.seed, plan.end) == (
-        example("plan")["id"], "sales.story", Seed.FROM_SAVEPOINT, Offsets({"pos": {0: 12, 1: 9}}),
-    )  # fmt: skip
+        example("plan")["id"],
+        "sales.story",
+        Seed.FROM_SAVEPOINT,
+        Offsets({"pos": {0: 12, 1: 9}}),
+    )
     assert plan.bound["pos"].epoch == 4 and plan.archived[0].end == 5 and plan.request.upstream == {"sales.pos": 4}
     assert json.loads(plan.to_json()) == example("plan")
     assert ReplayPlan.from_json(plan.to_json()) == plan
@@ -306,9 +353,14 @@ def test_a_plan_is_parsed_once_however_often_the_record_is_read() -> None:
 # The page
 
 PAGES = {
-    "Marker": Marker, "Claim of names": Owner, "Ledger row": LedgerRow, "Event": Event, "Heartbeat": Heartbeat, "Plan": ReplayPlan,
+    "Marker": Marker,
+    "Claim of names": Owner,
+    "Ledger row": LedgerRow,
+    "Event": Event,
+    "Heartbeat": Heartbeat,
+    "Plan": ReplayPlan,
     "Request": ReplayRequest,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("title", PAGES)

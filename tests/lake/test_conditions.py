@@ -8,7 +8,10 @@ from kappa.errors import UsageError
 from kappa.lake.conditions import condition, ordering
 
 
-@pytest.mark.parametrize("text", ["a = 1", "a = 'it''s' AND b IS NOT NULL", '"A b" LIKE \'x%\'', "a BETWEEN 1 AND 2", "a = 1 -- why", "a::int > 1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["a = 1", "a = 'it''s' AND b IS NOT NULL", "\"A b\" LIKE 'x%'", "a BETWEEN 1 AND 2", "a = 1 -- why", "a::int > 1"],
+)
 def test_a_condition_stands_in_parentheses_of_its_own(text: str) -> None:
     assert condition(text) == f"({text}\n)"
 
@@ -16,10 +19,16 @@ def test_a_condition_stands_in_parentheses_of_its_own(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "1=1 UNION ALL SELECT * FROM t", "1=1) UNION ALL SELECT * FROM t WHERE (1=1", "a = 1; DROP TABLE t", "a =", "a = 1 LIMIT 3", "",
-        "a IN (SELECT b FROM t)", "EXISTS (SELECT 1)",
+        "1=1 UNION ALL SELECT * FROM t",
+        "1=1) UNION ALL SELECT * FROM t WHERE (1=1",
+        "a = 1; DROP TABLE t",
+        "a =",
+        "a = 1 LIMIT 3",
+        "",
+        "a IN (SELECT b FROM t)",
+        "EXISTS (SELECT 1)",
     ],
-)  # fmt: skip
+)
 def test_what_is_more_than_a_condition_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         condition(text)

@@ -53,8 +53,13 @@ def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: E
     maintain(epoch.run, Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)}), clock.now() + timedelta(hours=1))
     epoch.run.look_at_commits()
     assert {(r["id"], r["select"], r["total"]) for r in newest(epoch, "tables/sums")} == {
-        ("a", 0, 7), ("b", 0, 0), ("a", 1, 1), ("b", 1, 10), ("a", 2, 2), ("b", 2, 20),
-    }  # fmt: skip
+        ("a", 0, 7),
+        ("b", 0, 0),
+        ("a", 1, 1),
+        ("b", 1, 10),
+        ("a", 2, 2),
+        ("b", 2, 20),
+    }
 
 
 def test_rows_of_the_slice_at_hand_stay_when_a_foreign_commit_before_is_undone(epoch: Epoch) -> None:

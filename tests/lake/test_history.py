@@ -25,9 +25,14 @@ AT = {"pos": {"0": 90, "1": 80}}
 
 def event(epoch: int, name: str, minute: int, *, topology: str = "a.b", **detail: object) -> Event:
     return Event(
-        topology=topology, epoch=epoch, event=name, at=NOON + timedelta(minutes=minute), actor="ada", reason="because",
+        topology=topology,
+        epoch=epoch,
+        event=name,
+        at=NOON + timedelta(minutes=minute),
+        actor="ada",
+        reason="because",
         detail=detail,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

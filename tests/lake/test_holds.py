@@ -29,10 +29,7 @@ def test_no_commit_leaves_nothing() -> None:
     assert held([], NOW, DAY) == []
 
 
-@given(
-    st.lists(st.floats(0.01, 600), min_size=1, max_size=60),
-    st.lists(st.floats(1, 900), min_size=1, max_size=8),
-)
+@given(st.lists(st.floats(0.01, 600), min_size=1, max_size=60), st.lists(st.floats(1, 900), min_size=1, max_size=8))
 def test_what_was_given_away_is_never_wanted_back(gaps: list[float], pauses: list[float]) -> None:
     known, at = [], NOW
     for seq, gap in enumerate(gaps):

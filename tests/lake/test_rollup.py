@@ -52,17 +52,25 @@ class Story:
 
     def commit(self, seq: int, sizes: dict[int, int], dead: int = 0, lost: int = 0) -> None:
         ranges = tuple(
-            OffsetRange(topic="pos", partition=p, start=start, end=start + sizes.get(p, 0)) for p, start in sorted(self.position.items())
-        )  # fmt: skip
+            OffsetRange(topic="pos", partition=p, start=start, end=start + sizes.get(p, 0))
+            for p, start in sorted(self.position.items())
+        )
         self.position = {r.partition: r.end for r in ranges}
         count = sum(r.count for r in ranges)
         self.seq = seq
         detail = {"bytes_read": 10 * count} if seq else {"topic_ids": {"pos": "id"}, "shapes": {}}
         self.add(
-            "commit", ranges=ranges, sends=self.sends, logged=self.sends == "live", rows_read=count, rows_parsed=count - dead - lost, rows_dead=dead,
-            delta_versions={"tables/sums": seq // 3, "changes/sums": seq}, max_timestamps={"pos": dict(self.position)},
+            "commit",
+            ranges=ranges,
+            sends=self.sends,
+            logged=self.sends == "live",
+            rows_read=count,
+            rows_parsed=count - dead - lost,
+            rows_dead=dead,
+            delta_versions={"tables/sums": seq // 3, "changes/sums": seq},
+            max_timestamps={"pos": dict(self.position)},
             detail={**detail, "folded": {"sums": {"seq": 3 * (seq // 3), "key": ["id"]}}},
-        )  # fmt: skip
+        )
 
     def slice(self, sizes: dict[int, int], dead: int = 0, lost: int = 0, *, is_abandoned: bool = False) -> None:
         count = sum(sizes.values())
@@ -83,9 +91,14 @@ class Story:
         folds = {"sums": {"key": ["id"], "kept": [[seq // 3, 3 * (seq // 3)] for seq in sorted(kept) if seq % 2 == 0]}}
         self.add(
             "maintain",
-            detail={"readable_from": before, "savepoints": sorted(s for s in kept if s < before), "folds": folds,
-                    "recent_from": before, "forgotten": {"sums": max(state.forgotten("sums"), min(kept) - 1)}},
-        )  # fmt: skip
+            detail={
+                "readable_from": before,
+                "savepoints": sorted(s for s in kept if s < before),
+                "folds": folds,
+                "recent_from": before,
+                "forgotten": {"sums": max(state.forgotten("sums"), min(kept) - 1)},
+            },
+        )
 
     def do(self, step: tuple[str, int, int]) -> None:
         what, a, b = step
@@ -136,16 +149,39 @@ def asked(state: LedgerState) -> dict[str, Any]:
     moves = (MoveFacts(epoch=1, from_epoch=None, at=Offsets({"pos": {0: 0}})),)
     found = runs_of(state)
     return {
-        **{name: getattr(state, name) for name in ("seq", "is_yielded", "yielded_for", "has_sent", "resumed_for", "baseline_seq", "readable_from", "savepoints", "position", "standing", "slices", "shapes")},
-        **{name: plain(getattr(state, name)) for name in ("claim", "open_plan", "open_effects", "baseline", "maintained", "upgrade", "committed")},
-        "seed": plain(state.commits[0]), "readable": [plain(row) for row in state.readable],
+        **{
+            name: getattr(state, name)
+            for name in (
+                "seq",
+                "is_yielded",
+                "yielded_for",
+                "has_sent",
+                "resumed_for",
+                "baseline_seq",
+                "readable_from",
+                "savepoints",
+                "position",
+                "standing",
+                "slices",
+                "shapes",
+            )
+        },
+        **{
+            name: plain(getattr(state, name))
+            for name in ("claim", "open_plan", "open_effects", "baseline", "maintained", "upgrade", "committed")
+        },
+        "seed": plain(state.commits[0]),
+        "readable": [plain(row) for row in state.readable],
         "resolved": [plain(state.resolved(row)) for row in state.readable],
         "forgotten": [state.forgotten("sums"), *(state.forgotten("sums", row.n) for row in state.readable)],
-        "certificate": unnumbered(certify("sums", moves, facts)), "with a start": unnumbered(certify("sums", moves, facts, starts={1: Offsets({"pos": {0: 0}})})),
+        "certificate": unnumbered(certify("sums", moves, facts)),
+        "with a start": unnumbered(certify("sums", moves, facts, starts={1: Offsets({"pos": {0: 0}})})),
         "due": [c.seq for c in state.readable if c.seq > state.readable_from],
-        "measured": [sum(getattr(run, name) for run in found) for name in ("bytes_read", "sized_records", "sized", "slices")],
+        "measured": [
+            sum(getattr(run, name) for run in found) for name in ("bytes_read", "sized_records", "sized", "slices")
+        ],
         "sends": {run.facts.sends for run in found},
-    }  # fmt: skip
+    }
 
 
 def unnumbered(certificate: Certificate) -> Certificate:
@@ -184,12 +220,26 @@ def _numbered(row: LedgerRow, n: int) -> LedgerRow:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["slice"] * 8 + ["miscounted", "abandoned", "partition", "claim", "upgrade", "baseline", "resume", "yield", "back", "maintain"]
+            ["slice"] * 8
+            + [
+                "miscounted",
+                "abandoned",
+                "partition",
+                "claim",
+                "upgrade",
+                "baseline",
+                "resume",
+                "yield",
+                "back",
+                "maintain",
+            ]
         ),
-        st.integers(0, 4), st.integers(0, 2),
+        st.integers(0, 4),
+        st.integers(0, 2),
     ),
-    min_size=5, max_size=60,
-)  # fmt: skip
+    min_size=5,
+    max_size=60,
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -256,12 +306,19 @@ def test_what_is_left_does_not_grow_with_what_was_done() -> None:
 def test_facts_of_a_chained_epoch_go_on_where_the_roll_up_ended() -> None:
     rows = [
         LedgerRow(
-            n=n + 1, kind="commit", seq=n, writer="me", at=BEGIN, rows_read=3 * (n > 0), rows_parsed=3 * (n > 0), code="c",
+            n=n + 1,
+            kind="commit",
+            seq=n,
+            writer="me",
+            at=BEGIN,
+            rows_read=3 * (n > 0),
+            rows_parsed=3 * (n > 0),
+            code="c",
             ranges=(OffsetRange(topic="own", partition=0, start=3 * max(0, n - 1), end=3 * n),),
             detail={"roots": {"pos": {"0": 2 * n}}, "sent": {"mine": {"0": 7 * n}}},
         )
         for n in range(RECENT + 30)
-    ]  # fmt: skip
+    ]
     warm, cold, _ = replayed(rows, [RECENT + 25])
     whole = slice_facts(rows)
     assert warm.rolled is not None

@@ -62,8 +62,11 @@ def config(tmp_path: Path) -> Config:
 def test_the_last_commit_of_the_live_epoch_gets_a_name(config: Config) -> None:
     made = savepoints.create(config, NAME, "sale", actor="ada", reason="prices change")
     assert (made.epoch, made.seq, made.offsets, made.delta_versions) == (
-        1, 2, Offsets({"pos": {0: 20}}), {"tables/rewards": 2},
-    )  # fmt: skip
+        1,
+        2,
+        Offsets({"pos": {0: 20}}),
+        {"tables/rewards": 2},
+    )
     assert (made.actor, made.reason, made.stage) == ("ada", "prices change", "live")
     assert (
         savepoints.every(config) == savepoints.every(config, NAME) == [made] == [savepoints.one(config, NAME, "sale")]

@@ -117,6 +117,9 @@ print("all written")
 """
     run = subprocess.run(
         [sys.executable, "-c", probe, str(tmp_path / "t.db")],
-        env={"PYTHONPATH": env["PYTHONPATH"], "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={"PYTHONPATH": env["PYTHONPATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.stdout.strip() == "all written", run.stderr[-2000:]

@@ -187,9 +187,14 @@ def test_nothing_is_lost_when_the_broker_is_killed_and_what_it_repeats_is_counte
 
     def generate() -> None:
         report = produce(
-            config, "retail", records=count, rate=5_000, topic=name, start_time=start_time,
+            config,
+            "retail",
+            records=count,
+            rate=5_000,
+            topic=name,
+            start_time=start_time,
             progress=lambda at, _: seen.append(at),
-        )  # fmt: skip
+        )
         done.append(report)
 
     run = threading.Thread(target=generate)

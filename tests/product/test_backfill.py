@@ -115,10 +115,7 @@ def test_the_certificate_names_the_interval_and_a_recount_agrees(amounts: Amount
     assert "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC" in text and "ada" in text
     assert f"slice {done.detail['seq']}" in text
     assert amounts.stop(1) == []
-    for found in (
-        recount(amounts.paths(1)),
-        recount_topics(amounts.config, amounts.paths(1), amounts.kafka),
-    ):
+    for found in (recount(amounts.paths(1)), recount_topics(amounts.config, amounts.paths(1), amounts.kafka)):
         assert found.problems == ()
     entries = {e.event: e.interval for e in control.chronicle(amounts.config, amounts.name) if e.interval}
     interval = "moves from 2023-11-15 00:00 UTC to 2023-11-16 00:00 UTC"
@@ -240,9 +237,12 @@ def task(amounts: Amounts, monkeypatch: pytest.MonkeyPatch, day: int, **form: An
     monkeypatch.setattr(BackfillInterval, "_config", lambda _: amounts.config)
     run = SimpleNamespace(triggering_user_name="ann", conf=form)
     given: Any = {
-        "data_interval_start": BEGIN + day * DAY, "data_interval_end": BEGIN + (day + 1) * DAY, "dag_run": run, "run_id": "run-1",
+        "data_interval_start": BEGIN + day * DAY,
+        "data_interval_end": BEGIN + (day + 1) * DAY,
+        "dag_run": run,
+        "run_id": "run-1",
         "params": {"outputs": [], "reason": None, **form},
-    }  # fmt: skip
+    }
     return lambda: BackfillInterval(task_id="backfill", topology=amounts.name).execute(given)
 
 
@@ -271,9 +271,13 @@ def test_the_task_of_a_run_says_what_it_does_and_returns_what_was_replaced(
     assert amounts.moves() == doubled(before, 1, 2)
     text = "\n".join(entry["event"] % entry.get("positional_args", ()) for entry in logs)
     for words in (
-        "Backfill of", "computed 100 of 100 offsets", "comparing with the live epoch", "the live epoch has 100 others",
-        "waiting for the turn of epoch 1", "moves: 100 rows in the place of 100, which were others",
-    ):  # fmt: skip
+        "Backfill of",
+        "computed 100 of 100 offsets",
+        "comparing with the live epoch",
+        "the live epoch has 100 others",
+        "waiting for the turn of epoch 1",
+        "moves: 100 rows in the place of 100, which were others",
+    ):
         assert words in text
     (event,) = amounts.record().epoch(1).backfilled
     assert (event.actor, event.reason) == ("airflow:ann", "run run-1")

@@ -220,8 +220,14 @@ def test_three_in_a_row_move_together_and_the_last_stands_at_root_offsets(chain:
     two.is_versioned = True
     two.deploy(1)
     three = Downstream(
-        name=two.name[:-1] + "c", of=two, column="scored", config=two.config, kafka=two.kafka, topic=two.topic, session=two.session
-    )  # fmt: skip
+        name=two.name[:-1] + "c",
+        of=two,
+        column="scored",
+        config=two.config,
+        kafka=two.kafka,
+        topic=two.topic,
+        session=two.session,
+    )
     three.deploy(1)
     members = [one, two, three]
     try:

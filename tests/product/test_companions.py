@@ -60,9 +60,12 @@ def several(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSess
             found = []
             for number, source in enumerate(topics):
                 member = Member(
-                    config=made.config, kafka=kafka, topic=source, session=spark,
+                    config=made.config,
+                    kafka=kafka,
+                    topic=source,
+                    session=spark,
                     name=f"lab.{source.replace('.', '_')}_{'abc'[number]}",
-                )  # fmt: skip
+                )
                 member.deploy(1)
                 stack.callback(member.close)
                 found.append(member)

@@ -20,9 +20,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 def stream(kafka: Any, spark: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     monkeypatch.setattr(rollup, "RECENT", 1)
     with lab(
-        tmp_path / "lab", kafka, spark, topic(partitions=2), maintain_minutes=0.0, keep_minutes=0.0, savepoint_hours=0.0,
-        slice_records=4, rollup_slices=2,
-    ) as made:  # fmt: skip
+        tmp_path / "lab",
+        kafka,
+        spark,
+        topic(partitions=2),
+        maintain_minutes=0.0,
+        keep_minutes=0.0,
+        savepoint_hours=0.0,
+        slice_records=4,
+        rollup_slices=2,
+    ) as made:
         yield made
 
 

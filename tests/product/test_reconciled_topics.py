@@ -93,9 +93,7 @@ def stream_of(
         kafka.delete_topics(kafka.topics(f"{made.topic}."))
 
 
-def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table(
-    stream_of: Reconciled,
-) -> None:
+def test_a_reconciled_topic_gets_the_keys_that_differ_and_holds_the_served_table(stream_of: Reconciled) -> None:
     stream = stream_of
     first = stream.first()
     assert stream.folded_topic() == stream.balances() == {"a": 11, "b": 2, "c": 12, "d": 6}
@@ -255,19 +253,29 @@ def test_rows_are_compared_by_the_columns_of_the_new_table_and_null_is_null(spar
     wide = "id STRING, n INT, gone INT, tags MAP<STRING, INT>"
     was = spark.createDataFrame(
         [
-            ("same", 1, 1, {"x": 1, "y": 2}), ("null", None, 2, None), ("less", 5, None, None), ("more", None, None, None),
-            ("tags", 1, None, {"x": 1}), ("new", 3, None, None), ("old", 9, None, None),
+            ("same", 1, 1, {"x": 1, "y": 2}),
+            ("null", None, 2, None),
+            ("less", 5, None, None),
+            ("more", None, None, None),
+            ("tags", 1, None, {"x": 1}),
+            ("new", 3, None, None),
+            ("old", 9, None, None),
         ],
         wide,
-    )  # fmt: skip
+    )
     table = Table(name="t", key=["id"], schema="id STRING NOT NULL, n BIGINT, tags MAP<STRING, INT>, fresh INT")
     now = spark.createDataFrame(
         [
-            ("same", 1, {"y": 2, "x": 1}, None), ("null", None, None, None), ("less", None, None, None), ("more", 7, None, None),
-            ("tags", 1, {"x": 2}, None), ("new", 3, None, 4), ("added", None, None, None),
+            ("same", 1, {"y": 2, "x": 1}, None),
+            ("null", None, None, None),
+            ("less", None, None, None),
+            ("more", 7, None, None),
+            ("tags", 1, {"x": 2}, None),
+            ("new", 3, None, 4),
+            ("added", None, None, None),
         ],
         "id STRING, n BIGINT, tags MAP<STRING, INT>, fresh INT",
-    )  # fmt: skip
+    )
     rows = {row["id"]: row.asDict() for row in _marked_by(now, was, table, 7).collect()}
     assert rows == {
         "less": {"id": "less", "n": None, "tags": None, "fresh": None, "_deleted": False, "_handover": 7},

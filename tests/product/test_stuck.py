@@ -71,10 +71,16 @@ def test_whatever_ends_a_micro_batch_is_raised_when_the_query_is_closed(stream: 
         raise KeyboardInterrupt
 
     query = LiveQuery(
-        stream.session, stream.config.bootstrap_servers, Offsets({stream.topic: {0: 0, 1: 0}}),
-        checkpoint=str(stream.config.home / "query" / "checkpoint"), trigger_seconds=0.1, max_records=10, headers=False,
-        position=lambda: Offsets({stream.topic: {0: 0, 1: 0}}), on_batch=interrupted,
-    )  # fmt: skip
+        stream.session,
+        stream.config.bootstrap_servers,
+        Offsets({stream.topic: {0: 0, 1: 0}}),
+        checkpoint=str(stream.config.home / "query" / "checkpoint"),
+        trigger_seconds=0.1,
+        max_records=10,
+        headers=False,
+        position=lambda: Offsets({stream.topic: {0: 0, 1: 0}}),
+        on_batch=interrupted,
+    )
     stream.wait(lambda: not query.is_active(), "the micro-batch ends")
     with pytest.raises(KeyboardInterrupt):
         query.close()

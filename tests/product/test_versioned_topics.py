@@ -82,18 +82,23 @@ def world_of(
         kafka.delete_topics(kafka.topics(f"{made.topic}."))
 
 
-def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactly(
-    world_of: Versioned,
-) -> None:
+def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactly(world_of: Versioned) -> None:
     stream = world_of
     first = stream.live_first()
     assert sorted(stream.story(first)) == told(ROWS, 1)
     before = stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"])
     stream.deploy(2)
     second = stream.verified(
-        "rewind.names", "rewind.topics", "seed", "baseline.marker", "effects@1", "send.open@1", "send@1", "apply@2",
+        "rewind.names",
+        "rewind.topics",
+        "seed",
+        "baseline.marker",
+        "effects@1",
+        "send.open@1",
+        "send@1",
+        "apply@2",
         slice_records=4,
-    )  # fmt: skip
+    )
     assert sorted(stream.story(second)) == told(ROWS, 2)
     assert stream.newest(second) == {"a": 22, "b": 14, "c": 24, "d": 12}
     assert stream.kafka.high_watermarks([f"{stream.topic}.story.e0001"]) == before

@@ -45,10 +45,7 @@ LOG = LogFacts(
     last_times={("pos", 0): datetime(2026, 2, 28, tzinfo=UTC), ("pos", 1): datetime(2026, 2, 27, tzinfo=UTC)},
 )
 SAVEPOINT = SavepointFacts(
-    seq=5,
-    offsets=Offsets({"pos": {0: 40, 1: 30}}),
-    finished_at=datetime(2026, 2, 20, tzinfo=UTC),
-    shapes=SHAPES,
+    seq=5, offsets=Offsets({"pos": {0: 40, 1: 30}}), finished_at=datetime(2026, 2, 20, tzinfo=UTC), shapes=SHAPES
 )
 LIVE = LiveFacts(
     epoch=3,

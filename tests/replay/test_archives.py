@@ -114,9 +114,12 @@ class TestWhatIsReadable:
 
 def plan(archives: dict[str, ArchiveFacts], *, cleanup: str = "delete", low: int = 0, **asked: Any) -> ReplayPlan:
     log = LogFacts(
-        low=Offsets({"pos": {0: low}}), high=Offsets({"pos": {0: 90}}), stable=Offsets({"pos": {0: 90}}), topic_ids={"pos": "id"},
+        low=Offsets({"pos": {0: low}}),
+        high=Offsets({"pos": {0: 90}}),
+        stable=Offsets({"pos": {0: 90}}),
+        topic_ids={"pos": "id"},
         cleanup={"pos": cleanup},
-    )  # fmt: skip
+    )
     topology = TopologyFacts(name="t.t", version="1", code="c", sources=(SourceFacts(topic="pos"),), tables=("x",))
     request = ReplayRequest(**{"topology": "t.t", "start": ToEarliest(), "reason": "r", "actor": "a", **asked})
     return build_plan(request, Facts(topology=topology, log=log, next_epoch=1, archives=archives), now=NOW)

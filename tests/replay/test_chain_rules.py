@@ -128,7 +128,12 @@ def test_a_candidate_is_told_what_it_cannot_be_compared_with_and_its_historys_or
 
 
 def test_a_live_epoch_reads_live_epochs_only_whatever_moves() -> None:
-    links = [link("a", 1, live=True), link("a", 2, building=True), link("b", 1, live=True, reads=1), link("b", 2, building=True, reads=2)]  # fmt: skip
+    links = [
+        link("a", 1, live=True),
+        link("a", 2, building=True),
+        link("b", 1, live=True, reads=1),
+        link("b", 2, building=True, reads=2),
+    ]
     assert move_refusals(links, {"a": 2, "b": 2}) == []
     (alone,) = move_refusals(links, {"a": 2})
     assert "Live epoch 1 of 'b' reads epoch 1 of 'a'" in alone and "kappa cutover a b --execute" in alone

@@ -106,9 +106,7 @@ VECTORS = st.dictionaries(
 
 
 @given(st.lists(VECTORS, min_size=1, max_size=4))
-def test_a_meeting_point_is_ahead_of_all_in_any_order_and_stays_when_some_are_there(
-    standings: list[Offsets],
-) -> None:
+def test_a_meeting_point_is_ahead_of_all_in_any_order_and_stays_when_some_are_there(standings: list[Offsets]) -> None:
     point = meeting_point(standings)
     assert all(point.dominates(standing) for standing in standings)
     assert meeting_point(reversed(standings)) == point

@@ -18,16 +18,32 @@ from kappa.verify.report import html, markdown
 
 SAME = Twice(name="rewards", kind="table", rows=3, rows_again=3, hash="ab", hash_again="ab")
 OTHER = Twice(
-    name="moves", kind="output", rows=3, rows_again=4, hash="ab", hash_again="cd", columns=("total",),
+    name="moves",
+    kind="output",
+    rows=3,
+    rows_again=4,
+    hash="ab",
+    hash_again="cd",
+    columns=("total",),
     samples=({"record": "pos[0] at 7"},),
-)  # fmt: skip
+)
 BOTH = Determinism(slice_records=500, slice_records_again=333, slices=2, slices_again=3, members=(SAME, OTHER))
 
 
 @pytest.mark.parametrize(
     ("size", "offsets", "other"),
-    [(500_000, 10_000_000, 333_333), (500_000, 12, 4), (500_000, 2, 1), (5, 11, 3), (3, 100, 2), (2, 100, 1), (1, 100, 2), (1, 0, 2), (9, 0, 1)],
-)  # fmt: skip
+    [
+        (500_000, 10_000_000, 333_333),
+        (500_000, 12, 4),
+        (500_000, 2, 1),
+        (5, 11, 3),
+        (3, 100, 2),
+        (2, 100, 1),
+        (1, 100, 2),
+        (1, 0, 2),
+        (9, 0, 1),
+    ],
+)
 def test_a_second_run_has_other_slices(size: int, offsets: int, other: int) -> None:
     assert other_size(size, offsets) == other
 

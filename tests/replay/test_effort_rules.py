@@ -98,8 +98,7 @@ def test_records_that_are_kept_for_ever_are_never_overtaken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "code"),
-    [(9.9, "size-close-behind"), (11.0, "size-close-behind"), (11.1, "size-overtakes-replay")],
+    ("rate", "code"), [(9.9, "size-close-behind"), (11.0, "size-close-behind"), (11.1, "size-overtakes-replay")]
 )
 def test_a_partition_that_grows_by_more_than_it_keeps_is_refused(rate: float, code: str) -> None:
     facts = RetentionFacts(

@@ -18,9 +18,14 @@ from kappa.replay.starts import FromSavepoint
 PlanOf = Callable[..., ReplayPlan]
 
 RATES = {
-    "records_per_second": 34.0, "records_per_offset": 0.5, "bytes_per_record": 530.0, "disk_per_record": 100.0,
-    "measured_epoch": 3, "measured_records": 85, "live_bytes": 7,
-}  # fmt: skip
+    "records_per_second": 34.0,
+    "records_per_offset": 0.5,
+    "bytes_per_record": 530.0,
+    "disk_per_record": 100.0,
+    "measured_epoch": 3,
+    "measured_records": 85,
+    "live_bytes": 7,
+}
 
 
 def test_an_estimate_is_made_of_rates(facts: Facts, plan_of: PlanOf) -> None:

@@ -30,9 +30,15 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 #: As code stored them that had not a single optional field.
 OLDEST_BEAT = {"writer": "w", "host": "h", "pid": 7, "started": 8, "at": "2026-01-02T03:04:05+00:00"}
 OLDEST_MARKER = {
-    "seq": 3, "end": {"pos": {"0": 12}}, "max_timestamps": {"pos": {"0": 1700000000000}}, "topic_ids": {"pos": "abc"},
-    "shapes": {}, "code": "feed", "topology_version": "1", "sends": "live",
-}  # fmt: skip
+    "seq": 3,
+    "end": {"pos": {"0": 12}},
+    "max_timestamps": {"pos": {"0": 1700000000000}},
+    "topic_ids": {"pos": "abc"},
+    "shapes": {},
+    "code": "feed",
+    "topology_version": "1",
+    "sends": "live",
+}
 OLDEST_ROW = {"n": 1, "kind": "claim", "seq": -1, "writer": "w", "at": AT}
 OLDEST_EVENT = {"n": 1, "topology": "a.b", "epoch": 1, "event": "start", "at": AT, "actor": "me"}
 
@@ -77,7 +83,11 @@ def test_a_ledger_of_other_code_is_read_and_written(tmp_path: Path, later: dict[
     assert ledger.rows() == [LedgerRow(n=1, kind="claim", seq=-1, writer="w", at=AT)]
     ledger.claim("me", "feed", ledger.state())
     ledger.append(LedgerRow(kind="plan", seq=1, writer="me", at=AT, code="feed", detail={"moon": "new"}))
-    assert [(row.n, row.kind, row.code) for row in Ledger(path).rows()] == [(1, "claim", ""), (2, "claim", "feed"), (3, "plan", "feed")]  # fmt: skip
+    assert [(row.n, row.kind, row.code) for row in Ledger(path).rows()] == [
+        (1, "claim", ""),
+        (2, "claim", "feed"),
+        (3, "plan", "feed"),
+    ]
     columns = {field.name for field in DeltaTable(path).schema().fields}
     assert set(later) <= columns, "what newer code added stays"
 
@@ -96,9 +106,19 @@ def test_findings_and_certificates_of_newer_code_are_read() -> None:
     finding = {"code": "c", "severity": "warn", "message": "m", "remedy": "r", **LATER}
     assert Finding.from_dict(finding).code == "c"
     certificate = {
-        "topology": "a.b", "at_epoch": 1, "at": {}, "complete": True, "problems": [], "unproved": [], "partitions": [],
-        "rows_read": 1, "rows_parsed": 1, "rows_dead": 0, "codes": {}, **LATER,
-    }  # fmt: skip
+        "topology": "a.b",
+        "at_epoch": 1,
+        "at": {},
+        "complete": True,
+        "problems": [],
+        "unproved": [],
+        "partitions": [],
+        "rows_read": 1,
+        "rows_parsed": 1,
+        "rows_dead": 0,
+        "codes": {},
+        **LATER,
+    }
     assert Certificate.from_json(json.dumps(certificate)).complete
 
 

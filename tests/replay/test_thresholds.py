@@ -18,9 +18,16 @@ from kappa.topology.thresholds import Threshold, limits_of, parsed
 
 DRIFT = Drift(keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1)
 REWARDS = TableDiff(
-    name="rewards", rows_live=200, rows_candidate=190, keys_added=0, keys_removed=10, keys_changed=2,
-    changed_columns={"points": 2, "tier": 1}, drift={"points": DRIFT}, columns_added=("new",),
-)  # fmt: skip
+    name="rewards",
+    rows_live=200,
+    rows_candidate=190,
+    keys_added=0,
+    keys_removed=10,
+    keys_changed=2,
+    changed_columns={"points": 2, "tier": 1},
+    drift={"points": DRIFT},
+    columns_added=("new",),
+)
 ROWS = OutputDiff(name="rows", rows_live=0, rows_candidate=3, rows_added=3)
 
 
@@ -119,9 +126,12 @@ def test_a_request_keeps_its_thresholds_over_json_and_without_any_its_earlier_ha
     plain = ReplayRequest(topology="a.b", start=ToEarliest(), reason="r", actor="a")
     assert "thresholds" not in plain.as_dict()
     asked = ReplayRequest(
-        topology="a.b", start=ToEarliest(), reason="r", actor="a",
+        topology="a.b",
+        start=ToEarliest(),
+        reason="r",
+        actor="a",
         thresholds=parsed(["rewards.keys_removed=0", "rewards.drift.P=1.0"]),
-    )  # fmt: skip
+    )
     assert ReplayRequest.from_dict(asked.as_dict()) == asked
     assert limits_of(ReplayRequest.from_dict(asked.as_dict()).thresholds) == {
         "rewards.keys_removed": 0,

@@ -53,17 +53,45 @@ def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[st
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({"sources": [replace(POS, schema="id STRING, amount BIGINT")]}, "sources", "'id' of source 'pos' is STRING, not STRING NOT NULL"),
-        ({"sources": [replace(POS, schema="id STRING NOT NULL, amount INT")]}, "sources", "'amount' of source 'pos' is INT, not BIGINT"),
-        ({"sources": [replace(POS, schema="id STRING NOT NULL, amount BIGINT, x INT NOT NULL")]}, "sources", "column 'x'"),
+        (
+            {"sources": [replace(POS, schema="id STRING, amount BIGINT")]},
+            "sources",
+            "'id' of source 'pos' is STRING, not STRING NOT NULL",
+        ),
+        (
+            {"sources": [replace(POS, schema="id STRING NOT NULL, amount INT")]},
+            "sources",
+            "'amount' of source 'pos' is INT, not BIGINT",
+        ),
+        (
+            {"sources": [replace(POS, schema="id STRING NOT NULL, amount BIGINT, x INT NOT NULL")]},
+            "sources",
+            "column 'x'",
+        ),
         ({"sources": [replace(POS, schema="", format="string")]}, "sources", "read as string"),
         ({"sources": [POS, replace(POS, topic="other")]}, "sources", "source 'other' is new"),
         ({"sources": [replace(POS, topic="other")]}, "sources", "source 'pos' is gone"),
-        ({"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT, tier STRING")]}, "tables", "column 'tier' of table 'balances' is new"),
-        ({"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT NOT NULL")]}, "tables", "BIGINT NOT NULL, not BIGINT"),
+        (
+            {"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT, tier STRING")]},
+            "tables",
+            "column 'tier' of table 'balances' is new",
+        ),
+        (
+            {"tables": [replace(BALANCES, schema="id STRING NOT NULL, total BIGINT NOT NULL")]},
+            "tables",
+            "BIGINT NOT NULL, not BIGINT",
+        ),
         ({"tables": [BALANCES, replace(BALANCES, name="more")]}, "tables", "table 'more' is new"),
         ({"tables": []}, "tables", "table 'balances' is gone"),
-        ({"tables": [Table(name="balances", key=["id", "total"], schema="id STRING NOT NULL, total BIGINT NOT NULL")]}, "tables", "keyed by ['id', 'total']"),
+        (
+            {
+                "tables": [
+                    Table(name="balances", key=["id", "total"], schema="id STRING NOT NULL, total BIGINT NOT NULL")
+                ]
+            },
+            "tables",
+            "keyed by ['id', 'total']",
+        ),
         ({"outputs": [replace(MOVES, schema="id STRING, amount DOUBLE"), SENT]}, "outputs", "is DOUBLE, not BIGINT"),
         ({"outputs": [MOVES, replace(MOVES, name="more"), SENT]}, "outputs", "output 'more' is new"),
         ({"outputs": [MOVES]}, "topics", "topic 'sent' is gone"),
@@ -72,7 +100,7 @@ def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[st
         ({"outputs": [MOVES, replace(SENT, of="balances")]}, "topics", "of 'balances'"),
         ({"outputs": [MOVES, replace(SENT, on_replay="versioned")]}, "topics", "on_replay='versioned', not 'hold'"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kind: str, words: str) -> None:
     assert codes(**changes) == [kind]
     (found,) = upgrade_rules.needs_replay(BEFORE, replace(BEFORE, **changes))

@@ -67,8 +67,11 @@ def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tm
     assert (row.kind, row.seq) == ("baseline", 1)
     folded = {r.key: r.value for r in kafka.records[changelog]}
     assert {orjson.loads(k)["id"]: v and orjson.loads(v)["total"] for k, v in folded.items() if k} == {
-        "a": 1, "b": 2, "z": None, "y": None,
-    }  # fmt: skip
+        "a": 1,
+        "b": 2,
+        "z": None,
+        "y": None,
+    }
     assert kafka.records[changelog][:3] == [Record(changelog, key, value) for key, value in stale], "nothing is deleted"
     assert {dict(r.headers or [])["seq"] for r in kafka.records[changelog][3:]} == {b"1"}
     assert orjson.loads(kafka.records[epoch.paths.markers][-1].value or b"")["seq"] == 1

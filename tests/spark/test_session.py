@@ -15,8 +15,7 @@ def made(**given: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("memory", "options"),
-    [("3g", " -Xmn512m"), ("768m", " -Xmn128m"), ("6GB", " -Xmn1024m"), ("1073741824", "")],
+    ("memory", "options"), [("3g", " -Xmn512m"), ("768m", " -Xmn128m"), ("6GB", " -Xmn1024m"), ("1073741824", "")]
 )
 def test_new_objects_get_a_sixth_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
     assert serial_collector(memory) == f"-XX:+UseSerialGC{options}"

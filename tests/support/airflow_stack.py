@@ -66,9 +66,13 @@ class AirflowStack:
         log = (self.home / f"{name}.log").open("ab")
         with log:
             self.processes[name] = subprocess.Popen(
-                airflow.commands()[name], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                airflow.commands()[name],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def kill(self, name: str) -> None:
         """SIGKILL one component with its children."""
@@ -109,8 +113,9 @@ class AirflowStack:
         """Wait until Airflow has parsed a DAG."""
         wait_for(
             lambda: dag_id in [dag["dag_id"] for dag in self.call("GET", "/dags?limit=100")["dags"]],
-            seconds, f"Airflow has {dag_id}",
-        )  # fmt: skip
+            seconds,
+            f"Airflow has {dag_id}",
+        )
 
     def unpause(self, dag_id: str, paused: bool = False) -> None:
         """Unpause a DAG, or pause it."""
@@ -171,9 +176,11 @@ class AirflowStack:
     def asked(self, dag_id: str, run_id: str, task_id: str, seconds: float = 240) -> dict[str, Any]:
         """What a task asks, once it does."""
         wait_for(
-            lambda: self.task_state(dag_id, run_id, task_id) == "awaiting_input", seconds, f"{dag_id} {task_id} asks",
+            lambda: self.task_state(dag_id, run_id, task_id) == "awaiting_input",
+            seconds,
+            f"{dag_id} {task_id} asks",
             lambda: self.task_log(dag_id, run_id, task_id),
-        )  # fmt: skip
+        )
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
         return dict(self.call("GET", path))
 

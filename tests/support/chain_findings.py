@@ -72,18 +72,22 @@ def reading_live(here: Site, above: Site, *, standing: int, **more: object) -> N
 def _(here: Site) -> Provoked:
     above = chained(here)
     return Provoked(
-        command="plan NAME", numbers={"topology": above.name}, says="which has no live epoch to read",
+        command="plan NAME",
+        numbers={"topology": above.name},
+        says="which has no live epoch to read",
         remedy=f"kappa start {above.name} --execute",
-    )  # fmt: skip
+    )
 
 
 @provokes("upstream-unknown")
 def _(here: Site) -> Provoked:
     above = told_live(here)
     return Provoked(
-        command=f"plan NAME --upstream {above.name}=7", numbers={"topology": above.name, "epoch": 7, "known": [1]},
-        says="is to read epoch 7", remedy=f"kappa status {above.name}",
-    )  # fmt: skip
+        command=f"plan NAME --upstream {above.name}=7",
+        numbers={"topology": above.name, "epoch": 7, "known": [1]},
+        says="is to read epoch 7",
+        remedy=f"kappa status {above.name}",
+    )
 
 
 @provokes("upstream-not-versioned")
@@ -92,9 +96,11 @@ def _(here: Site) -> Provoked:
     above.deploy(outputs=f"{MOVES}, {SHARED}")
     above.live()
     return Provoked(
-        command="plan NAME", numbers={"topology": above.name, "epoch": 1, "topics": []}, says="has no versioned topic for it",
+        command="plan NAME",
+        numbers={"topology": above.name, "epoch": 1, "topics": []},
+        says="has no versioned topic for it",
         remedy="on_replay='versioned'",
-    )  # fmt: skip
+    )
 
 
 @provokes("upstream-silent")
@@ -103,9 +109,11 @@ def _(here: Site) -> Provoked:
     above.live()  # its commit says nothing of what it told
     tell(above, 1)
     return Provoked(
-        command="plan NAME", numbers={"topology": above.name, "epoch": 1}, says="has no commit on record that says",
+        command="plan NAME",
+        numbers={"topology": above.name, "epoch": 1},
+        says="has no commit on record that says",
         remedy=f"kappa upgrade {above.name}",
-    )  # fmt: skip
+    )
 
 
 @provokes("upstream-cycle")
@@ -135,18 +143,22 @@ def _(here: Site) -> Provoked:
 def _(here: Site) -> Provoked:
     told_live(here)
     return Provoked(
-        command="plan NAME --upstream retail.loyalty=1", numbers={"topology": "retail.loyalty"},
-        says="no source is of it", remedy="correct the name",
-    )  # fmt: skip
+        command="plan NAME --upstream retail.loyalty=1",
+        numbers={"topology": "retail.loyalty"},
+        says="no source is of it",
+        remedy="correct the name",
+    )
 
 
 @provokes("upstream-start")
 def _(here: Site) -> Provoked:
     told_live(here)
     return Provoked(
-        command="plan NAME --to-datetime 2026-01-01T00:00:00Z", numbers={"topics": [f"{here.topic}.story.e0001"]},
-        says="its slices begin where a slice of the other topology ended", remedy="--to-earliest",
-    )  # fmt: skip
+        command="plan NAME --to-datetime 2026-01-01T00:00:00Z",
+        numbers={"topics": [f"{here.topic}.story.e0001"]},
+        says="its slices begin where a slice of the other topology ended",
+        remedy="--to-earliest",
+    )
 
 
 @provokes("upstream-behind")
@@ -155,9 +167,11 @@ def _(here: Site) -> Provoked:
     reading_live(here, above, standing=READ // 2)
     second = second_verified(above)
     return Provoked(
-        command=f"plan NAME --upstream {above.name}={second}", numbers={"live": 1},
-        says=f"epoch 2 of '{above.name}' has no commit yet at or before", remedy="Wait",
-    )  # fmt: skip
+        command=f"plan NAME --upstream {above.name}={second}",
+        numbers={"live": 1},
+        says=f"epoch 2 of '{above.name}' has no commit yet at or before",
+        remedy="Wait",
+    )
 
 
 @provokes("upstream-mixed-history")
@@ -168,5 +182,6 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command=f"plan NAME --from-savepoint 1 --upstream {above.name}={second}",
         numbers={"before": [[above.name, 1]], "after": [[above.name, 2]]},
-        says="earlier rows stay as they are", remedy="--to-earliest",
-    )  # fmt: skip
+        says="earlier rows stay as they are",
+        remedy="--to-earliest",
+    )

@@ -38,6 +38,4 @@ def tell(
         detail: what all of them say as well.
     """
     for name in names:
-        Epochs(config.lake).add(
-            topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail}
-        )  # fmt: skip
+        Epochs(config.lake).add(topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail})

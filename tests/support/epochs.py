@@ -343,9 +343,15 @@ def lab(
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
-        lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
-        launcher="elsewhere", trigger_seconds=0.2, **{"delete_after_hours": 0.0, **settings},
-    )  # fmt: skip
+        lake=str(base / "lake"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        topologies=topologies,
+        home=base / "home",
+        cache=Path.home() / ".cache" / "kappa",
+        launcher="elsewhere",
+        trigger_seconds=0.2,
+        **{"delete_after_hours": 0.0, **settings},
+    )
     made = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:
         yield made

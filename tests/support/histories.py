@@ -185,9 +185,18 @@ class World(Lab):
     def act(self) -> None:
         """Let one thing happen."""
         acts = [
-            (self.write, 4), (self.write_transaction, 3), (self.arm, 4), (self.replay, 3), (self.cut_over, 3), (self.roll_back, 2),
-            (self.abort, 1), (self.delete_records, 1), (self.compact, 1), (self.restart, 1), (self.pause, 2),
-        ]  # fmt: skip
+            (self.write, 4),
+            (self.write_transaction, 3),
+            (self.arm, 4),
+            (self.replay, 3),
+            (self.cut_over, 3),
+            (self.roll_back, 2),
+            (self.abort, 1),
+            (self.delete_records, 1),
+            (self.compact, 1),
+            (self.restart, 1),
+            (self.pause, 2),
+        ]
         [(act, _)] = self.random.choices(acts, [weight for _, weight in acts])
         act()
 

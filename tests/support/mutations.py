@@ -68,8 +68,13 @@ def complaint(mutation: Mutation) -> str | None:
     """What is wrong with a mutation: it does not apply, or a test that must notice it does not; None when it is noticed."""
     with _copy() as tree:
         applied = subprocess.run(
-            ["git", "apply", "-C1", "--recount", str(mutation.file)], cwd=tree, capture_output=True, text=True, check=False, timeout=60
-        )  # fmt: skip
+            ["git", "apply", "-C1", "--recount", str(mutation.file)],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         if applied.returncode:
             return f"does not apply: {applied.stderr.strip()}"
         return _survived(mutation, tree)
@@ -96,8 +101,13 @@ def _survived(mutation: Mutation, tree: Path) -> str | None:
     env = {name: value for name, value in env.items() if not name.startswith(("PYTEST", "KAPPA_"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfE", "--timeout", str(_TEST_SECONDS), *mutation.tests],
-        cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=_RUN_SECONDS,
-    )  # fmt: skip
+        cwd=tree,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_RUN_SECONDS,
+    )
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     if done.returncode not in (0, 1):
         return f"its tests cannot be run (exit code {done.returncode}): {done.stdout[-2000:]}{done.stderr[-1000:]}"

@@ -48,8 +48,13 @@ SEED_POINTS = ("claim", "rewind.group", "rewind.topics", "rewound", "seed.tables
 REPLAY_POINTS = (
     *SEED_POINTS,
     *(f"{point}@2" for point in SLICE_POINTS if not point.startswith("send")),
-    "replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker",
-)  # fmt: skip
+    "replayed",
+    "caught_up",
+    "verify",
+    "verified",
+    "baseline.chunk",
+    "baseline.marker",
+)
 
 
 AnyRig = TypeVar("AnyRig", bound="Rig")
@@ -333,10 +338,17 @@ def rig(base: Path, kafka: Broker, topic: str, *, kind: type[AnyRig] = Rig, **se
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
-        lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home", cache=Path.home() / ".cache" / "kappa",
-        spark_master="local[2]", spark_conf=QUICK_JVM, trigger_seconds=0.1, heartbeat_seconds=0.5,
+        lake=str(base / "lake"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        topologies=topologies,
+        home=base / "home",
+        cache=Path.home() / ".cache" / "kappa",
+        spark_master="local[2]",
+        spark_conf=QUICK_JVM,
+        trigger_seconds=0.1,
+        heartbeat_seconds=0.5,
         **{"delete_after_hours": 0.0, **settings},
-    )  # fmt: skip
+    )
     made = kind(config=config, kafka=kafka, topic=topic, name=f"rig.{topic.replace('.', '_')}", session=None)  # type: ignore[arg-type]  # Spark is elsewhere
     made.deploy(1)
     try:

@@ -234,9 +234,15 @@ class Site:
         changelog.create_topics(self.kafka, topology, paths, 2)
         self.settings(paths.changelog("balances"), **settings or {"retention.ms": "-1"})
         content = {
-            "seq": 1, "end": (position or self.end).as_dict(), "max_timestamps": {}, "topic_ids": self.ids, "code": "c",
-            "shapes": shapes_as_dict(tables_only(shapes_of(topology))), "topology_version": "1", "sends": sends,
-        }  # fmt: skip
+            "seq": 1,
+            "end": (position or self.end).as_dict(),
+            "max_timestamps": {},
+            "topic_ids": self.ids,
+            "code": "c",
+            "shapes": shapes_as_dict(tables_only(shapes_of(topology))),
+            "topology_version": "1",
+            "sends": sends,
+        }
         rows = [Record(paths.changelog("balances"), b"%d" % n, b"{}") for n in range(10)]
         with Sender(self.kafka.bootstrap_servers, paths.name, paths.name) as sender:
             sender.init()
@@ -256,9 +262,7 @@ class Site:
         ledger.claim("archiver", "", ledger.state())
         spans = Offsets({self.topic: {0: 0}}).span_to(Offsets({self.topic: {0: upto}}))
         detail = {"topic_id": self.ids[self.topic], "parts": {"0": {"rows": upto}}}
-        ledger.append(
-            LedgerRow(kind="commit", seq=0, writer="archiver", at=clock.now(), ranges=spans, detail=detail)
-        )  # fmt: skip
+        ledger.append(LedgerRow(kind="commit", seq=0, writer="archiver", at=clock.now(), ranges=spans, detail=detail))
 
     def paths(self, epoch: int) -> EpochPaths:
         """Where an epoch is."""
@@ -301,9 +305,19 @@ class Site:
         places = [*(f"tables/{t.name}" for t in topology.tables), *(f"outputs/{a.name}" for a in topology.appends)]
         roots = {topic: dict.fromkeys(parts, 0) for topic, parts in detail.get("roots", {}).items()}
         row = LedgerRow(
-            kind="commit", seq=0, writer="driver", at=clock.now(), code="c", ranges=begin.span_to(begin), delta_versions=dict.fromkeys(places, 0),
-            detail={"topic_ids": self.ids, "shapes": shapes_as_dict(shapes_of(topology)), **({"roots": roots} if roots else {})},
-        )  # fmt: skip
+            kind="commit",
+            seq=0,
+            writer="driver",
+            at=clock.now(),
+            code="c",
+            ranges=begin.span_to(begin),
+            delta_versions=dict.fromkeys(places, 0),
+            detail={
+                "topic_ids": self.ids,
+                "shapes": shapes_as_dict(shapes_of(topology)),
+                **({"roots": roots} if roots else {}),
+            },
+        )
         ledger.append(row)
         read = begin.span_to(end)
         count = sum(item.count for item in read)
@@ -333,9 +347,14 @@ def site(base: Path, kafka: Broker, number: int) -> Iterator[Site]:
     topologies = base / "topologies"
     topologies.mkdir(parents=True)
     config = Config(
-        lake=str(base / "lake"), bootstrap_servers=kafka.bootstrap_servers, topologies=topologies, home=base / "home",
-        cache=Path.home() / ".cache" / "kappa", launcher="elsewhere", stale_seconds=600.0,
-    )  # fmt: skip
+        lake=str(base / "lake"),
+        bootstrap_servers=kafka.bootstrap_servers,
+        topologies=topologies,
+        home=base / "home",
+        cache=Path.home() / ".cache" / "kappa",
+        launcher="elsewhere",
+        stale_seconds=600.0,
+    )
     made = Site(config=config, kafka=kafka, topic=f"site{number}", name=f"site.balances{number}")
     made.deploy()
     try:

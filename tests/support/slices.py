@@ -53,12 +53,19 @@ class Epoch:
         ledger.claim("me", "code", ledger.state())
         create_tables(TOPOLOGY, self.paths)
         self.run = EpochRun(
-            topology=TOPOLOGY, paths=self.paths, writer="me", code="code", ledger=ledger, topic_ids={},
+            topology=TOPOLOGY,
+            paths=self.paths,
+            writer="me",
+            code="code",
+            ledger=ledger,
+            topic_ids={},
             engines=Engines(
-                session=None, broker=None, bootstrap_servers="",  # type: ignore[arg-type]
+                session=None,
+                broker=None,
+                bootstrap_servers="",  # type: ignore[arg-type]
                 **{"savepoint_grain": timedelta(days=365_000), **settings},
             ),
-        )  # fmt: skip
+        )
         places = ("dead_letters", "changes/sums", "tables/sums")
         ledger.append(
             LedgerRow(kind="commit", seq=0, writer="me", at=clock.now(), delta_versions=dict.fromkeys(places, 0))

@@ -42,9 +42,16 @@ def commit(seq: int, end: int, **values: Any) -> LedgerRow:
 
 def marker(seq: int, end: int, row: LedgerRow | None = None) -> Marker:
     return Marker(
-        seq=seq, end=Offsets({"pos": {0: end}}), max_timestamps={}, topic_ids={}, shapes={}, code="c",
-        topology_version="1", sends="live", plan=None if row is None else plan_hash(row),
-    )  # fmt: skip
+        seq=seq,
+        end=Offsets({"pos": {0: end}}),
+        max_timestamps={},
+        topic_ids={},
+        shapes={},
+        code="c",
+        topology_version="1",
+        sends="live",
+        plan=None if row is None else plan_hash(row),
+    )
 
 
 COMMITS = (commit(0, 10, logged=False, sends="held"), commit(1, 20), commit(2, 30))
@@ -61,16 +68,22 @@ AGREE = {
     "a slice was abandoned since": (marker(2, 30, plan(2, 30)), replace(STATE, seq=3)),
 }
 LAKE_IS_OLDER = {
-    "a slice that the ledger does not know": (marker(5, 60, plan(5, 60)), STATE, "of slice 5, the ledger's last slice is 2"),
+    "a slice that the ledger does not know": (
+        marker(5, 60, plan(5, 60)),
+        STATE,
+        "of slice 5, the ledger's last slice is 2",
+    ),
     "the same number, another plan": (marker(3, 70, plan(3, 70)), PLANNED, "by the ledger that slice ends at"),
     "the same number and end, other ranges": (
-        marker(2, 30, replace(plan(2, 30), ranges=(OffsetRange(topic="pos", partition=0, start=0, end=30),))), STATE, "not",
+        marker(2, 30, replace(plan(2, 30), ranges=(OffsetRange(topic="pos", partition=0, start=0, end=30),))),
+        STATE,
+        "not",
     ),
     "the marker of a baseline elsewhere": (marker(2, 90), STATE, "the ledger at"),
     "the baseline of another seed is no slice": (marker(3, 40), PLANNED, "the ledger at"),
     "a slice that was abandoned": (marker(3, 40, plan(3, 40)), replace(STATE, seq=3), "abandoned"),
     "a ledger without rows": (marker(0, 10), LedgerState(), "the ledger's last slice is -1"),
-}  # fmt: skip
+}
 BROKER_IS_OLDER = {
     "no marker": (None, STATE, "slice 2 was sent, there is no marker"),
     "an older one": (marker(1, 20, plan(1, 20)), STATE, "slice 2 was sent, the last marker is of slice 1"),
@@ -87,7 +100,10 @@ def test_a_ledger_that_explains_the_marker_may_send(case: str) -> None:
 @pytest.mark.parametrize("case", LAKE_IS_OLDER)
 def test_a_lake_older_than_the_broker_is_refused_with_the_way_out(case: str) -> None:
     found, state, said = LAKE_IS_OLDER[case]
-    with pytest.raises(DisagreementError, match=rf"lake is older than the broker.*{said}.*kappa rebuild a\.b --from-changelog --execute"):  # fmt: skip
+    with pytest.raises(
+        DisagreementError,
+        match=rf"lake is older than the broker.*{said}.*kappa rebuild a\.b --from-changelog --execute",
+    ):
         attestation.check(EPOCH, found, state, is_settled=False)
 
 
@@ -113,9 +129,12 @@ def test_a_plan_and_its_commit_have_one_hash_also_as_they_are_read_back(tmp_path
     in_memory = replace(row, detail={"roots": {"root": dict.fromkeys(range(12), 5)}})
     assert plan_hash(row) == plan_hash(read) == plan_hash(done) == plan_hash(in_memory)
     others = [
-        replace(row, seq=2), replace(row, ranges=ranges[:11]), replace(row, sends="live"), replace(row, logged=True),
+        replace(row, seq=2),
+        replace(row, ranges=ranges[:11]),
+        replace(row, sends="live"),
+        replace(row, logged=True),
         replace(row, detail={}),
-    ]  # fmt: skip
+    ]
     assert plan_hash(row) not in {plan_hash(other) for other in others}
 
 
@@ -125,12 +144,17 @@ def test_tables_ahead_of_their_ledger_and_tables_behind_it_are_refused(tmp_path:
     whole = epoch.run.ledger.state()
     attestation.check_tables(epoch.paths, whole)
     lost = replace(whole, commits=whole.commits[:2], seq=one.seq)
-    with pytest.raises(DisagreementError, match=r"ledger is older than its tables: .*changes/sums holds slice 2.*kappa rebuild sums"):  # fmt: skip
+    with pytest.raises(
+        DisagreementError, match=r"ledger is older than its tables: .*changes/sums holds slice 2.*kappa rebuild sums"
+    ):
         attestation.check_tables(epoch.paths, lost)
     attestation.check_tables(epoch.paths, replace(lost, seq=2, open_plan=replace(two, kind="plan")))
     shutil.rmtree(epoch.paths.changes("sums"))
     create_tables(TOPOLOGY, epoch.paths)
-    with pytest.raises(DisagreementError, match=r"table is older than the ledger: .*changes/sums is at version 0, slice 2 names version 2"):  # fmt: skip
+    with pytest.raises(
+        DisagreementError,
+        match=r"table is older than the ledger: .*changes/sums is at version 0, slice 2 names version 2",
+    ):
         attestation.check_tables(epoch.paths, whole)
 
 

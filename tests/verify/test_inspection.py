@@ -126,9 +126,9 @@ def test_a_condition_a_subquery_a_sample_and_a_join_are_looked_into(spark: Spark
     other = spark.range(3).selectExpr("uuid() AS x", "string(id) AS id")
     assert found(spark, lambda df: df.join(other, on="id", how="left")) == [("draws-random", "uuid()")]
     spark.range(3).createOrReplaceTempView("numbers")
-    assert found(
-        spark, lambda df: df.selectExpr("(SELECT max(unix_timestamp()) FROM numbers) AS x")
-    ) == [("reads-clock", "current_timestamp()")]  # fmt: skip
+    assert found(spark, lambda df: df.selectExpr("(SELECT max(unix_timestamp()) FROM numbers) AS x")) == [
+        ("reads-clock", "current_timestamp()")
+    ]
 
 
 def test_a_column_that_does_not_reach_the_result_is_left_aside(spark: SparkSession) -> None:
@@ -144,10 +144,13 @@ def test_each_effect_that_it_reaches_is_named(spark: SparkSession) -> None:
         return {"moves": rows, "plain": rows, "newest": newest(rows, key="id")}
 
     topology = Topology(
-        name="t", version="1", sources=[SOURCE], step=step,
+        name="t",
+        version="1",
+        sources=[SOURCE],
+        step=step,
         outputs=[Append(name="moves", schema="id STRING, at TIMESTAMP"), Append(name="plain", schema="id STRING")],
         tables=[Table(name="newest", key=["id"], schema="id STRING NOT NULL, at TIMESTAMP")],
-    )  # fmt: skip
+    )
     assert [(f.numbers["effect"], f.numbers["column"]) for f in inspected(spark, topology)] == [
         ("moves", "at"),
         ("newest", "at"),
@@ -200,18 +203,24 @@ def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: S
     ("rows", "said"),
     [
         (lambda df: df.groupBy("id").count().selectExpr("id AS x"), "aggregates records"),
-        (lambda df: df.selectExpr("sum(amount) OVER (PARTITION BY id) AS x"), "looks at other records through a window"),
+        (
+            lambda df: df.selectExpr("sum(amount) OVER (PARTITION BY id) AS x"),
+            "looks at other records through a window",
+        ),
         (lambda df: df.alias("a").join(df.alias("b"), on="id").selectExpr("id AS x"), "joins rows"),
         (lambda df: df.dropDuplicates(["id"]).selectExpr("id AS x"), "removes duplicates"),
         (lambda df: df.selectExpr("id AS x").distinct(), "removes duplicates"),
         (lambda df: df.selectExpr("id AS x").limit(3), "limits the number of records"),
         (lambda df: df.orderBy("id").selectExpr("id AS x"), "sorts records"),
-        (lambda df: df.selectExpr("id AS x").union(df.sparkSession.range(1).selectExpr("'y' AS x")), "adds rows that come from no record"),
+        (
+            lambda df: df.selectExpr("id AS x").union(df.sparkSession.range(1).selectExpr("'y' AS x")),
+            "adds rows that come from no record",
+        ),
         (lambda df: df.sample(0.5, 1).selectExpr("id AS x"), "uses Sample"),
         (lambda df: df.selectExpr("id AS x").intersect(df.selectExpr("id AS x")), "uses Intersect"),
         (lambda df: df.where("id IN (SELECT string(id) FROM range(3))").selectExpr("id AS x"), "uses a subquery"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_depend_on_more_say_on_what(
     spark: SparkSession, rows: Callable[[DataFrame], DataFrame], said: str
 ) -> None:

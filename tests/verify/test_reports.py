@@ -26,17 +26,36 @@ HOSTILE = "</td><script>alert(1)</script>|`x``y`|\n# h \x1b[2J\u202e [a](https:/
 VOID = {"meta", "br"}
 
 REPORT = DiffReport(
-    topology="retail.loyalty", live_epoch=3, live_seq=9, candidate_epoch=4, candidate_seq=2, at=Offsets({"pos": {0: 9069, 1: 80}}),
+    topology="retail.loyalty",
+    live_epoch=3,
+    live_seq=9,
+    candidate_epoch=4,
+    candidate_seq=2,
+    at=Offsets({"pos": {0: 9069, 1: 80}}),
     tables=(
         TableDiff(
-            name="rewards", rows_live=1200, rows_candidate=1190, keys_removed=10, keys_changed=2, changed_columns={"points": 2},
-            drift={"points": Drift(keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1)},
+            name="rewards",
+            rows_live=1200,
+            rows_candidate=1190,
+            keys_removed=10,
+            keys_changed=2,
+            changed_columns={"points": 2},
+            drift={
+                "points": Drift(
+                    keys=2, sum_live=10.0, sum_candidate=11.0, mean_difference=0.5, max_difference=1.0, share=0.1
+                )
+            },
             samples=(Sample(key={"card": "*1a2b3c4d"}, live={"points": "5"}, candidate=None),),
-            columns_added=("tier",), columns_retyped=("points",), masked=("card",),
+            columns_added=("tier",),
+            columns_retyped=("points",),
+            masked=("card",),
         ),
     ),
     outputs=(OutputDiff(name="notifications", rows_live=5, rows_candidate=6, rows_added=3, rows_removed=2),),
-    checks=(CheckResult(name="nobody is lost", ok=False, detail="2 rows contradict it"), CheckResult(name="fine", ok=True)),
+    checks=(
+        CheckResult(name="nobody is lost", ok=False, detail="2 rows contradict it"),
+        CheckResult(name="fine", ok=True),
+    ),
     thresholds=(
         ThresholdResult(measure="rewards.keys_removed", allowed=0, found=10, ok=False),
         ThresholdResult(measure="rewards.drift.points", allowed=0.2, found=0.1, ok=True),
@@ -44,26 +63,36 @@ REPORT = DiffReport(
     ),
     findings=(
         Finding(
-            code="reads-clock", severity=Severity.WARN,
-            message="'notifications' uses now()", remedy="Take the record's `_timestamp`.",
+            code="reads-clock",
+            severity=Severity.WARN,
+            message="'notifications' uses now()",
+            remedy="Take the record's `_timestamp`.",
         ),
     ),
     notes=("Column points of rewards has another type in the live epoch.",),
-)  # fmt: skip
+)
 
 WICKED = replace(
-    REPORT, topology=HOSTILE, at=Offsets({HOSTILE: {0: 1}}), notes=(HOSTILE,),
+    REPORT,
+    topology=HOSTILE,
+    at=Offsets({HOSTILE: {0: 1}}),
+    notes=(HOSTILE,),
     tables=(
         replace(
-            REPORT.tables[0], name=HOSTILE, changed_columns={HOSTILE: 1}, drift={HOSTILE: REPORT.tables[0].drift["points"]},
-            samples=(Sample(key={HOSTILE: HOSTILE}, live={HOSTILE: HOSTILE}, candidate=None),), columns_added=(HOSTILE,), masked=(HOSTILE,),
+            REPORT.tables[0],
+            name=HOSTILE,
+            changed_columns={HOSTILE: 1},
+            drift={HOSTILE: REPORT.tables[0].drift["points"]},
+            samples=(Sample(key={HOSTILE: HOSTILE}, live={HOSTILE: HOSTILE}, candidate=None),),
+            columns_added=(HOSTILE,),
+            masked=(HOSTILE,),
         ),
     ),
     outputs=(replace(REPORT.outputs[0], name=HOSTILE, columns_removed=(HOSTILE,)),),
     checks=(CheckResult(name=HOSTILE, ok=False, detail=HOSTILE),),
     thresholds=(ThresholdResult(measure=HOSTILE, allowed=0, found=10, ok=False),),
     findings=(Finding(code=HOSTILE, severity=Severity.WARN, message=HOSTILE, remedy=HOSTILE),),
-)  # fmt: skip
+)
 
 
 class Page(HTMLParser):
@@ -94,10 +123,34 @@ class Page(HTMLParser):
 
 
 WHAT_EVERYBODY_LOOKS_FOR = (
-    "retail.loyalty", "failed", "epoch 3", "epoch 4", "9069", "rewards", "1,200", "1,190", "points", "notifications", "nobody is lost",
-    "2 rows contradict it", "DOES NOT HOLD", "rewards.keys_removed", "EXCEEDED", "kept", "20 %", "10 %", "*1a2b3c4d", "points=5", "absent",
-    "reads-clock", "uses now()", "tier", "masked", "not applied", "another type in the live epoch",
-)  # fmt: skip
+    "retail.loyalty",
+    "failed",
+    "epoch 3",
+    "epoch 4",
+    "9069",
+    "rewards",
+    "1,200",
+    "1,190",
+    "points",
+    "notifications",
+    "nobody is lost",
+    "2 rows contradict it",
+    "DOES NOT HOLD",
+    "rewards.keys_removed",
+    "EXCEEDED",
+    "kept",
+    "20 %",
+    "10 %",
+    "*1a2b3c4d",
+    "points=5",
+    "absent",
+    "reads-clock",
+    "uses now()",
+    "tier",
+    "masked",
+    "not applied",
+    "another type in the live epoch",
+)
 
 
 def test_a_page_is_whole_and_has_everything_with_the_verdict_at_the_top() -> None:

@@ -42,7 +42,17 @@ def rows(spark: SparkSession) -> Any:
     """Rows of (card, n, offset, slice)."""
 
     def frame(*given: tuple[Any, ...], ddl: str = "card STRING, n BIGINT") -> DataFrame:
-        full = [(*row[:-2], "pos" if row[-2] is not None else None, 0 if row[-2] is not None else None, row[-2], None, row[-1]) for row in given]  # fmt: skip
+        full = [
+            (
+                *row[:-2],
+                "pos" if row[-2] is not None else None,
+                0 if row[-2] is not None else None,
+                row[-2],
+                None,
+                row[-1],
+            )
+            for row in given
+        ]
         return spark.createDataFrame(full, f"{ddl}, {LINEAGE}")
 
     return frame
@@ -103,9 +113,10 @@ def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:
     assert output_diff(ROWS, live, rows((None, 2, None, 7), ("b", None, 1, 8), ("a", 1, 0, 9), ("a", 1, 0, 9))).is_same
     found = output_diff(ROWS, live, rows(("a", 1, 0, 1), ("b", None, 2, 1), (None, 2, None, 1), ("c", 1, 3, 1)))
     assert (found.rows_live, found.rows_candidate, found.rows_added, found.rows_removed) == (4, 4, 2, 2)
-    swapped = output_diff(Append(name="o", schema="a STRING, b STRING"), *(
-        rows((*pair, None, 1), ddl="a STRING, b STRING") for pair in ((None, "x"), ("x", None))
-    ))  # fmt: skip
+    swapped = output_diff(
+        Append(name="o", schema="a STRING, b STRING"),
+        *(rows((*pair, None, 1), ddl="a STRING, b STRING") for pair in ((None, "x"), ("x", None))),
+    )
     assert (swapped.rows_added, swapped.rows_removed) == (1, 1)
 
 
@@ -136,8 +147,13 @@ def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewar
         Check(name="no column", sql="SELECT no_such FROM rewards"),
     ]
     topology = Topology(
-        name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], checks=checks, step=lambda s: {}
-    )  # fmt: skip
+        name="a.b",
+        version="1",
+        sources=[Source(topic="pos", schema="id STRING")],
+        tables=[REWARDS],
+        checks=checks,
+        step=lambda s: {},
+    )
     tables = {"rewards": rewards(("a", 1, "x"), ("b", 9, "x"))}
     session = tables["rewards"].sparkSession
     found = {result.name: (result.ok, result.detail) for result in checked(session, topology, tables)}
@@ -163,9 +179,13 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
     from kappa.verify.diff import verify
 
     lake = {
-        1: {"tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")), "tables/old": rewards(("a", 1, "x")), "outputs/rows": rows(("a", 1, 0, 1))},
+        1: {
+            "tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")),
+            "tables/old": rewards(("a", 1, "x")),
+            "outputs/rows": rows(("a", 1, 0, 1)),
+        },
         2: {"tables/rewards": rewards(("a", 11, "x"), ("b", 20, "x")), "outputs/rows": rows(("a", 2, 0, 1))},
-    }  # fmt: skip
+    }
     session = lake[1]["tables/old"].sparkSession
     letter = ["'pos' AS topic", "0 AS partition", "id AS offset", "IF(id = 1, 'broken', 'n is absent') AS reason"]
     lake[1]["dead_letters"] = session.range(1, 2).selectExpr(*letter)
@@ -181,8 +201,13 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
         )
         sides.append((paths, row))
     topology = Topology(
-        name="a.b", version="1", sources=[Source(topic="pos", schema="id STRING")], tables=[REWARDS], outputs=[ROWS], step=lambda s: {}
-    )  # fmt: skip
+        name="a.b",
+        version="1",
+        sources=[Source(topic="pos", schema="id STRING")],
+        tables=[REWARDS],
+        outputs=[ROWS],
+        step=lambda s: {},
+    )
     limits = limits_of(
         [Threshold(table="rewards", keys_changed=0.5, drift={"points": 0.03}), Threshold(table="rows", rows_added=0)]
     )

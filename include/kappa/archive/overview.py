@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from kappa.archive.reader import Archive
 from kappa.archive.rows import schema_name
 from kappa.config import Config
-from kappa.errors import (
-    ConflictError,
-    DataLossError,
-    UnknownArchiveError,
-)
+from kappa.errors import ConflictError, DataLossError, UnknownArchiveError
 from kappa.kafka.broker import Broker
 from kappa.lake import liveness
 from kappa.lake.ledger_state import LedgerState
@@ -115,9 +111,14 @@ def status(config: Config, topic: str) -> ArchiveStatus:
     beat = sign.beat
     state = "never" if beat is None else beat.state if sign.state in ("alive", "stopped") else sign.state
     return ArchiveStatus(
-        topic=topic, facts=facts, records=sum(chunk.rows for chunk in archive.chunks), left=left, is_same_topic=is_same,
-        archiver=state, message=beat.message if beat else "",
-    )  # fmt: skip
+        topic=topic,
+        facts=facts,
+        records=sum(chunk.rows for chunk in archive.chunks),
+        left=left,
+        is_same_topic=is_same,
+        archiver=state,
+        message=beat.message if beat else "",
+    )
 
 
 def stop(config: Config, topic: str) -> bool:
@@ -168,6 +169,8 @@ def _checked_id(broker: Broker, archive: Archive) -> str:
         raise DataLossError(
             f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the old topic mean nothing in the "
             f"new one. Move the folder {archive.paths.root} away to keep the old records, then start a new archive.",
-            topic=archive.topic, found=found, expected=expected,
-        )  # fmt: skip
+            topic=archive.topic,
+            found=found,
+            expected=expected,
+        )
     return found

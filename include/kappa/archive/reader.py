@@ -99,8 +99,9 @@ class Archive:
             raise DataLossError(
                 f"The archive {self.paths.root} must give {names} of the topic with id {topic_id}, and it has {has}. "
                 "Bring its files back, or plan again.",
-                topic=self.topic, topic_id=topic_id,
-            )  # fmt: skip
+                topic=self.topic,
+                topic_id=topic_id,
+            )
 
     def is_parsed(self, source: Source, chunks: Iterable[Chunk]) -> bool:
         """Whether all records of the chunks were parsed by the source's schema when they were archived."""
@@ -108,12 +109,7 @@ class Archive:
         return name is not None and all(name in chunk.schemas for chunk in chunks)
 
     def records(
-        self,
-        session: SparkSession,
-        ranges: Sequence[OffsetRange],
-        *,
-        before: Mapping[int, int],
-        begun: Offsets,
+        self, session: SparkSession, ranges: Sequence[OffsetRange], *, before: Mapping[int, int], begun: Offsets
     ) -> DataFrame:
         """The archived records of these ranges, with ``order_timestamp``: as many tasks as there are cores and files.
 
@@ -187,8 +183,11 @@ class Archive:
                     f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were written (slice {chunk.seq}): "
                     "another process changed its table. "
                     "Restore it (Delta time travel), or replay with --no-archive while Kafka has the records.",
-                    topic=self.topic, range=str(chunk.range), found=found, expected=chunk.rows,
-                )  # fmt: skip
+                    topic=self.topic,
+                    range=str(chunk.range),
+                    found=found,
+                    expected=chunk.rows,
+                )
 
     def offsets_for_time(self, timestamp_ms: int, since: Offsets | None = None) -> dict[TopicPartition, int]:
         """For each partition the first archived record at or after a time, where there is one.

@@ -209,8 +209,13 @@ class Archiver:
                 seq=plan.seq,
             )
         row = self._append(
-            kind="commit", seq=plan.seq, ranges=plan.ranges, rows_read=rows, rows_parsed=rows, detail={**plan.detail, **written}
-        )  # fmt: skip
+            kind="commit",
+            seq=plan.seq,
+            ranges=plan.ranges,
+            rows_read=rows,
+            rows_parsed=rows,
+            detail={**plan.detail, **written},
+        )
         crash_point("archive.commit", plan.seq)
         return row
 
@@ -226,9 +231,13 @@ class Archiver:
         observation = Observation()
         rows = archived_rows(raw.observe(observation, F.count(F.lit(1)).alias("rows")), sources)
         tables.append_frame(
-            self.archive.paths.records, rows.withColumn("seq", F.lit(plan.seq).cast("bigint")), plan.seq,
-            mergeSchema="true", maxRecordsPerFile=str(FILE_RECORDS), userMetadata=f"{self.writer}/{plan.seq}",
-        )  # fmt: skip
+            self.archive.paths.records,
+            rows.withColumn("seq", F.lit(plan.seq).cast("bigint")),
+            plan.seq,
+            mergeSchema="true",
+            maxRecordsPerFile=str(FILE_RECORDS),
+            userMetadata=f"{self.writer}/{plan.seq}",
+        )
         if not tables.has_commit_of(self.archive.paths.records, f"{self.writer}/{plan.seq}"):
             return None  # the write was passed over as done: nothing was read, and the observation would wait for ever
         return int(observation.get["rows"])
@@ -343,5 +352,6 @@ def _lost_error(topic: str, lost: tuple[OffsetRange, ...]) -> DataLossError:
     return DataLossError(
         f"Retention removed records of {topic!r} before they were archived: {names}. They are in neither place. "
         f"To go on behind the gap, which stays on record: kappa archive start {topic} --skip-lost --execute",
-        topic=topic, lost=ranges_to_json(lost),
-    )  # fmt: skip
+        topic=topic,
+        lost=ranges_to_json(lost),
+    )

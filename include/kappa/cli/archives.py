@@ -37,11 +37,16 @@ def register(app: typer.Typer) -> None:
 @group.command()
 def start(
     topics: Topics,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped: Ctrl-C, or `kappa archive stop`.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until stopped: Ctrl-C, or `kappa archive stop`.")
+    ] = False,
     every: Annotated[float, typer.Option("--every", help="Seconds between two slices while following.")] = 60.0,
-    skip_lost: Annotated[bool, typer.Option("--skip-lost", help="Go on behind records that retention removed before they were archived.")] = False,
-    execute: Execute = False, json: Json = False,
-) -> None:  # fmt: skip
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on behind records that retention removed before they were archived.")
+    ] = False,
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
     """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was stopped."""
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
@@ -85,11 +90,15 @@ def status(
         return
     rows = [
         [
-            s.topic, " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing", s.records,
-            "topic recreated" if s.is_same_topic is False else s.left, s.archiver, s.message,
+            s.topic,
+            " ".join(f"[{r.partition}]={r.start}..{r.end}" for r in s.facts.covered) or "nothing",
+            s.records,
+            "topic recreated" if s.is_same_topic is False else s.left,
+            s.archiver,
+            s.message,
         ]
         for s in found
-    ]  # fmt: skip
+    ]
     table(rows, ["topic", "covered", "records", "behind", "archiver", "doing"])
     if not rows:
         say("No topic is archived. Begin with one: kappa archive start <topic> --execute")
@@ -101,9 +110,11 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     chosen = config()
     if not execute:
         dry_run(
-            lambda: [overview.stop(chosen, topic) for topic in topics], f"kappa archive stop {' '.join(topics)}",
-            what=f"end the archiver of {', '.join(topics)}", otherwise=f"{', '.join(topics)} has no archiver",
-        )  # fmt: skip
+            lambda: [overview.stop(chosen, topic) for topic in topics],
+            f"kappa archive stop {' '.join(topics)}",
+            what=f"end the archiver of {', '.join(topics)}",
+            otherwise=f"{', '.join(topics)} has no archiver",
+        )
         return
     for topic in topics:
         is_ended = overview.stop(chosen, topic)

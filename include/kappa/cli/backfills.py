@@ -26,9 +26,15 @@ def register(app: typer.Typer) -> None:
 
 
 def backfill(
-    topology: Topology, begin: From, end: To, output: Outputs = None, reason: Reason = "", execute: Execute = False,
-    wait: Wait = True, json: Json = False,
-) -> None:  # fmt: skip
+    topology: Topology,
+    begin: From,
+    end: To,
+    output: Outputs = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
+) -> None:
     """Compute rows of append outputs again for an interval of time, and replace them in the live epoch.
 
     An interval is one of the times of records: each record belongs to the time that its partition had reached with it. Its

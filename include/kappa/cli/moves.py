@@ -139,18 +139,25 @@ def cutover(
             *(f"--accept-verdict {name}" for name in accepted),
         ]
         dry_run(
-            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running), " ".join(["kappa cutover", *topologies, *options]),
+            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running),
+            " ".join(["kappa cutover", *topologies, *options]),
             what=f"hand over {_listed(wanted)}, all in one commit" if len(wanted) > 1 else "",
             otherwise=f"{_listed(wanted)} is asked for, or done",
-        )  # fmt: skip
+        )
         return
     _move(chosen, wanted, reason, accepted, keep_old_running, wait, json)
 
 
 def rollback(
-    topologies: Topologies, to: Annotated[int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")] = None,
-    keep_old_running: KeepOld = False, reason: Reason = "", execute: Execute = False, json: Json = False,
-) -> None:  # fmt: skip
+    topologies: Topologies,
+    to: Annotated[
+        int | None, typer.Option("--to", help="A retired epoch; by default the one that was live before.")
+    ] = None,
+    keep_old_running: KeepOld = False,
+    reason: Reason = "",
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
     """Go back to a retired epoch: it catches up with its own code, then takes over. Also the way forward again.
 
     Of several topologies the epochs come back together: all or none.
@@ -168,9 +175,11 @@ def rollback(
         many = f"bring back, of {named}, {which} and make them live, all in one commit"
         option = f" --to {to}" if to is not None else ""
         dry_run(
-            act, f"kappa rollback {named}{option}", what=many if len(topologies) > 1 else "",
+            act,
+            f"kappa rollback {named}{option}",
+            what=many if len(topologies) > 1 else "",
             otherwise=f"{which} is live, or on its way: kappa status",
-        )  # fmt: skip
+        )
         return
     wanted = act()
     for name, back in wanted.items():
@@ -248,8 +257,11 @@ def _candidate(chosen: Config, topology: str) -> int:
 def _expiry(chosen: Config) -> Expiry:
     """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
     return Expiry(
-        config=chosen, epochs=Epochs(chosen.lake), actor=actor(), state_of=lambda name, epoch: control.driver_status(chosen, name, epoch).state,
-    )  # fmt: skip
+        config=chosen,
+        epochs=Epochs(chosen.lake),
+        actor=actor(),
+        state_of=lambda name, epoch: control.driver_status(chosen, name, epoch).state,
+    )
 
 
 def _move(
@@ -284,9 +296,14 @@ def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str
     epochs = Epochs(chosen.lake)
     live = {name: epochs.record(name).live for name in wanted}
     moves.cut_over_together(
-        chosen, wanted, actor=actor(), reason=reason, accept_verdict=accepted, keep_old_running=keep_old,
+        chosen,
+        wanted,
+        actor=actor(),
+        reason=reason,
+        accept_verdict=accepted,
+        keep_old_running=keep_old,
         replaces={name: epoch for name, epoch in live.items() if epoch is not None},
-    )  # fmt: skip
+    )
 
 
 def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:

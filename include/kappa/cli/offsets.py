@@ -19,8 +19,7 @@ from kappa.replay.starts import Start, ToCurrent
 
 Group = Annotated[str, typer.Option("--group", help="Name of the consumer group.")]
 Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", help="A topic, pos, or partitions of it, pos:0,2; may be repeated."),
+    list[str] | None, typer.Option("--topic", help="A topic, pos, or partitions of it, pos:0,2; may be repeated.")
 ]
 Export = Annotated[
     Path | None,
@@ -37,8 +36,13 @@ def register(app: typer.Typer) -> None:
 
 @group_start
 def offsets(
-    group: Group, start: Start | ToCurrent | None, topic: Topics = None, export: Export = None, execute: Execute = False, json: Json = False
-) -> None:  # fmt: skip
+    group: Group,
+    start: Start | ToCurrent | None,
+    topic: Topics = None,
+    export: Export = None,
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
     """Show where a consumer group stands, or set it; any group but those of Kappa's epochs.
 
     What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a time

@@ -21,8 +21,7 @@ Topologies = Annotated[
 ]
 Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
 Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow", help="Code of a finding that warns instead of refusing; may be repeated."),
+    list[str] | None, typer.Option("--allow", help="Code of a finding that warns instead of refusing; may be repeated.")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the command only says what it would do.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -39,11 +39,15 @@ def topologies(json: Json = False) -> None:
     epochs = Epochs(chosen.lake)
     rows = [
         {
-            "name": topology.name, "version": topology.version, "live_epoch": epochs.record(topology.name).live,
-            "sources": list(topology.sources), "tables": list(topology.tables), "outputs": list(topology.outputs),
+            "name": topology.name,
+            "version": topology.version,
+            "live_epoch": epochs.record(topology.name).live,
+            "sources": list(topology.sources),
+            "tables": list(topology.tables),
+            "outputs": list(topology.outputs),
         }
         for topology in good.values()
-    ]  # fmt: skip
+    ]
     if json:
         say_json({"topologies": rows, "broken": {str(file): str(error) for file, error in broken.items()}})
     else:
@@ -68,9 +72,19 @@ def status(
         say_json(found)
         return
     rows = [
-        [s.topology, p.epoch, "live" if p.is_live else p.stage, p.verdict, p.driver.state, p.driver.seq, p.driver.heartbeat_at and f"{p.driver.heartbeat_at:%H:%M:%S}", p.driver.message]
-        for s in found for p in s.epochs
-    ]  # fmt: skip
+        [
+            s.topology,
+            p.epoch,
+            "live" if p.is_live else p.stage,
+            p.verdict,
+            p.driver.state,
+            p.driver.seq,
+            p.driver.heartbeat_at and f"{p.driver.heartbeat_at:%H:%M:%S}",
+            p.driver.message,
+        ]
+        for s in found
+        for p in s.epochs
+    ]
     table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
     for one in found:
         if one.moving_with:
@@ -193,17 +207,36 @@ def history(
     table(
         [
             [
-                e.n, f"{e.at:%Y-%m-%d %H:%M:%S}", e.topology, e.epoch, e.event, e.actor, e.plan_id, e.offsets and vector(e.offsets),
-                e.verdict, None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE", _remark(e),
+                e.n,
+                f"{e.at:%Y-%m-%d %H:%M:%S}",
+                e.topology,
+                e.epoch,
+                e.event,
+                e.actor,
+                e.plan_id,
+                e.offsets and vector(e.offsets),
+                e.verdict,
+                None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE",
+                _remark(e),
                 *([companions(e.together, e.topology) or None] if is_joint else []),
             ]
             for e in found
         ],
         [
-            "n", "at", "topology", "epoch", "event", "actor", "plan", "offsets", "verdict", "certificate", "reason",
+            "n",
+            "at",
+            "topology",
+            "epoch",
+            "event",
+            "actor",
+            "plan",
+            "offsets",
+            "verdict",
+            "certificate",
+            "reason",
             *(["together with"] if is_joint else []),
         ],
-    )  # fmt: skip
+    )
     if not found:
         say("Nothing on record.")
 
@@ -294,9 +327,13 @@ def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
         stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
     return [
         {
-            "topic": topic, "partition": partition, "committed": position.get(topic, partition) or 0, "stable_end": end,
-            "high_watermark": high.get(topic, partition), "lag": end - (position.get(topic, partition) or 0),
+            "topic": topic,
+            "partition": partition,
+            "committed": position.get(topic, partition) or 0,
+            "stable_end": end,
+            "high_watermark": high.get(topic, partition),
+            "lag": end - (position.get(topic, partition) or 0),
             "held": (high.get(topic, partition) or end) - end,
         }
         for (topic, partition), end in stable.items()
-    ]  # fmt: skip
+    ]

@@ -68,9 +68,18 @@ def register(app: typer.Typer) -> None:
 
 @replay_start
 def plan(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: Allow = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
-    reason: Reason = "", json: Json = False,
-) -> None:  # fmt: skip
+    topology: Topology,
+    start: Start,
+    seed: SeedOption = None,
+    allow: Allow = None,
+    slice_records: SliceOption = None,
+    threshold: ThresholdOption = None,
+    archive: ArchiveOption = True,
+    determinism: DeterminismOption = False,
+    upstream: UpstreamOption = None,
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
     made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
@@ -89,9 +98,20 @@ def explain(
 
 @replay_start
 def replay(
-    topology: Topology, start: Start, seed: SeedOption = None, allow: Allow = None, slice_records: SliceOption = None, threshold: ThresholdOption = None, archive: ArchiveOption = True, determinism: DeterminismOption = False, upstream: UpstreamOption = None,
-    reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
-) -> None:  # fmt: skip
+    topology: Topology,
+    start: Start,
+    seed: SeedOption = None,
+    allow: Allow = None,
+    slice_records: SliceOption = None,
+    threshold: ThresholdOption = None,
+    archive: ArchiveOption = True,
+    determinism: DeterminismOption = False,
+    upstream: UpstreamOption = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
+) -> None:
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
     made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
     if not json:
@@ -104,9 +124,15 @@ def replay(
 
 def rebuild(
     topology: Topology,
-    from_changelog: Annotated[bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")] = False,
-    allow: Allow = None, reason: Reason = "", execute: Execute = False, wait: Wait = True, json: Json = False,
-) -> None:  # fmt: skip
+    from_changelog: Annotated[
+        bool, typer.Option("--from-changelog", help="From the changelog of the epoch that sent last.")
+    ] = False,
+    allow: Allow = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
+) -> None:
     """Rebuild the tables of a topology from its changelog, without running any of its logic again.
 
     With a live epoch on record the result is a candidate like any other. After the lake was lost it goes live, from the
@@ -175,15 +201,31 @@ def _run(made: ReplayPlan, reason: str, wait: bool, json: bool) -> None:
 
 
 def _plan(
-    topology: str, start: Start, seed: str | None, allow: list[str] | None, slice_records: int | None, threshold: list[str] | None,
-    archive: bool, determinism: bool, upstream: list[str] | None, reason: str,
-) -> ReplayPlan:  # fmt: skip
+    topology: str,
+    start: Start,
+    seed: str | None,
+    allow: list[str] | None,
+    slice_records: int | None,
+    threshold: list[str] | None,
+    archive: bool,
+    determinism: bool,
+    upstream: list[str] | None,
+    reason: str,
+) -> ReplayPlan:
     chosen = config()
     request = ReplayRequest(
-        topology=topology, start=start, seed=_seed(seed), reason=reason, actor=actor(),
-        allow=frozenset(allow or ()), slice_records=chosen.slice_records if slice_records is None else slice_records, thresholds=parsed(threshold or ()), archive=archive,
-        determinism=determinism, upstream=dict(map(_upstream, upstream or ())),
-    )  # fmt: skip
+        topology=topology,
+        start=start,
+        seed=_seed(seed),
+        reason=reason,
+        actor=actor(),
+        allow=frozenset(allow or ()),
+        slice_records=chosen.slice_records if slice_records is None else slice_records,
+        thresholds=parsed(threshold or ()),
+        archive=archive,
+        determinism=determinism,
+        upstream=dict(map(_upstream, upstream or ())),
+    )
     step = inspect_deployed(chosen, topology) if determinism else ()
     return control.plan(chosen, request, step=step)
 

@@ -13,9 +13,7 @@ from kappa.replay.dry_run import first_effect
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
 AnyTopology = Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")]
 
-group = typer.Typer(
-    name="savepoint", help="Give commits of the live epoch names to replay from.", no_args_is_help=True
-)  # fmt: skip
+group = typer.Typer(name="savepoint", help="Give commits of the live epoch names to replay from.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -25,9 +23,15 @@ def register(app: typer.Typer) -> None:
 
 @group.command()
 def create(
-    topology: Topology, name: Name, seq: Annotated[int | None, typer.Option("--seq", help="A commit of the live epoch; by default its last one.")] = None,
-    reason: Reason = "", execute: Execute = False, json: Json = False,
-) -> None:  # fmt: skip
+    topology: Topology,
+    name: Name,
+    seq: Annotated[
+        int | None, typer.Option("--seq", help="A commit of the live epoch; by default its last one.")
+    ] = None,
+    reason: Reason = "",
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
     chosen = config()
     if execute:
@@ -55,11 +59,21 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
         return
     table(
         [
-            [s.topology, s.name, s.epoch, s.stage, s.seq, s.offsets.to_json(), f"{s.at:%Y-%m-%d %H:%M:%S}", s.actor, s.reason]
+            [
+                s.topology,
+                s.name,
+                s.epoch,
+                s.stage,
+                s.seq,
+                s.offsets.to_json(),
+                f"{s.at:%Y-%m-%d %H:%M:%S}",
+                s.actor,
+                s.reason,
+            ]
             for s in found
         ],
         ["topology", "name", "epoch", "stage", "seq", "offsets", "at", "actor", "reason"],
-    )  # fmt: skip
+    )
 
 
 @group.command()

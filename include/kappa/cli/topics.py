@@ -22,8 +22,7 @@ Retention = Annotated[
     str, typer.Option(help="How long records are kept, by their timestamps: forever, or a duration like P30D.")
 ]
 Setting = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A setting by Kafka's name; may be repeated."),
+    list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting by Kafka's name; may be repeated.")
 ]
 
 
@@ -43,11 +42,16 @@ def list_(json: Json = False) -> None:
         return
     rows = [
         [
-            t.name, t.partitions, t.offsets, t.cleanup_policy, duration_text(t.retention) if t.retention is not None else "forever",
-            ", ".join(t.read_by) or None, ", ".join(t.written_by) or None,
+            t.name,
+            t.partitions,
+            t.offsets,
+            t.cleanup_policy,
+            duration_text(t.retention) if t.retention is not None else "forever",
+            ", ".join(t.read_by) or None,
+            ", ".join(t.written_by) or None,
         ]
         for t in found
-    ]  # fmt: skip
+    ]
     table(rows, ["topic", "partitions", "offsets", "cleanup", "retention", "read by", "written by"])
     if not rows:
         say("The broker has no topic. Create one: kappa topics create <topic> --execute")
@@ -55,9 +59,13 @@ def list_(json: Json = False) -> None:
 
 @group.command()
 def create(
-    names: Names, partitions: Partitions = 3, retention: Retention = "forever", setting: Setting = None,
-    execute: Execute = False, json: Json = False,
-) -> None:  # fmt: skip
+    names: Names,
+    partitions: Partitions = 3,
+    retention: Retention = "forever",
+    setting: Setting = None,
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
     """Create topics. One that exists with the same settings is left as it is; one with others is refused.
 
     Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes after they

@@ -19,8 +19,12 @@ HistoryStands = Annotated[
 ]
 Slices = Annotated[
     int,
-    typer.Option("--slices", min=0, help="How many of the last slices are computed with both codes and compared; 0: none, without Spark."),
-]  # fmt: skip
+    typer.Option(
+        "--slices",
+        min=0,
+        help="How many of the last slices are computed with both codes and compared; 0: none, without Spark.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +33,14 @@ def register(app: typer.Typer) -> None:
 
 
 def upgrade(
-    topology: Topology, history_stands: HistoryStands = False, slices: Slices = upgrading.SLICES, reason: Reason = "",
-    execute: Execute = False, wait: Wait = True, json: Json = False,
-) -> None:  # fmt: skip
+    topology: Topology,
+    history_stands: HistoryStands = False,
+    slices: Slices = upgrading.SLICES,
+    reason: Reason = "",
+    execute: Execute = False,
+    wait: Wait = True,
+    json: Json = False,
+) -> None:
     """Give the live epoch the deployed code at its next slice boundary, without a replay: history stays as it is.
 
     For changes that do not concern rows that are there: a faster step, a new case from now on, a log line. Whatever they do

@@ -79,10 +79,13 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
     epochs = Epochs(config.lake)
     expiries = {
         name: Expiry(
-            config=config, epochs=epochs, actor="kappa cutover", state_of=lambda name, epoch: control.driver_status(config, name, epoch).state,
+            config=config,
+            epochs=epochs,
+            actor="kappa cutover",
+            state_of=lambda name, epoch: control.driver_status(config, name, epoch).state,
         )
         for name in members
-    }  # fmt: skip
+    }
     revival = Revival(config, members)
     while not cutover.is_live(config, members):
         for name, epoch in members.items():

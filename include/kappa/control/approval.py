@@ -80,9 +80,13 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
         )
     report = str(found.verified.detail.get("report", ""))
     return Terms(
-        topology=record.topology, epoch=epoch, live=record.live, code=found.code,
-        report=hashlib.sha256(report.encode()).hexdigest()[:16], verdict=found.verified.detail["verdict"],
-    )  # fmt: skip
+        topology=record.topology,
+        epoch=epoch,
+        live=record.live,
+        code=found.code,
+        report=hashlib.sha256(report.encode()).hexdigest()[:16],
+        verdict=found.verified.detail["verdict"],
+    )
 
 
 def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
@@ -201,11 +205,15 @@ def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) ->
     """Epochs that were rejected longer ago than their tables are kept for."""
     keep = timedelta(hours=config.rejected_hours)
     return [
-        Leftover(kind=REJECTED, name=f"{record.topology} {number}", reason=f"{described(found.rejected)}, and its tables are kept for {config.rejected_hours:g} hours")
+        Leftover(
+            kind=REJECTED,
+            name=f"{record.topology} {number}",
+            reason=f"{described(found.rejected)}, and its tables are kept for {config.rejected_hours:g} hours",
+        )
         for record in records
         for number, found in sorted(record.epochs.items())
         if found.rejected is not None and not found.stage.is_ended and now - found.rejected.at > keep
-    ]  # fmt: skip
+    ]
 
 
 def described(rejected: Event) -> str:

@@ -65,9 +65,15 @@ def compute(
     start, end = ranges_start(wanted.ranges), ranges_end(wanted.ranges)
     with Broker(config.bootstrap_servers) as broker:
         run = beside(
-            config, spark.session, broker, paths, topology, writer=f"{wanted.folder}-{time.time_ns()}", code=wanted.code,
+            config,
+            spark.session,
+            broker,
+            paths,
+            topology,
+            writer=f"{wanted.folder}-{time.time_ns()}",
+            code=wanted.code,
             archived=wanted.archived,
-        )  # fmt: skip
+        )
         made = opened(run, wanted.folder, SeedSource(kind="empty"), start)
         archives = [run.archive(topic) for topic in sorted({item.topic for item in wanted.archived})]
         index = time_index(broker, start.topics, archives)
@@ -101,13 +107,23 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
     """
     epochs = Epochs(config.lake)
     detail = {
-        "from": wanted.begin.isoformat(), "to": wanted.end.isoformat(), "code": wanted.code, "folder": wanted.folder,
-        "writer": computed.writer, "ranges": ranges_as_dict(wanted.ranges), "offsets": wanted.offsets,
+        "from": wanted.begin.isoformat(),
+        "to": wanted.end.isoformat(),
+        "code": wanted.code,
+        "folder": wanted.folder,
+        "writer": computed.writer,
+        "ranges": ranges_as_dict(wanted.ranges),
+        "offsets": wanted.offsets,
         "outputs": {
-            found.name: {"version": computed.rows[found.name], "rows": found.rows_again, "before": found.rows, "same": found.is_same}
+            found.name: {
+                "version": computed.rows[found.name],
+                "rows": found.rows_again,
+                "before": found.rows,
+                "same": found.is_same,
+            }
             for found in computed.compared
         },
-    }  # fmt: skip
+    }
     asked: list[Event] = []
 
     def decide(now: Now) -> Sequence[Event]:
@@ -117,8 +133,9 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
             raise MoveRefusedError(
                 f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was computed with code "
                 f"{wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill {wanted.topology}",
-                live=record.live, code=running,
-            )  # fmt: skip
+                live=record.live,
+                code=running,
+            )
         asked[:] = [e for e in record.epoch(wanted.epoch).backfills if e.detail["folder"] == wanted.folder]
         if asked:
             return []

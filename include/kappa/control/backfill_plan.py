@@ -141,8 +141,14 @@ def propose(
     known = [append.name for append in loaded.appends]
     chosen = tuple(outputs) or tuple(known)
     wanted = Backfill(
-        topology=topology, epoch=epoch.epoch, code=epoch.code, version=epoch.version, begin=begin, end=end, outputs=chosen
-    )  # fmt: skip
+        topology=topology,
+        epoch=epoch.epoch,
+        code=epoch.code,
+        version=epoch.version,
+        begin=begin,
+        end=end,
+        outputs=chosen,
+    )
     found = backfill_rules.no_such_output(topology, chosen, known)
     upstreams = {binding.topology for binding in epoch.bound.values()}
     found += [*backfill_rules.reads_upstream(topology, upstreams), *_about_topics(loaded, chosen)]

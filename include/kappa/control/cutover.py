@@ -28,9 +28,16 @@ from kappa.replay.verdict import DiffReport
 
 
 def cut_over(
-    config: Config, topology: str, epoch: int, *, actor: str, reason: str, accept_verdict: bool = False,
-    keep_old_running: bool = False, is_approval_required: bool = False,
-) -> None:  # fmt: skip
+    config: Config,
+    topology: str,
+    epoch: int,
+    *,
+    actor: str,
+    reason: str,
+    accept_verdict: bool = False,
+    keep_old_running: bool = False,
+    is_approval_required: bool = False,
+) -> None:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
     :func:`cut_over_together` of one topology, with its arguments and errors.
@@ -42,15 +49,27 @@ def cut_over(
         is_approval_required: whether the epoch must have been approved.
     """
     cut_over_together(
-        config, {topology: epoch}, actor=actor, reason=reason, accept_verdict=[topology] if accept_verdict else [],
-        keep_old_running=keep_old_running, is_approval_required=is_approval_required,
-    )  # fmt: skip
+        config,
+        {topology: epoch},
+        actor=actor,
+        reason=reason,
+        accept_verdict=[topology] if accept_verdict else [],
+        keep_old_running=keep_old_running,
+        is_approval_required=is_approval_required,
+    )
 
 
 def cut_over_together(
-    config: Config, members: Mapping[str, int], *, actor: str, reason: str, replaces: Mapping[str, int] | None = None,
-    accept_verdict: Collection[str] = (), keep_old_running: bool = False, is_approval_required: bool = False,
-) -> None:  # fmt: skip
+    config: Config,
+    members: Mapping[str, int],
+    *,
+    actor: str,
+    reason: str,
+    replaces: Mapping[str, int] | None = None,
+    accept_verdict: Collection[str] = (),
+    keep_old_running: bool = False,
+    is_approval_required: bool = False,
+) -> None:
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
     Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover asked
@@ -78,11 +97,15 @@ def cut_over_together(
     def decide(now: Now) -> Sequence[Event]:
         found = [
             _member(
-                config, now.of(name), epoch, replaces=(replaces or {}).get(name), is_accepted=name in accept_verdict,
+                config,
+                now.of(name),
+                epoch,
+                replaces=(replaces or {}).get(name),
+                is_accepted=name in accept_verdict,
                 is_alone=len(members) == 1,
             )
             for name, epoch in sorted(members.items())
-        ]  # fmt: skip
+        ]
         if is_done(found) or is_asked(found):
             return []
         if any(member.has_failed and member.is_accepted for member in found) and not reason.strip():
@@ -93,10 +116,12 @@ def cut_over_together(
 
     def _handover(now: Now, member: Member, shared: Mapping[str, object]) -> Event:
         detail = {
-            "from": member.live, "keep_old_running": keep_old_running, **shared,
+            "from": member.live,
+            "keep_old_running": keep_old_running,
+            **shared,
             **approval.check(now.of(member.topology), member.epoch, is_required=is_approval_required),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
-        }  # fmt: skip
+        }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)
 
     epochs.change(min(members), decide)
@@ -230,7 +255,7 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
 
 def _member(
     config: Config, record: TopologyRecord, epoch: int, *, replaces: int | None, is_accepted: bool, is_alone: bool
-) -> Member:  # fmt: skip
+) -> Member:
     wanted = record.epoch(epoch)
     verified = wanted.verified
     move = record.moves[-1] if record.moves else None
@@ -239,13 +264,19 @@ def _member(
     running = [wanted] + ([record.epoch(record.live)] if record.live is not None else [])
     unable = () if is_alone else (_unable(config, record.topology, one) for one in running)
     return Member(
-        topology=record.topology, epoch=epoch, stage=wanted.stage, is_recalled=wanted.is_recalled, live=record.live,
-        replaces=replaces, last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",
+        topology=record.topology,
+        epoch=epoch,
+        stage=wanted.stage,
+        is_recalled=wanted.is_recalled,
+        live=record.live,
+        replaces=replaces,
+        last_move=f"{move.actor} moved it at {move.at:%H:%M:%S}" if move is not None else "",
         pending=asked(record.handover) if record.handover is not None else None,
         verdict=verdict,
-        failures="; ".join(DiffReport.from_json(report).failures) if report else "", is_accepted=is_accepted,
+        failures="; ".join(DiffReport.from_json(report).failures) if report else "",
+        is_accepted=is_accepted,
         unable=tuple(filter(None, unable)),
-    )  # fmt: skip
+    )
 
 
 def _unable(config: Config, topology: str, epoch: EpochRecord) -> str:

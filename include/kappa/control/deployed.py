@@ -71,9 +71,13 @@ def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | s
     reading, writing = os.pipe()
     path = os.pathsep.join([str(_INCLUDE), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, str(writing), *map(str, files)], pass_fds=[writing], env={**os.environ, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", _CHILD, str(writing), *map(str, files)],
+        pass_fds=[writing],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(writing)
     count = 0
     try:

@@ -18,8 +18,14 @@ from kappa.slices import turns
 
 
 def start(
-    config: Config, topology: str, *, epoch: int | None = None, actor: str, reason: str = "start", allow: Collection[str] = ()
-) -> int:  # fmt: skip
+    config: Config,
+    topology: str,
+    *,
+    epoch: int | None = None,
+    actor: str,
+    reason: str = "start",
+    allow: Collection[str] = (),
+) -> int:
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
     A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is named is
@@ -46,9 +52,13 @@ def start(
     if chosen is None:
         turns.check_not_lost(config, record, epochs.lake_id())
         request = ReplayRequest(
-            topology=topology, start=ToEarliest(), reason=reason, actor=actor, slice_records=config.slice_records,
+            topology=topology,
+            start=ToEarliest(),
+            reason=reason,
+            actor=actor,
+            slice_records=config.slice_records,
             allow=frozenset(allow),
-        )  # fmt: skip
+        )
         return replay(config, plan(config, request), actor=actor, reason=reason)
     found = record.epoch(chosen)
     if found.superseded is not None:

@@ -54,10 +54,14 @@ def positions(broker: Broker, group: str) -> list[GroupPartition]:
     low, high = broker.low_watermarks(present), broker.high_watermarks(present)
     return [
         GroupPartition(
-            topic=topic, partition=partition, offset=offset, low=low.get(topic, partition), high=high.get(topic, partition)
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            low=low.get(topic, partition),
+            high=high.get(topic, partition),
         )
         for (topic, partition), offset in offsets.items()
-    ]  # fmt: skip
+    ]
 
 
 def plan_reset(broker: Broker, request: GroupRequest) -> GroupReset:

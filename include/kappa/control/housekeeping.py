@@ -194,9 +194,11 @@ def _checkpoints(config: Config, records: Mapping[str, TopologyRecord], now: dat
             for folder in sorted(Path(paths.query_checkpoint("x")).parent.glob("*")):
                 if _is_old(folder, now):
                     yield Leftover(
-                        kind="query checkpoint", name=str(folder), size_bytes=_size(folder),
+                        kind="query checkpoint",
+                        name=str(folder),
+                        size_bytes=_size(folder),
                         reason=f"of a start of epoch {epoch.epoch} of {record.topology} that ended",
-                    )  # fmt: skip
+                    )
 
 
 def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:
@@ -215,9 +217,11 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
                 )
                 if is_done and all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
                     yield Leftover(
-                        kind="recomputation", name=str(folder), size_bytes=_size(folder),
+                        kind="recomputation",
+                        name=str(folder),
+                        size_bytes=_size(folder),
                         reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not finished",
-                    )  # fmt: skip
+                    )
 
 
 def _files(config: Config, records: Mapping[str, TopologyRecord], now: datetime) -> Iterator[Leftover]:

@@ -183,13 +183,22 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
     done = min(total, _read(epoch.plan.start, ranges_end(row.ranges))) if row else 0
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
-        topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, done=done, total=total, records_per_second=rate,
+        topology=record.topology,
+        epoch=epoch.epoch,
+        stage=epoch.stage,
+        done=done,
+        total=total,
+        records_per_second=rate,
         seconds_left=(total - done) / rate if rate and done < total else None,
-        verdict=epoch.verified.detail["verdict"] if epoch.verified else None, is_live=record.live == epoch.epoch,
-        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled), is_wanted=epoch.is_wanted, driver=driver, outcome=outcome(epoch),
+        verdict=epoch.verified.detail["verdict"] if epoch.verified else None,
+        is_live=record.live == epoch.epoch,
+        is_caught_up=can_take_over(epoch.stage, is_recalled=epoch.is_recalled),
+        is_wanted=epoch.is_wanted,
+        driver=driver,
+        outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
-    )  # fmt: skip
+    )
 
 
 def _read(start: Offsets, position: Offsets) -> int:

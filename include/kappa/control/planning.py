@@ -80,9 +80,12 @@ def survey(
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if topic in broker.topics(topic)]
     log = LogFacts(
-        low=broker.low_watermarks(present), high=broker.high_watermarks(present), stable=broker.stable_offsets(present),
-        topic_ids=broker.topic_ids(present), cleanup=broker.cleanup_policies(present),
-    )  # fmt: skip
+        low=broker.low_watermarks(present),
+        high=broker.high_watermarks(present),
+        stable=broker.stable_offsets(present),
+        topic_ids=broker.topic_ids(present),
+        cleanup=broker.cleanup_policies(present),
+    )
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
     number = next_epoch(broker, record)
@@ -188,20 +191,32 @@ def _live(
     position = place(state.committed, is_exact=False)
     places = {row.seq: place(row, is_exact=True) for row in state.readable}
     return LiveFacts(
-        epoch=record.live, seq=state.committed.seq, position=Offsets() if position is None else position, origin=Offsets.from_json(planned["origin"]), version=record.epoch(record.live).version,
-        code=state.committed.code, topic_ids=state.commits[0].detail["topic_ids"],
+        epoch=record.live,
+        seq=state.committed.seq,
+        position=Offsets() if position is None else position,
+        origin=Offsets.from_json(planned["origin"]),
+        version=record.epoch(record.live).version,
+        code=state.committed.code,
+        topic_ids=state.commits[0].detail["topic_ids"],
         savepoints=tuple(
             SavepointFacts(
-                seq=row.seq, offsets=at, finished_at=row.at,
+                seq=row.seq,
+                offsets=at,
+                finished_at=row.at,
                 shapes={name: shape for name, shape in shapes.items() if name in row.delta_versions},
             )
             for row in state.readable
             if (at := places[row.seq]) is not None
         ),
-        topics=record.epoch(record.live).sends_to, reconciled=record.epoch(record.live).reconciled, shapes=shapes,
-        group=None if is_other else _moved_group(broker, paths, ledger), upstreams=tuple(topics_of(bound)),
-        root_origin=record.epoch(record.live).origin, is_behind=position is None, is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
-    ), state  # fmt: skip
+        topics=record.epoch(record.live).sends_to,
+        reconciled=record.epoch(record.live).reconciled,
+        shapes=shapes,
+        group=None if is_other else _moved_group(broker, paths, ledger),
+        upstreams=tuple(topics_of(bound)),
+        root_origin=record.epoch(record.live).origin,
+        is_behind=position is None,
+        is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
+    ), state
 
 
 def _moved_group(broker: Broker, paths: EpochPaths, ledger: Ledger) -> Offsets | None:

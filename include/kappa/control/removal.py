@@ -99,10 +99,7 @@ def housekeeping(config: Config) -> Found:
         BrokerUnreachableError: Kafka does not answer.
     """
     with Broker(config.bootstrap_servers) as broker:
-        names = [
-            *(("topic", name) for name in broker.topics()),
-            *(("group", name) for name in broker.groups("kappa.")),
-        ]
+        names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
 
         def last_sender(topology: str) -> int | None:

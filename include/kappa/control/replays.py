@@ -75,9 +75,14 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
                 findings=(),
             )
         detail = {
-            "plan": plan.to_json(), "plan_id": plan.id, "code": plan.code, "version": plan.topology_version, "start": plan.start.to_json(),
-            "origin": plan.origin.to_json(), "live": plan.live_epoch,
-        }  # fmt: skip
+            "plan": plan.to_json(),
+            "plan_id": plan.id,
+            "code": plan.code,
+            "version": plan.topology_version,
+            "start": plan.start.to_json(),
+            "origin": plan.origin.to_json(),
+            "live": plan.live_epoch,
+        }
         return [now.event("planned", plan.epoch, actor=actor, reason=reason, detail=detail)]
 
     decide(epochs.now(plan.topology))  # a refused replay leaves no file

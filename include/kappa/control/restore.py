@@ -63,8 +63,9 @@ def restore(
         raise RefusedError(
             f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. Stop it first: kappa stop "
             f"{topology} --execute",
-            findings=(), epoch=chosen,
-        )  # fmt: skip
+            findings=(),
+            epoch=chosen,
+        )
     if not execute or not found:
         return Restoration(epoch=chosen, commits=commits, made={})
     writer = f"{socket.gethostname()}:{os.getpid()}:restore-{uuid.uuid4().hex[:8]}"

@@ -51,13 +51,16 @@ def topics(broker: Broker, topologies: Sequence[Topology]) -> list[TopicFacts]:
     writes = {t.name: {topic.name for topic in t.topics} for t in topologies}
     return [
         TopicFacts(
-            name=name, partitions=len(high.partitions(name)), offsets=low.only({name}).count_to(high.only({name})),
-            cleanup_policy=settings[name]["cleanup.policy"], retention=_retention(settings[name]),
+            name=name,
+            partitions=len(high.partitions(name)),
+            offsets=low.only({name}).count_to(high.only({name})),
+            cleanup_policy=settings[name]["cleanup.policy"],
+            retention=_retention(settings[name]),
             read_by=tuple(sorted(t for t, found in reads.items() if name in found)),
             written_by=tuple(sorted(t for t, found in writes.items() if name in found)),
         )
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def _retention(settings: Mapping[str, str]) -> timedelta | None:
@@ -67,8 +70,13 @@ def _retention(settings: Mapping[str, str]) -> timedelta | None:
 
 
 def create(
-    broker: Broker, name: str, *, partitions: int, retention: timedelta | None = None, settings: Mapping[str, str] | None = None
-) -> bool:  # fmt: skip
+    broker: Broker,
+    name: str,
+    *,
+    partitions: int,
+    retention: timedelta | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> bool:
     """Create a topic; whether it was created. Idempotent: an equal one is left as it is.
 
     Args:

@@ -107,9 +107,15 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
         report, more = _evidence(config, record, before, after, slices)
         found += more
     return Upgrade(
-        topology=topology, epoch=epoch.epoch, from_code=epoch.code, to_code=deployed, from_version=epoch.version,
-        to_version=after.version if after else "", findings=tuple(found), evidence=report,
-    )  # fmt: skip
+        topology=topology,
+        epoch=epoch.epoch,
+        from_code=epoch.code,
+        to_code=deployed,
+        from_version=epoch.version,
+        to_version=after.version if after else "",
+        findings=tuple(found),
+        evidence=report,
+    )
 
 
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
@@ -147,10 +153,13 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
     registry.load_apart(code_store.extract(config.lake, stored, config.home) / "topologies", topology)
     epochs = Epochs(config.lake)
     detail = {
-        "code": stored, "from": wanted.from_code, "version": wanted.to_version, "history_stands": True,
+        "code": stored,
+        "from": wanted.from_code,
+        "version": wanted.to_version,
+        "history_stands": True,
         **({"report": wanted.evidence.to_json(), "verdict": wanted.evidence.verdict} if wanted.evidence else {}),
         "findings": [found.as_dict() for found in wanted.findings],
-    }  # fmt: skip
+    }
 
     def decide(now: Now) -> Sequence[Event]:
         record = now.record
@@ -162,8 +171,9 @@ def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str
             raise MoveRefusedError(
                 f"Live epoch {record.live} of {topology!r} runs code {running[:12]} by now; epoch {wanted.epoch} with "
                 f"{wanted.from_code[:12]} was looked at. Ask again.",
-                live=record.live, code=running,
-            )  # fmt: skip
+                live=record.live,
+                code=running,
+            )
         return [now.event("upgrade", wanted.epoch, actor=actor, reason=reason, detail=detail)]
 
     epochs.change(topology, decide)

@@ -219,9 +219,15 @@ class Attempts:
             dead = f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out of memory?"
             what = self._error or dead
             self.stuck = context.epochs.add(
-                context.topology.name, context.paths.epoch, "stuck", actor="driver", reason=self._said or dead, error=what,
-                seq=state.seq, claims=state.tries,
-            )  # fmt: skip
+                context.topology.name,
+                context.paths.epoch,
+                "stuck",
+                actor="driver",
+                reason=self._said or dead,
+                error=what,
+                seq=state.seq,
+                claims=state.tries,
+            )
             context.log.error("stuck", error=what, seq=state.seq)
         context.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
 

@@ -149,10 +149,17 @@ def plan(run: EpochRun, state: LedgerState, asked: Event) -> LedgerRow:
         raise LedgerError("Rows are replaced between two slices of a live epoch.", seq=state.seq)
     row = run.ledger.append(
         LedgerRow(
-            kind="plan", seq=state.seq + 1, writer=run.writer, at=clock.now(), ranges=state.position.span_to(state.position),
-            sends="live", logged=state.baseline_seq is not None, code=run.code, detail={DETAIL: _asked(asked)},
+            kind="plan",
+            seq=state.seq + 1,
+            writer=run.writer,
+            at=clock.now(),
+            ranges=state.position.span_to(state.position),
+            sends="live",
+            logged=state.baseline_seq is not None,
+            code=run.code,
+            detail={DETAIL: _asked(asked)},
         )
-    )  # fmt: skip
+    )
     crash_point("backfill.plan", row.seq)
     return row
 
@@ -198,10 +205,15 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
         crash_point("backfill.undone", planned.seq)
     run.ledger.append(
         LedgerRow(
-            kind="abandon", seq=planned.seq, writer=run.writer, at=clock.now(), ranges=planned.ranges, code=run.code,
+            kind="abandon",
+            seq=planned.seq,
+            writer=run.writer,
+            at=clock.now(),
+            ranges=planned.ranges,
+            code=run.code,
             detail={DETAIL: planned.detail[DETAIL]},
         )
-    )  # fmt: skip
+    )
 
 
 def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, Any] | None, reason: str = "") -> None:
@@ -260,10 +272,16 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
     make_durable(run.paths, committed.delta_versions, versions)
     return run.ledger.append(
         LedgerRow(
-            kind="effects", seq=planned.seq, writer=run.writer, at=clock.now(), code=run.code, delta_versions=versions,
-            max_timestamps=committed.max_timestamps, detail={DETAIL: detail},
+            kind="effects",
+            seq=planned.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
+            delta_versions=versions,
+            max_timestamps=committed.max_timestamps,
+            detail={DETAIL: detail},
         )
-    )  # fmt: skip
+    )
 
 
 def _computed(run: EpochRun, folder: str, name: str, version: int, seq: int) -> DataFrame:

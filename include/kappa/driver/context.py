@@ -17,14 +17,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.driver import process
 from kappa.driver.upstreams import Upstreams
-from kappa.errors import (
-    ConflictError,
-    KappaError,
-    RefusedError,
-    StaleWriterError,
-    Transient,
-    first_line,
-)
+from kappa.errors import ConflictError, KappaError, RefusedError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
@@ -117,15 +110,28 @@ class Context:
         """The epoch as the slice protocol needs it."""
         config, plan = self.config, self.plan
         engines = Engines(
-            session=self.session, broker=self.broker, bootstrap_servers=config.bootstrap_servers, begin=self.watchdog.begin,
-            arrow_rows=config.arrow_rows, small_slice=config.small_slice, fold_seconds=config.fold_seconds,
+            session=self.session,
+            broker=self.broker,
+            bootstrap_servers=config.bootstrap_servers,
+            begin=self.watchdog.begin,
+            arrow_rows=config.arrow_rows,
+            small_slice=config.small_slice,
+            fold_seconds=config.fold_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
-        )  # fmt: skip
+        )
         return EpochRun(
-            topology=self.topology, paths=self.paths, writer=self.writer, code=self.code, ledger=self.ledger, engines=engines,
-            topic_ids=dict(plan.topic_ids), bound=self.upstreams.topics, roots=plan.roots.get("start", Offsets()),
-            archived=plan.archived, lake_id=self.epochs.lake_id(),
-        )  # fmt: skip
+            topology=self.topology,
+            paths=self.paths,
+            writer=self.writer,
+            code=self.code,
+            ledger=self.ledger,
+            engines=engines,
+            topic_ids=dict(plan.topic_ids),
+            bound=self.upstreams.topics,
+            roots=plan.roots.get("start", Offsets()),
+            archived=plan.archived,
+            lake_id=self.epochs.lake_id(),
+        )
 
     @cached_property
     def second_run(self) -> SecondRun:
@@ -323,8 +329,9 @@ class Context:
                 f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: {members}. The epoch goes "
                 f"on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server {self.config.bootstrap_servers} "
                 f"--describe --members --group {group}",
-                group=group, members=members,
-            ) from error  # fmt: skip
+                group=group,
+                members=members,
+            ) from error
 
     def driver_state(self, topology: str, epoch: int) -> str:
         """State of the driver of some epoch."""
@@ -337,8 +344,10 @@ class Context:
             raise RefusedError(
                 f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: "
                 "another process moved it. Abort this replay and plan again.",
-                findings=(), group=found.to_json(), plan=self.plan.start.to_json(),
-            )  # fmt: skip
+                findings=(),
+                group=found.to_json(),
+                plan=self.plan.start.to_json(),
+            )
 
     def check_low(self, ranges: Sequence[OffsetRange]) -> None:
         """Raise when records that a slice is to read are gone, or their topic is.
@@ -355,8 +364,11 @@ class Context:
 
                 raise DataLossError(
                     f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
-                    topic=item.topic, partition=item.partition, low=first, start=item.start,
-                )  # fmt: skip
+                    topic=item.topic,
+                    partition=item.partition,
+                    low=first,
+                    start=item.start,
+                )
 
     def stable(self, position: Offsets) -> Offsets:
         """Where each partition of the sources ends now, for readers of committed records."""

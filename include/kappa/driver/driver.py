@@ -98,8 +98,13 @@ class Driver:
         record = context.record()
         first = replace(heartbeat.this_process(context.writer, context.code), **self._standing(record))
         context.beat = heartbeat.Beating(
-            context.paths.heartbeat, first, context.config.heartbeat_seconds, context.has_claim, watchdog=context.watchdog, alarm=context.alarm,
-        )  # fmt: skip
+            context.paths.heartbeat,
+            first,
+            context.config.heartbeat_seconds,
+            context.has_claim,
+            watchdog=context.watchdog,
+            alarm=context.alarm,
+        )
         probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
         context.log.info("claimed", code=context.code)
         if record.epoch(context.paths.epoch).stage is not Stage.SEEDED:
@@ -128,10 +133,7 @@ class Driver:
         """What a first heartbeat says of the epoch: where its last driver left it."""
         committed = self.context.ledger.state().committed
         is_live = record.live == self.context.paths.epoch
-        return {
-            "role": "live" if is_live else "candidate",
-            **({} if committed is None else {"seq": committed.seq}),
-        }
+        return {"role": "live" if is_live else "candidate", **({} if committed is None else {"seq": committed.seq})}
 
     # What comes next
 

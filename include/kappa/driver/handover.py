@@ -189,9 +189,7 @@ class Handover:
         context = self._context
         if state.yielded_for != handover.n:
             context.ledger.check_claim(context.writer)
-            end = self._companions.meet(
-                handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys
-            )  # fmt: skip
+            end = self._companions.meet(handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys)
             if end is None:
                 self._await_successor(handover, "standing until its companions do")
                 return
@@ -272,7 +270,7 @@ class Handover:
             LedgerRow(
                 kind="resume", seq=state.seq, writer=context.writer, at=clock.now(), code=context.code, detail=detail
             )
-        )  # fmt: skip
+        )
         context.log.info("resumed", at=state.standing.to_json(), reconciled=detail.get("reconciled"))
         crash_point("resume")
         if context.topology.reconciled_topics:

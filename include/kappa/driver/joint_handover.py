@@ -47,7 +47,7 @@ class Companions:
 
     def meet(
         self, handover: Event, position: Offsets, *, is_stuck: bool = False, reads: Collection[Key] = ()
-    ) -> Offsets | None:  # fmt: skip
+    ) -> Offsets | None:
         """Where a live epoch yields; None while some live epoch of the group does not stand yet.
 
         Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the result.
@@ -190,7 +190,7 @@ class Companions:
             f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended without a move: "
             f"{'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask again.",
             members=list(records),
-        )  # fmt: skip
+        )
 
     def _ledger(self, topology: str, epoch: int) -> Ledger:
         path = self._paths(topology, epoch).ledger

@@ -93,11 +93,16 @@ class Live:
             return
         context.say("live")
         query = LiveQuery(
-            context.session, context.config.bootstrap_servers, state.position.naming(end),
-            checkpoint=context.paths.query_checkpoint(uuid.uuid4().hex[:8]), trigger_seconds=context.config.trigger_seconds,
-            max_records=self._slices.most, headers=any(source.headers for source in context.topology.sources),
-            position=lambda: context.ledger.state().position, on_batch=self._on_batch,
-        )  # fmt: skip
+            context.session,
+            context.config.bootstrap_servers,
+            state.position.naming(end),
+            checkpoint=context.paths.query_checkpoint(uuid.uuid4().hex[:8]),
+            trigger_seconds=context.config.trigger_seconds,
+            max_records=self._slices.most,
+            headers=any(source.headers for source in context.topology.sources),
+            position=lambda: context.ledger.state().position,
+            on_batch=self._on_batch,
+        )
         try:
             while query.is_active() and (record := self._serving()) is not None:
                 context.watchdog.begin("watching micro-batches")

@@ -69,12 +69,19 @@ def maintain(
         chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
     folds = {table.name: _kept_folds(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
     wanted = LedgerRow(
-        n=state.last + 1, kind="maintain", seq=state.seq, writer=run.writer, at=now, code=run.code,
+        n=state.last + 1,
+        kind="maintain",
+        seq=state.seq,
+        writer=run.writer,
+        at=now,
+        code=run.code,
         detail={
-            "readable_from": before, "savepoints": sorted(seq for seq in kept if seq < before), "folds": folds,
+            "readable_from": before,
+            "savepoints": sorted(seq for seq in kept if seq < before),
+            "folds": folds,
             "recent_from": recent_from,
         },
-    )  # fmt: skip
+    )
     resolved = [replace(state, maintained=wanted).resolved(commit) for commit in kept_commits]
     recent = [commit for commit in resolved if commit.seq >= recent_from]
     forgotten = {table.name: _forgotten(run.paths, table, state, recent) for table in run.topology.tables}

@@ -148,9 +148,17 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
     if sign.is_alive and message.startswith(("slow: ", "stuck: ")):
         message = f"{message}; its log has the stacks. To end it: kill {beat.pid} on {beat.host}"
     return DriverStatus(
-        topology=topology, epoch=epoch, state=state, pid=beat.pid, host=beat.host, heartbeat_at=beat.at,
-        seq=None if beat.seq < 0 else beat.seq, role=beat.role, message=message, records_per_second=beat.records_per_second,
-    )  # fmt: skip
+        topology=topology,
+        epoch=epoch,
+        state=state,
+        pid=beat.pid,
+        host=beat.host,
+        heartbeat_at=beat.at,
+        seq=None if beat.seq < 0 else beat.seq,
+        role=beat.role,
+        message=message,
+        records_per_second=beat.records_per_second,
+    )
 
 
 def await_end(config: Config, topology: str, epoch: int) -> None:

@@ -117,8 +117,14 @@ class Slices:
         self.run(state.position.span_to(cut.end), sends=sends, what=what, roots=cut.standing)
 
     def run(
-        self, ranges: Sequence[OffsetRange], *, sends: Sends, what: str, raw: DataFrame | None = None, roots: Offsets | None = None
-    ) -> None:  # fmt: skip
+        self,
+        ranges: Sequence[OffsetRange],
+        *,
+        sends: Sends,
+        what: str,
+        raw: DataFrame | None = None,
+        roots: Offsets | None = None,
+    ) -> None:
         """One slice, from planned to committed.
 
         Args:
@@ -152,9 +158,14 @@ class Slices:
         role = "live" if row.sends == "live" else "candidate"
         self._context.beat.say(seq=row.seq, message=what, records_per_second=rate, role=role)
         self._context.log.info(
-            "slice", seq=row.seq, what=what, rows=row.rows_read, dead=row.rows_dead, sends=row.sends,
+            "slice",
+            seq=row.seq,
+            what=what,
+            rows=row.rows_read,
+            dead=row.rows_dead,
+            sends=row.sends,
             seconds=round(seconds, 3),
-        )  # fmt: skip
+        )
         if not row.logged:
             # The group is moved by the slice's own transaction otherwise; here it only shows how far the replay is.
             self._show_position(ranges_end(row.ranges))

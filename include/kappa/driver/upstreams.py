@@ -124,9 +124,7 @@ def _upto(ahead: Mapping[Key, Sequence[SentEnd]], goal: Offsets) -> dict[Key, li
     return {key: [one for one in sent if is_reached(one.standing, goal)] for key, sent in ahead.items()}
 
 
-def _cut(
-    state: LedgerState, ahead: Mapping[Key, Sequence[SentEnd]], direct: Offsets, most: int | None
-) -> Cut | None:  # fmt: skip
+def _cut(state: LedgerState, ahead: Mapping[Key, Sequence[SentEnd]], direct: Offsets, most: int | None) -> Cut | None:
     end, standing = state.position, state.standing
     for sent in ahead.values():
         one = (sent[-1] if sent else None) if most is None else next_end(sent, state.position, most)

@@ -207,8 +207,10 @@ class Broker:
                 return False
             raise TopologyError(
                 f"Topic {name!r} exists with {found} partitions; {partitions} were asked for. Use it as it is, or another name.",
-                topic=name, partitions=found, wanted=partitions,
-            ) from error  # fmt: skip
+                topic=name,
+                partitions=found,
+                wanted=partitions,
+            ) from error
         self._admin.wait(lambda: self._has_leaders(name, partitions), f"topic {name!r} has no leader yet")
         self.low_watermarks([name])  # answers when the leaders do
         return True
@@ -307,14 +309,20 @@ class Broker:
                 raise DataLossError(
                     f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: the topic "
                     "was truncated or recreated, or a transaction is still open. Look at the topic's id and at its writers.",
-                    topic=topic, partition=partition, readable=readable, end=offset,
-                )  # fmt: skip
+                    topic=topic,
+                    partition=partition,
+                    readable=readable,
+                    end=offset,
+                )
             if begin < min(first, offset):
                 raise DataLossError(
                     f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: {first - begin} offsets "
                     "are no longer in the log. Start at the low watermark.",
-                    topic=topic, partition=partition, low_watermark=first, start=begin,
-                )  # fmt: skip
+                    topic=topic,
+                    partition=partition,
+                    low_watermark=first,
+                    start=begin,
+                )
         reader = Reader(self.bootstrap_servers)
         try:
             yield from reader.read(start, end)

@@ -295,9 +295,13 @@ class Sender:
                     )
                 else:
                     producer.produce(
-                        record.topic, record.value, record.key, on_delivery=self._failed, timestamp=record.timestamp_ms or 0,
+                        record.topic,
+                        record.value,
+                        record.key,
+                        on_delivery=self._failed,
+                        timestamp=record.timestamp_ms or 0,
                         headers=list(record.headers),
-                    )  # fmt: skip
+                    )
                 return
             except BufferError:  # the queue is full; what waits too long in it fails, so this ends
                 producer.poll(0.05)

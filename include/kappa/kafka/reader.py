@@ -94,14 +94,20 @@ class Reader:
             raise DataLossError(
                 f"{where} is readable up to offset {offset}, records up to {end} were asked for: the topic was truncated or "
                 "recreated, or a transaction is still open. Look at the topic's id and at its writers.",
-                topic=at[0], partition=at[1], readable=offset, end=end,
-            )  # fmt: skip
+                topic=at[0],
+                partition=at[1],
+                readable=offset,
+                end=end,
+            )
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise DataLossError(
                 f"{where} no longer has records from offset {start} on: retention or a recreated topic removed them "
                 f"({error.str()}). Compare with its low watermark.",
-                topic=at[0], partition=at[1], start=start, end=end,
-            )  # fmt: skip
+                topic=at[0],
+                partition=at[1],
+                start=start,
+                end=end,
+            )
         raise explained(KafkaException(error), self._bootstrap_servers, f"reading {where} from {start} to {end}")
 
 
@@ -133,9 +139,7 @@ class Sampler:
             if messages:
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_SECONDS:
-                raise unreachable(
-                    self._bootstrap_servers, f"no record of {sorted(left)} in {PATIENCE_SECONDS:.0f} s"
-                )  # fmt: skip
+                raise unreachable(self._bootstrap_servers, f"no record of {sorted(left)} in {PATIENCE_SECONDS:.0f} s")
             done = set()
             for message in messages:
                 at, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0

@@ -213,8 +213,12 @@ class AppendLog:
         return [{**row, FORMAT: self._format, "n": self._last + index} for index, row in enumerate(rows, start=1)]
 
     def _write(
-        self, rows: Sequence[Mapping[str, Any]], more: int, mode: Literal["append", "overwrite"], said: Mapping[str, int]
-    ) -> None:  # fmt: skip
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        more: int,
+        mode: Literal["append", "overwrite"],
+        said: Mapping[str, int],
+    ) -> None:
         import pyarrow as pa
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError

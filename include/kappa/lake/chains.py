@@ -39,13 +39,17 @@ def links(events: Sequence[Event]) -> list[Link]:
     records = [record_of(name, events) for name in sorted({event.topology for event in events})]
     return [
         Link(
-            topology=record.topology, epoch=epoch.epoch, stage=epoch.stage, is_live=epoch.epoch == record.live,
-            is_building=epoch.is_building or epoch.is_recalled, bound=epoch.bound,
+            topology=record.topology,
+            epoch=epoch.epoch,
+            stage=epoch.stage,
+            is_live=epoch.epoch == record.live,
+            is_building=epoch.is_building or epoch.is_recalled,
+            bound=epoch.bound,
         )
         for record in records
         for epoch in record.epochs.values()
         if not epoch.stage.is_ended
-    ]  # fmt: skip
+    ]
 
 
 def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
@@ -182,9 +186,12 @@ def _above(events: Sequence[Event], bound: Collection[Binding]) -> set[str]:
 def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...]) -> UpstreamFacts:
     state = Ledger(EpochPaths(lake=lake, topology=record.topology, epoch=epoch).ledger).state()
     return UpstreamFacts(
-        topology=record.topology, epoch=epoch, topics=topics, origin=_origin(record.epoch(epoch), state),
+        topology=record.topology,
+        epoch=epoch,
+        topics=topics,
+        origin=_origin(record.epoch(epoch), state),
         sent=tuple(reversed(list(sent_ends_of(state, topics)))),
-    )  # fmt: skip
+    )
 
 
 def _origin(epoch: EpochRecord, state: LedgerState) -> Offsets:

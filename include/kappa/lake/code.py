@@ -122,8 +122,10 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
         raise CodeError(
             f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file back from a "
             f"backup, or deploy the files that it was made of again; the next kappa start, replay or upgrade then replaces it.",
-            code=code, found=found, path=place,
-        )  # fmt: skip
+            code=code,
+            found=found,
+            path=place,
+        )
     return content
 
 

@@ -105,14 +105,17 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
         if not gone <= wanted:
             raise LedgerError(
                 f"Version {commit.version} of {path} was written by Kappa from what versions {sorted(bad)} had changed: it cannot be undone.",
-                path=path, version=commit.version,
-            )  # fmt: skip
+                path=path,
+                version=commit.version,
+            )
         wanted = wanted - gone | new
     missing = sorted(name for name in wanted - present if not Path(path, name).is_file())
     if missing:
         raise LedgerError(
-            f"{len(missing)} files of {path} are gone that versions {sorted(bad)} removed, such as {missing[0]}.", path=path, missing=missing
-        )  # fmt: skip
+            f"{len(missing)} files of {path} are gone that versions {sorted(bad)} removed, such as {missing[0]}.",
+            path=path,
+            missing=missing,
+        )
     table = DeltaTable(path)
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     actions: list[Any] = [
@@ -120,11 +123,15 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
     ]
     actions += [
         AddAction(
-            path=name, size=known[name]["size"], partition_values={}, data_change=True, stats=known[name].get("stats") or "{}",
+            path=name,
+            size=known[name]["size"],
+            partition_values={},
+            data_change=True,
+            stats=known[name].get("stats") or "{}",
             modification_time=int(Path(path, name).stat().st_mtime * 1000),
         )
         for name in sorted(wanted - present)
-    ]  # fmt: skip
+    ]
     said = RESTORED + ",".join(map(str, sorted(bad)))
     properties = CommitProperties(custom_metadata={"userMetadata": said}, max_commit_retries=0)
     table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)

@@ -194,8 +194,9 @@ class TopologyRecord:
         if number not in self.epochs:
             raise UnknownEpochError(
                 f"Topology {self.topology!r} has no epoch {number}; it has {sorted(self.epochs)}.",
-                topology=self.topology, epoch=number,
-            )  # fmt: skip
+                topology=self.topology,
+                epoch=number,
+            )
         return self.epochs[number]
 
     def live_epoch(self) -> int:
@@ -300,9 +301,15 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 entry.update(moved=event, is_recalled=False, is_wanted=True)
                 live = event.epoch
     return TopologyRecord(
-        topology=topology, live=live, handover=handover, standing=_standing(mine, handover), moves=tuple(moves), savepoints=savepoints, events=tuple(mine),
+        topology=topology,
+        live=live,
+        handover=handover,
+        standing=_standing(mine, handover),
+        moves=tuple(moves),
+        savepoints=savepoints,
+        events=tuple(mine),
         epochs={number: EpochRecord(**entry) for number, entry in epochs.items()},
-    )  # fmt: skip
+    )
 
 
 def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event, ...]]:

@@ -57,12 +57,25 @@ class Now:
         return clock.now()
 
     def event(
-        self, kind: EventKind, epoch: int, *, actor: str, reason: str = "", detail: Mapping[str, Any] | None = None, topology: str = "",
-    ) -> Event:  # fmt: skip
+        self,
+        kind: EventKind,
+        epoch: int,
+        *,
+        actor: str,
+        reason: str = "",
+        detail: Mapping[str, Any] | None = None,
+        topology: str = "",
+    ) -> Event:
         """An event of the topology, or of another one, at the time of the decision."""
         return Event(
-            topology=topology or self.topology, epoch=epoch, event=kind, at=self.at, actor=actor, reason=reason, detail=detail or {}
-        )  # fmt: skip
+            topology=topology or self.topology,
+            epoch=epoch,
+            event=kind,
+            at=self.at,
+            actor=actor,
+            reason=reason,
+            detail=detail or {},
+        )
 
 
 class Epochs:

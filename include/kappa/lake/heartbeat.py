@@ -141,9 +141,15 @@ class Beating:
     """
 
     def __init__(
-        self, path: str, beat: Heartbeat, seconds: float, has_claim: Callable[[], bool], *, watchdog: Watchdog | None = None,
+        self,
+        path: str,
+        beat: Heartbeat,
+        seconds: float,
+        has_claim: Callable[[], bool],
+        *,
+        watchdog: Watchdog | None = None,
         alarm: Callable[[Line], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._watchdog = watchdog
         self._alarm = alarm
         self._level = ""
@@ -198,8 +204,12 @@ class Beating:
         self._level = line.level
         with self._lock:
             beat = replace(
-                self._beat, at=clock.now(), monotonic=time.monotonic(), line=line.name, line_seconds=round(line.seconds, 1)
-            )  # fmt: skip
+                self._beat,
+                at=clock.now(),
+                monotonic=time.monotonic(),
+                line=line.name,
+                line_seconds=round(line.seconds, 1),
+            )
             if line.level and beat.state == "running":
                 beat = replace(beat, state=line.level, message=line.message)
             try:
@@ -212,6 +222,12 @@ def this_process(writer: str, code: str) -> Heartbeat:
     """A heartbeat of the calling process."""
     pid = os.getpid()
     return Heartbeat(
-        writer=writer, host=socket.gethostname(), pid=pid, started=process_start(pid), at=clock.now(), code=code, boot=boot_id(),
+        writer=writer,
+        host=socket.gethostname(),
+        pid=pid,
+        started=process_start(pid),
+        at=clock.now(),
+        code=code,
+        boot=boot_id(),
         monotonic=time.monotonic(),
-    )  # fmt: skip
+    )

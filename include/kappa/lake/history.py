@@ -122,10 +122,21 @@ def _entry(event: Event, plan_id: str | None, accepted: str | None) -> Entry:
     known = ("plan_id", "together")
     rest = {name: value for name, value in event.detail.items() if documents.get(name) is None and name not in known}
     return Entry(
-        n=event.n, at=event.at, topology=event.topology, epoch=event.epoch, event=event.event, actor=event.actor,
-        reason=event.reason, plan_id=plan_id, offsets=_offsets(event, report), verdict=event.detail.get("verdict", accepted),
-        is_complete=None if certificate is None else bool(certificate["complete"]), together=others_of(event.topology, event), detail=rest, **documents,
-    )  # fmt: skip
+        n=event.n,
+        at=event.at,
+        topology=event.topology,
+        epoch=event.epoch,
+        event=event.event,
+        actor=event.actor,
+        reason=event.reason,
+        plan_id=plan_id,
+        offsets=_offsets(event, report),
+        verdict=event.detail.get("verdict", accepted),
+        is_complete=None if certificate is None else bool(certificate["complete"]),
+        together=others_of(event.topology, event),
+        detail=rest,
+        **documents,
+    )
 
 
 def _document(text: Any) -> Mapping[str, Any] | None:

@@ -164,8 +164,10 @@ class Ledger:
             holder = claim.writer if claim else "nobody"
             raise StaleWriterError(
                 f"Epoch at {self.path} is claimed by {holder}; this driver ({writer}) stops and changes nothing.",
-                path=self.path, holder=holder, writer=writer,
-            )  # fmt: skip
+                path=self.path,
+                holder=holder,
+                writer=writer,
+            )
 
     def has_claim(self, writer: str) -> bool:
         """Whether the writer has the epoch, as far as can be seen: False too when the ledger cannot be read."""

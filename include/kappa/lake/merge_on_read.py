@@ -60,10 +60,14 @@ def contents_of(paths: EpochPaths, row: LedgerRow, name: str) -> Contents:
     """
     entry: Mapping[str, Any] = row.detail.get(FOLDED, {}).get(name, {})
     return Contents(
-        path=paths.table(name), version=row.delta_versions[f"tables/{name}"], folded=entry.get("seq", row.seq), seq=row.seq,
-        changes=paths.changes(name), changes_version=row.delta_versions.get(f"changes/{name}", 0),
+        path=paths.table(name),
+        version=row.delta_versions[f"tables/{name}"],
+        folded=entry.get("seq", row.seq),
+        seq=row.seq,
+        changes=paths.changes(name),
+        changes_version=row.delta_versions.get(f"changes/{name}", 0),
         key=tuple(entry.get("key", ())),
-    )  # fmt: skip
+    )
 
 
 def frame_at(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: str) -> DataFrame:
@@ -140,8 +144,12 @@ def _over(contents: Contents) -> queries.Changes | None:
     if contents.is_folded:
         return None
     return queries.Changes(
-        path=contents.changes, delta_version=contents.changes_version, after=contents.folded, upto=contents.seq, key=contents.key
-    )  # fmt: skip
+        path=contents.changes,
+        delta_version=contents.changes_version,
+        after=contents.folded,
+        upto=contents.seq,
+        key=contents.key,
+    )
 
 
 def _since(contents: Contents) -> str:

@@ -48,12 +48,17 @@ def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason:
     at = clock.now()
     return [
         Event(
-            topology=name, epoch=record.handover.epoch, event="withdrawn", at=at, actor=actor, reason=reason,
+            topology=name,
+            epoch=record.handover.epoch,
+            event="withdrawn",
+            at=at,
+            actor=actor,
+            reason=reason,
             detail={"handover": record.handover.n, **_group_of(handover)},
         )
         for name, record in waiting(events, handover).items()
         if record.handover is not None
-    ]  # fmt: skip
+    ]
 
 
 def ended_by(record: TopologyRecord, handover: int) -> str:
@@ -67,8 +72,14 @@ def ended_by(record: TopologyRecord, handover: int) -> str:
 
 
 def moved(
-    record: TopologyRecord, handover: Event, state: LedgerState, certificate: Certificate, extras: Mapping[str, Any], *, at: datetime,
-) -> Event:  # fmt: skip
+    record: TopologyRecord,
+    handover: Event,
+    state: LedgerState,
+    certificate: Certificate,
+    extras: Mapping[str, Any],
+    *,
+    at: datetime,
+) -> Event:
     """The row of a move that a handover asked for, alone or with companions.
 
     Args:
@@ -80,13 +91,25 @@ def moved(
         at: when.
     """
     detail = {
-        "from": record.live, "at": state.standing.as_dict(), "seq": state.seq, "handover": handover.n or None,
-        "plan": record.epoch(handover.epoch).planned.detail["plan_id"], "certificate": certificate.to_json(),
-        "keep_old_running": bool(handover.detail.get("keep_old_running")), **_group_of(handover), **extras,
-    }  # fmt: skip
+        "from": record.live,
+        "at": state.standing.as_dict(),
+        "seq": state.seq,
+        "handover": handover.n or None,
+        "plan": record.epoch(handover.epoch).planned.detail["plan_id"],
+        "certificate": certificate.to_json(),
+        "keep_old_running": bool(handover.detail.get("keep_old_running")),
+        **_group_of(handover),
+        **extras,
+    }
     return Event(
-        topology=record.topology, epoch=handover.epoch, event="moved", at=at, actor=handover.actor, reason=handover.reason, detail=detail,
-    )  # fmt: skip
+        topology=record.topology,
+        epoch=handover.epoch,
+        event="moved",
+        at=at,
+        actor=handover.actor,
+        reason=handover.reason,
+        detail=detail,
+    )
 
 
 def _group_of(handover: Event) -> dict[str, Any]:

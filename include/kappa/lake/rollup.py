@@ -49,9 +49,13 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
     runs = extended(_rolled_runs(state), _single_runs(done, _reached(state), state.resumes))
     ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(done)])
     detail: dict[str, Any] = {
-        "upto": done[-1].n, "seq": done[-1].seq, "commits": sum(run.slices for run in runs),
-        "standing": done[-1].standing.as_dict(), "runs": [run.as_dict() for run in runs], **({"sent": ends} if ends else {}),
-    }  # fmt: skip
+        "upto": done[-1].n,
+        "seq": done[-1].seq,
+        "commits": sum(run.slices for run in runs),
+        "standing": done[-1].standing.as_dict(),
+        "runs": [run.as_dict() for run in runs],
+        **({"sent": ends} if ends else {}),
+    }
     from kappa.lake.ledger_rows import LedgerRow
 
     return LedgerRow(kind="rollup", seq=state.seq, writer=writer, at=at, code=code, detail=detail)
@@ -100,11 +104,17 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
         ranges = (before or row.standing).span_to(row.standing) if is_chained else row.ranges
         found.append(
             SliceFacts(
-                seq=row.seq, ranges=ranges, sends=row.sends, rows_read=row.rows_read, rows_parsed=row.rows_parsed,
-                rows_dead=row.rows_dead, code=row.code, archived=ranges_from_json(row.detail.get("archived", {})),
+                seq=row.seq,
+                ranges=ranges,
+                sends=row.sends,
+                rows_read=row.rows_read,
+                rows_parsed=row.rows_parsed,
+                rows_dead=row.rows_dead,
+                code=row.code,
+                archived=ranges_from_json(row.detail.get("archived", {})),
                 read=row.ranges if is_chained else (),
             )
-        )  # fmt: skip
+        )
         before = row.standing
     return tuple(found)
 
@@ -128,9 +138,14 @@ def _single_runs(commits: Sequence[LedgerRow], before: Offsets | None, resumes: 
         size = row.detail.get("bytes_read")
         turn = bisect_left(resumes, row.n)
         yield Run(
-            facts=facts, logged=row.logged, turn=resumes[turn - 1] if turn else 0, seconds=_seconds(row),
-            bytes_read=size or 0, sized_records=0 if size is None else row.rows_read, sized=int(size is not None),
-        )  # fmt: skip
+            facts=facts,
+            logged=row.logged,
+            turn=resumes[turn - 1] if turn else 0,
+            seconds=_seconds(row),
+            bytes_read=size or 0,
+            sized_records=0 if size is None else row.rows_read,
+            sized=int(size is not None),
+        )
 
 
 def _seconds(row: LedgerRow) -> float:

@@ -138,8 +138,10 @@ def _event(
         raise SavepointError(
             f"Topology {record.topology!r} has a savepoint {name!r} already: seq {taken.detail['seq']} of epoch {taken.epoch}, "
             f"named {taken.at:%Y-%m-%d %H:%M:%S} by {taken.actor}. Choose another name, or `kappa savepoint drop` it.",
-            name=name, epoch=taken.epoch, seq=taken.detail["seq"],
-        )  # fmt: skip
+            name=name,
+            epoch=taken.epoch,
+            seq=taken.detail["seq"],
+        )
     row = _commit(config, record, seq)
     return Event(
         topology=record.topology,

@@ -39,13 +39,20 @@ class Run:
         """The run for a ledger's row."""
         facts = self.facts
         return {
-            "first": facts.seq, "last": facts.last, "slices": self.slices, "sends": facts.sends, "code": facts.code,
-            "logged": self.logged, "turn": self.turn, "seconds": round(self.seconds, 3),
+            "first": facts.seq,
+            "last": facts.last,
+            "slices": self.slices,
+            "sends": facts.sends,
+            "code": facts.code,
+            "logged": self.logged,
+            "turn": self.turn,
+            "seconds": round(self.seconds, 3),
             "bytes": [self.bytes_read, self.sized_records, self.sized],
             "rows": [facts.rows_read, facts.rows_parsed, facts.rows_dead],
-            "ranges": ranges_as_dict(facts.ranges), "read": ranges_as_dict(facts.read),
+            "ranges": ranges_as_dict(facts.ranges),
+            "read": ranges_as_dict(facts.read),
             "archived": [[r.topic, r.partition, r.start, r.end] for r in facts.archived],
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Run:
@@ -53,15 +60,27 @@ class Run:
         rows_read, rows_parsed, rows_dead = values["rows"]
         bytes_read, sized_records, sized = values["bytes"]
         facts = SliceFacts(
-            seq=values["first"], seq_last=None if values["last"] == values["first"] else values["last"], sends=values["sends"], code=values["code"],
-            rows_read=rows_read, rows_parsed=rows_parsed, rows_dead=rows_dead,
-            ranges=ranges_from_json(values["ranges"]), read=ranges_from_json(values["read"]),
+            seq=values["first"],
+            seq_last=None if values["last"] == values["first"] else values["last"],
+            sends=values["sends"],
+            code=values["code"],
+            rows_read=rows_read,
+            rows_parsed=rows_parsed,
+            rows_dead=rows_dead,
+            ranges=ranges_from_json(values["ranges"]),
+            read=ranges_from_json(values["read"]),
             archived=tuple(OffsetRange(topic=t, partition=p, start=s, end=e) for t, p, s, e in values["archived"]),
-        )  # fmt: skip
+        )
         return cls(
-            facts=facts, slices=values["slices"], logged=values["logged"], turn=values["turn"], seconds=values["seconds"],
-            bytes_read=bytes_read, sized_records=sized_records, sized=sized,
-        )  # fmt: skip
+            facts=facts,
+            slices=values["slices"],
+            logged=values["logged"],
+            turn=values["turn"],
+            seconds=values["seconds"],
+            bytes_read=bytes_read,
+            sized_records=sized_records,
+            sized=sized,
+        )
 
 
 def extended(runs: Sequence[Run], more: Iterable[Run]) -> tuple[Run, ...]:
@@ -109,15 +128,24 @@ def _reads_on(ranges: Sequence[OffsetRange], following: Sequence[OffsetRange]) -
 def _joined(run: Run, following: Run) -> Run:
     one, two = run.facts, following.facts
     facts = replace(
-        one, seq_last=two.last, ranges=_spanned(one.ranges, two.ranges), read=_spanned(one.read, two.read),
-        archived=joined((*one.archived, *two.archived)), rows_read=one.rows_read + two.rows_read,
-        rows_parsed=one.rows_parsed + two.rows_parsed, rows_dead=one.rows_dead + two.rows_dead,
-    )  # fmt: skip
+        one,
+        seq_last=two.last,
+        ranges=_spanned(one.ranges, two.ranges),
+        read=_spanned(one.read, two.read),
+        archived=joined((*one.archived, *two.archived)),
+        rows_read=one.rows_read + two.rows_read,
+        rows_parsed=one.rows_parsed + two.rows_parsed,
+        rows_dead=one.rows_dead + two.rows_dead,
+    )
     return replace(
-        run, facts=facts, slices=run.slices + following.slices, seconds=run.seconds + following.seconds,
-        bytes_read=run.bytes_read + following.bytes_read, sized_records=run.sized_records + following.sized_records,
+        run,
+        facts=facts,
+        slices=run.slices + following.slices,
+        seconds=run.seconds + following.seconds,
+        bytes_read=run.bytes_read + following.bytes_read,
+        sized_records=run.sized_records + following.sized_records,
         sized=run.sized + following.sized,
-    )  # fmt: skip
+    )
 
 
 def _spanned(ranges: Sequence[OffsetRange], following: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:

@@ -75,9 +75,12 @@ def create(
     from deltalake import DeltaTable, Schema
 
     DeltaTable.create(
-        path, Schema.from_json(delta_schema(columns)), mode="ignore", partition_by=list(partition_by) or None,
+        path,
+        Schema.from_json(delta_schema(columns)),
+        mode="ignore",
+        partition_by=list(partition_by) or None,
         configuration={**CONFIGURATION, **(configuration or {})},
-    )  # fmt: skip
+    )
 
 
 def exists(path: str) -> bool:
@@ -308,8 +311,11 @@ def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
             f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. Nothing is written or sent. "
             "Put the newest copy of the lake back, whole, or rebuild the topology into an empty lake: "
             "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
-            path=path, seq=seq, done=done, plan=plan,
-        )  # fmt: skip
+            path=path,
+            seq=seq,
+            done=done,
+            plan=plan,
+        )
     return True
 
 

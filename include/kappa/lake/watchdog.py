@@ -77,10 +77,13 @@ class Watchdog:
             lines = list(self._lines.values())
         now = self._clock()
         return max(
-            (Line(name=name, seconds=now - since, level=self._level(now - since, is_long)) for name, since, is_long in lines),
+            (
+                Line(name=name, seconds=now - since, level=self._level(now - since, is_long))
+                for name, since, is_long in lines
+            ),
             key=lambda line: (("", "slow", "stuck").index(line.level), line.seconds),
             default=Line(),
-        )  # fmt: skip
+        )
 
     def _level(self, seconds: float, is_long: bool) -> str:
         slow, stuck = self._limits

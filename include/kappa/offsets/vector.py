@@ -184,8 +184,11 @@ class Offsets:
                 raise DataLossError(
                     f"{topic}[{partition}] was read up to {start}, the end {where}: the log is not the one that was "
                     "read. Look whether the topic was recreated or truncated.",
-                    topic=topic, partition=partition, start=start, end=found,
-                )  # fmt: skip
+                    topic=topic,
+                    partition=partition,
+                    start=start,
+                    end=found,
+                )
         return tuple(
             OffsetRange(topic=topic, partition=partition, start=self._offsets.get((topic, partition), 0), end=offset)
             for (topic, partition), offset in end.items()

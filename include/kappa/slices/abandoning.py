@@ -31,8 +31,14 @@ def abandon_slice(run: EpochRun, plan: LedgerRow, detail: Mapping[str, Any] | No
         tables.seal(path, plan.seq, plan_hash(plan))
     run.ledger.append(
         LedgerRow(
-            kind="abandon", seq=plan.seq, writer=run.writer, at=clock.now(), ranges=plan.ranges, code=run.code, detail=detail or {},
+            kind="abandon",
+            seq=plan.seq,
+            writer=run.writer,
+            at=clock.now(),
+            ranges=plan.ranges,
+            code=run.code,
+            detail=detail or {},
         )
-    )  # fmt: skip
+    )
     run.scratch.written = {}
     crash_point("abandon", plan.seq)

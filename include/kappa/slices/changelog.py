@@ -113,10 +113,14 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         crash_point("baseline.marker", committed.seq)
     return run.ledger.append(
         LedgerRow(
-            kind="baseline", seq=committed.seq, writer=run.writer, at=clock.now(), code=run.code,
+            kind="baseline",
+            seq=committed.seq,
+            writer=run.writer,
+            at=clock.now(),
+            code=run.code,
             detail=sent_ends(run, "versioned", None),
         )
-    )  # fmt: skip
+    )
 
 
 class Begun:

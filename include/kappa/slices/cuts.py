@@ -48,6 +48,11 @@ def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records:
     reached = [{at: ms for at, ms in commit.reached_ms.items() if at[0] in topics} for commit in last]
     span = sum(item.count for item in last[-1].ranges if item.topic in topics)
     return next_cut(
-        index, position, end, max_records=max_records, reached_ms=reached[-1],
-        near_ms=likely_ms(reached, span, max_records), slack=max_records // 10,
-    )  # fmt: skip
+        index,
+        position,
+        end,
+        max_records=max_records,
+        reached_ms=reached[-1],
+        near_ms=likely_ms(reached, span, max_records),
+        slack=max_records // 10,
+    )

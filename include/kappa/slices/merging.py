@@ -67,9 +67,14 @@ def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
     version, folded = tables.folded(run.paths.table(table.name))
     least = committed.seq if known is None else known["seq"]
     found = Contents(
-        path=run.paths.table(table.name), version=version, folded=max(least, folded or 0), seq=last.seq, key=tuple(table.key),
-        changes=run.paths.changes(table.name), changes_version=last.delta_versions.get(f"changes/{table.name}", 0),
-    )  # fmt: skip
+        path=run.paths.table(table.name),
+        version=version,
+        folded=max(least, folded or 0),
+        seq=last.seq,
+        key=tuple(table.key),
+        changes=run.paths.changes(table.name),
+        changes_version=last.delta_versions.get(f"changes/{table.name}", 0),
+    )
     if found.is_folded:
         return Unfolded(contents=found, rows=0, since=clock.now())
     is_known = known is not None and found.folded == least

@@ -91,8 +91,10 @@ def check(broker: Broker, paths: EpochPaths, lake: str) -> None:
             f"{paths.name} on {broker.bootstrap_servers} belongs to {found}, this is lake {lake[:8]} ({paths.lake}): both planned epoch "
             f"{paths.epoch} of {paths.topology!r}, and the other took its topics, group and transactional id first. Nothing of it was touched. "
             f"If KAPPA_LAKE should name that lake, set it. To give the epoch up here: kappa abort {paths.topology} {paths.epoch} --execute",
-            findings=(), owner=found.lake, path=found.path,
-        )  # fmt: skip
+            findings=(),
+            owner=found.lake,
+            path=found.path,
+        )
 
 
 def is_ours(broker: Broker, paths: EpochPaths, lake: str) -> bool:

@@ -58,5 +58,7 @@ def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
             raise DataLossError(
                 f"Topic {topic!r} was recreated: its id is {found.get(topic)}, the epoch began with {expected}. "
                 "Offsets of the old topic mean nothing in the new one; plan a replay from the new topic's beginning.",
-                topic=topic, found=found.get(topic), expected=expected,
-            )  # fmt: skip
+                topic=topic,
+                found=found.get(topic),
+                expected=expected,
+            )

@@ -37,9 +37,14 @@ if TYPE_CHECKING:
 
 
 def run_slice(
-    run: EpochRun, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, raw: DataFrame | None = None,
+    run: EpochRun,
+    ranges: Sequence[OffsetRange],
+    *,
+    sends: Sends,
+    logged: bool,
+    raw: DataFrame | None = None,
     roots: Offsets | None = None,
-) -> LedgerRow:  # fmt: skip
+) -> LedgerRow:
     """Take one slice from planned to committed.
 
     Idempotent: whatever part of the slice is there already is used as it is. When the ledger holds a plan that was not
@@ -69,8 +74,14 @@ def run_slice(
 
 
 def plan_slice(
-    run: EpochRun, state: LedgerState, ranges: Sequence[OffsetRange], *, sends: Sends, logged: bool, roots: Offsets | None = None
-) -> LedgerRow:  # fmt: skip
+    run: EpochRun,
+    state: LedgerState,
+    ranges: Sequence[OffsetRange],
+    *,
+    sends: Sends,
+    logged: bool,
+    roots: Offsets | None = None,
+) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
     Raises:

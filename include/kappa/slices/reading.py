@@ -70,10 +70,19 @@ class Reading:
     """
 
     def __init__(
-        self, session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], plan: LedgerRow, committed: LedgerRow,
-        raw: DataFrame | None = None, *, archives: Mapping[str, Archive] | None = None, begun: Offsets | None = None,
-        bound: Mapping[str, str] | None = None, small_slice: int = 50_000,
-    ) -> None:  # fmt: skip
+        self,
+        session: SparkSession,
+        bootstrap_servers: str,
+        sources: Sequence[Source],
+        plan: LedgerRow,
+        committed: LedgerRow,
+        raw: DataFrame | None = None,
+        *,
+        archives: Mapping[str, Archive] | None = None,
+        begun: Offsets | None = None,
+        bound: Mapping[str, str] | None = None,
+        small_slice: int = 50_000,
+    ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
         self._sources = sources

@@ -143,8 +143,9 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
         raise DataLossError(
             f"The marker of epoch {source.epoch} is of slice {marker.seq} at {marker.end.to_json()}; the plan says slice {source.seq} "
             f"at {start.to_json()}. The epoch went on in between: plan again.",
-            marker=marker.end.to_json(), plan=start.to_json(),
-        )  # fmt: skip
+            marker=marker.end.to_json(),
+            plan=start.to_json(),
+        )
     for table in run.topology.tables:
         frame = changelog.fold(
             run.engines.session, run.engines.bootstrap_servers, run.engines.broker, paths, table, marker.seq

@@ -59,8 +59,9 @@ def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
     raise DisagreementError(
         f"The lake is older than the broker: the marker of slice {run.sent.seq} of epoch {run.paths.epoch} closes plan {run.sent.plan}, "
         f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify {run.paths.topology}",
-        marker=run.sent.seq, seq=plan.seq,
-    )  # fmt: skip
+        marker=run.sent.seq,
+        seq=plan.seq,
+    )
 
 
 def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
@@ -134,6 +135,11 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         for part in rows(f"changes/{table.name}"):
             yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
     yield marker(
-        run, plan.seq, ranges_end(plan.ranges), effects.max_timestamps, plan.sends, roots=plan.detail.get("roots"),
+        run,
+        plan.seq,
+        ranges_end(plan.ranges),
+        effects.max_timestamps,
+        plan.sends,
+        roots=plan.detail.get("roots"),
         plan=plan_hash(plan),
-    )  # fmt: skip
+    )

@@ -70,8 +70,10 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
             f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: epoch {paths.epoch} of this "
             f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To let this lake take over: "
             f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} --from-changelog --execute",
-            findings=(), epoch=epoch, owner=found.lake,
-        )  # fmt: skip
+            findings=(),
+            epoch=epoch,
+            owner=found.lake,
+        )
     return max(found.turn, 1) if epoch == paths.epoch and found.turn else found.turn + 1
 
 
@@ -93,8 +95,15 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     # The marker that it replaces vouches for the last slice by its plan, and so does this one.
     plan = found.plan if found is not None and found.seq == last.seq else None
     closing = marker(
-        run, last.seq, state.position, last.max_timestamps, "live", kind="live", roots=last.detail.get("roots"), plan=plan
-    )  # fmt: skip
+        run,
+        last.seq,
+        state.position,
+        last.max_timestamps,
+        "live",
+        kind="live",
+        roots=last.detail.get("roots"),
+        plan=plan,
+    )
     run.sent.sender.send([closing], state.position)
     run.sent.seq, run.sent.plan = last.seq, plan
     crash_point("live.marker", last.seq)
@@ -192,8 +201,11 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
                 f"{last.end.to_json()} (its marker is on {config.bootstrap_servers}). If KAPPA_LAKE should name that lake, set it: nothing else is "
                 f"needed. If that lake was lost, go on from there: kappa rebuild {topology} --from-changelog --execute. A rebuild ends the epoch for "
                 "good, also where its lake is only elsewhere.",
-                findings=(), epoch=epoch, position=last.end.as_dict(), owner=whose.lake if whose else "",
-            )  # fmt: skip
+                findings=(),
+                epoch=epoch,
+                position=last.end.as_dict(),
+                owner=whose.lake if whose else "",
+            )
         for epoch, paths in marked(broker, config.lake, topology):
             whose = owner(broker, paths)
             if epoch not in record.epochs and whose is not None and whose.lake != lake:
@@ -202,8 +214,10 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
                     f"has not sent yet, and two lakes would send the same records. If KAPPA_LAKE should name that lake, set it. Otherwise give the "
                     f"epoch up there: kappa abort {topology} {epoch} --execute; if that lake is gone, delete the topics {paths.name}.* with "
                     "kafka-topics.sh.",
-                    findings=(), epoch=epoch, owner=whose.lake,
-                )  # fmt: skip
+                    findings=(),
+                    epoch=epoch,
+                    owner=whose.lake,
+                )
 
 
 def _last(known: dict[int, Marker]) -> tuple[int, Marker] | None:

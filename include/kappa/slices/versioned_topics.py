@@ -55,8 +55,9 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
             raise RefusedError(
                 f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(wanted.values())}, and {taken} exist or belong to another "
                 f"epoch: they are not this epoch's. Remove or rename them, or: kappa abort {topology.name} {paths.epoch} --execute",
-                findings=(), topics=taken,
-            )  # fmt: skip
+                findings=(),
+                topics=taken,
+            )
         return [now.event("own_topics", paths.epoch, actor="driver", detail={"topics": wanted})]
 
     if epochs.change(topology.name, decide):

@@ -50,9 +50,17 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     archives = archives_of(run, plan)
     begun = ranges_end(state.commits[0].ranges)
     with Reading(
-        run.engines.session, run.engines.bootstrap_servers, run.topology.sources, plan, committed, raw, archives=archives, begun=begun,
-        bound=run.bound, small_slice=run.engines.small_slice,
-    ) as reading:  # fmt: skip
+        run.engines.session,
+        run.engines.bootstrap_servers,
+        run.topology.sources,
+        plan,
+        committed,
+        raw,
+        archives=archives,
+        begun=begun,
+        bound=run.bound,
+        small_slice=run.engines.small_slice,
+    ) as reading:
         effects = call_step(run.topology, plan.seq, reading.records, before)
         kept = [] if reading.is_small else shared(list(effects.values()))
         reading.hold(kept)
@@ -149,8 +157,9 @@ def call_step(
     if set(effects) != declared:
         raise TopologyError(
             f"The step of {topology.name!r} returned {sorted(effects)}, the topology declares {sorted(declared)}.",
-            returned=sorted(effects), declared=sorted(declared),
-        )  # fmt: skip
+            returned=sorted(effects),
+            declared=sorted(declared),
+        )
     return dict(effects)
 
 

@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 #: Names of Catalyst's expression classes.
 _CAUSES = {
-    **dict.fromkeys(("CurrentTimestamp", "CurrentTimestampLike", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"), Cause.CLOCK),
+    **dict.fromkeys(
+        ("CurrentTimestamp", "CurrentTimestampLike", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime"), Cause.CLOCK
+    ),
     **dict.fromkeys(("Rand", "Randn", "Shuffle", "Uuid", "Uniform", "RandStr"), Cause.RANDOM),
     **dict.fromkeys(
-        ("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName", "InputFileBlockStart", "InputFileBlockLength"),
+        (
+            "MonotonicallyIncreasingID",
+            "SparkPartitionID",
+            "InputFileName",
+            "InputFileBlockStart",
+            "InputFileBlockLength",
+        ),
         Cause.PARTITIONS,
     ),
-}  # fmt: skip
+}
 _COLLECTING = ("CollectList", "CollectSet")
 _FIRST = ("First", "Last", "AnyValue", "ListAgg", *_COLLECTING)
 #: Plans that hand on the rows of their only child, in its order.

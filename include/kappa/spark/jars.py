@@ -187,9 +187,21 @@ def _retrieve(name: str, jars: tuple[Jar, ...], into: Path, work: Path) -> None:
     (work / "settings.xml").write_text(_SETTINGS)
     (work / "ivy.xml").write_text(_module(name, jars))
     command: list[str | Path] = [
-        find_java(), "-jar", _ivy_jar(), "-warn", "-settings", work / "settings.xml", "-ivy", work / "ivy.xml",
-        "-cache", work / "cache", "-confs", "default", "-retrieve", f"{into}/{_RETRIEVED}",
-    ]  # fmt: skip
+        find_java(),
+        "-jar",
+        _ivy_jar(),
+        "-warn",
+        "-settings",
+        work / "settings.xml",
+        "-ivy",
+        work / "ivy.xml",
+        "-cache",
+        work / "cache",
+        "-confs",
+        "default",
+        "-retrieve",
+        f"{into}/{_RETRIEVED}",
+    ]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     missing = [jar.name for jar in jars if not (into / f"{jar.name}-{jar.revision}.jar").is_file()]
     if run.returncode or missing:

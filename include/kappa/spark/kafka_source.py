@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_log(
-    session: SparkSession,
-    bootstrap_servers: str,
-    topic: str,
-    ranges: Sequence[OffsetRange],
-    *,
-    headers: bool = False,
+    session: SparkSession, bootstrap_servers: str, topic: str, ranges: Sequence[OffsetRange], *, headers: bool = False
 ) -> DataFrame:
     """Records of exactly these ranges of one topic, one Spark task for each partition, in offset order."""
     mine = [r for r in ranges if r.topic == topic]

@@ -36,9 +36,18 @@ class LiveQuery:
     """
 
     def __init__(
-        self, session: SparkSession, bootstrap_servers: str, start: Offsets, *, checkpoint: str, trigger_seconds: float,
-        max_records: int, headers: bool, position: Callable[[], Offsets], on_batch: OnBatch,
-    ) -> None:  # fmt: skip
+        self,
+        session: SparkSession,
+        bootstrap_servers: str,
+        start: Offsets,
+        *,
+        checkpoint: str,
+        trigger_seconds: float,
+        max_records: int,
+        headers: bool,
+        position: Callable[[], Offsets],
+        on_batch: OnBatch,
+    ) -> None:
         self._position = position
         self._on_batch = on_batch
         self._checkpoint = Path(checkpoint)
@@ -104,8 +113,9 @@ class LiveQuery:
                     raise LedgerError(
                         f"Spark hands over records from {self._reached.to_json()} on, the ledger stands at {position.to_json()}: "
                         "the stream starts again from there.",
-                        spark=self._reached.to_json(), ledger=position.to_json(),
-                    )  # fmt: skip
+                        spark=self._reached.to_json(),
+                        ledger=position.to_json(),
+                    )
                 if any(not range_.is_empty for range_ in ranges):
                     self._on_batch(ranges, records)
                 self._reached = end

@@ -4,5 +4,16 @@ from kappa.topology.declaration import Effects, Schedule, Slice, Threshold, Topo
 from kappa.topology.members import ORDER, RECORD_COLUMNS, Append, Check, Source, Table, Topic
 
 __all__ = [
-    "ORDER", "RECORD_COLUMNS", "Append", "Check", "Effects", "Schedule", "Slice", "Source", "Table", "Threshold", "Topic", "Topology",
-]  # fmt: skip
+    "ORDER",
+    "RECORD_COLUMNS",
+    "Append",
+    "Check",
+    "Effects",
+    "Schedule",
+    "Slice",
+    "Source",
+    "Table",
+    "Threshold",
+    "Topic",
+    "Topology",
+]

@@ -12,10 +12,21 @@ from kappa.errors import TopologyError
 
 #: Spark's SQL type names -> the names in a Delta schema (Delta protocol, "Primitive Types").
 _PRIMITIVES = {
-    "STRING": "string", "TEXT": "string", "BIGINT": "long", "INT": "integer", "SMALLINT": "short", "TINYINT": "byte",
-    "BOOLEAN": "boolean", "DOUBLE": "double", "FLOAT": "float", "BINARY": "binary", "DATE": "date",
-    "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp", "TIMESTAMPLTZ": "timestamp",
-}  # fmt: skip
+    "STRING": "string",
+    "TEXT": "string",
+    "BIGINT": "long",
+    "INT": "integer",
+    "SMALLINT": "short",
+    "TINYINT": "byte",
+    "BOOLEAN": "boolean",
+    "DOUBLE": "double",
+    "FLOAT": "float",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

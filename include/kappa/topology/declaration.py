@@ -71,7 +71,7 @@ class Topology:
                 f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as kappa.<topology>.e0001, would "
                 "have two meanings. Give it another name.",
                 name=self.name,
-            )  # fmt: skip
+            )
         if not _NAME.fullmatch(self.name):
             raise TopologyError(
                 f"Topology name {self.name!r} must be lower-case words joined by dots, like 'retail.loyalty'."

@@ -45,7 +45,9 @@ def report(descriptor: int, files: Sequence[str]) -> None:
 
 def _deployed(topology: Topology) -> Deployed:
     return Deployed(
-        name=topology.name, version=topology.version,
-        sources=tuple(source.topic for source in topology.sources), tables=tuple(table.name for table in topology.tables),
+        name=topology.name,
+        version=topology.version,
+        sources=tuple(source.topic for source in topology.sources),
+        tables=tuple(table.name for table in topology.tables),
         outputs=(*(append.name for append in topology.appends), *(topic.name for topic in topology.topics)),
-    )  # fmt: skip
+    )

@@ -86,8 +86,9 @@ def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_se
         older = "lake is older than the broker" if ahead else "broker is older than the lake"
         raise DisagreementError(
             f"The {older}: of epoch {epoch.epoch} {ahead or behind}. Nothing is sent. Way out: {way_out(epoch.topology)}",
-            seq=state.seq, marker=None if marker is None else marker.seq,
-        )  # fmt: skip
+            seq=state.seq,
+            marker=None if marker is None else marker.seq,
+        )
 
 
 def check_tables(epoch: EpochPaths, state: LedgerState) -> None:

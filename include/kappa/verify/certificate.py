@@ -20,8 +20,12 @@ from kappa.replay.stages import Stage
 
 
 def certificate_of(
-    lake: str, record: TopologyRecord, *, candidate: int | None = None, ledgers: MutableMapping[str, Ledger] | None = None
-) -> Certificate:  # fmt: skip
+    lake: str,
+    record: TopologyRecord,
+    *,
+    candidate: int | None = None,
+    ledgers: MutableMapping[str, Ledger] | None = None,
+) -> Certificate:
     """Of which offsets the served tables are a view, and that each was sent by exactly one epoch.
 
     Args:
@@ -44,9 +48,11 @@ def certificate_of(
     notes = (note for epoch in sorted(facts) for note in _notes(record.epoch(epoch)))
     backfilled = {epoch: tuple(map(interval_said, record.epoch(epoch).backfilled)) for epoch in sorted(facts)}
     return replace(
-        found, notes=(*notes, *_moved_together(record)), approved=dict(_approved(record, facts)),
+        found,
+        notes=(*notes, *_moved_together(record)),
+        approved=dict(_approved(record, facts)),
         backfilled={epoch: said for epoch, said in backfilled.items() if said},
-    )  # fmt: skip
+    )
 
 
 def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
@@ -71,7 +77,7 @@ def interval_said(event: Event) -> str:
 
 def ledgers_of(
     lake: str, record: TopologyRecord, candidate: int | None, opened: MutableMapping[str, Ledger]
-) -> dict[int, Ledger]:  # fmt: skip
+) -> dict[int, Ledger]:
     """The ledgers that a certificate is made from, by epoch: of all that were ever live, and the candidate's."""
     found = {}
     for epoch in sorted({move.epoch for move in record.moves} | ({candidate} if candidate is not None else set())):

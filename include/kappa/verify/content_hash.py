@@ -41,9 +41,15 @@ def twice(member: Table | Append, first: DataFrame, again: DataFrame, mask: Mask
         else:
             columns, samples = _output(names, first, again)
     return Twice(
-        name=member.name, kind="table" if is_table else "output", rows=rows, rows_again=rows_again,
-        hash=was[""], hash_again=now[""], columns=tuple(columns), samples=tuple(samples),
-    )  # fmt: skip
+        name=member.name,
+        kind="table" if is_table else "output",
+        rows=rows,
+        rows_again=rows_again,
+        hash=was[""],
+        hash_again=now[""],
+        columns=tuple(columns),
+        samples=tuple(samples),
+    )
 
 
 def _output(names: Sequence[str], first: DataFrame, again: DataFrame) -> tuple[list[str], list[dict[str, str]]]:
@@ -64,11 +70,7 @@ def _hashes(frame: DataFrame, groups: Mapping[str, Sequence[str]]) -> tuple[int,
     """Number of rows, and of each group of columns a hash that the order of rows does not change."""
     from pyspark.sql import functions as F
 
-    sums = [
-        F.sum(part.cast("decimal(38,0)"))
-        for names in groups.values()
-        for part in row_hashes(frame, names)
-    ]  # fmt: skip
+    sums = [F.sum(part.cast("decimal(38,0)")) for names in groups.values() for part in row_hashes(frame, names)]
     row = frame.agg(F.count(F.lit(1)), *sums).first()
     assert row is not None
     pairs = [row[1 + 2 * index : 3 + 2 * index] for index in range(len(groups))]

@@ -152,11 +152,14 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
     drifting = [name for name in compared if all(map(_is_number, types[name])) and name not in masked]
     # One pass: numbered aliases, since a column of the table may have any name.
     totals = both.agg(
-        F.count("l").alias("rows_live"), F.count("c").alias("rows_candidate"), F.count_if(F.col("l").isNull()).alias("added"),
-        F.count_if(F.col("c").isNull()).alias("removed"), F.count_if(any_changed).alias("changed"),
+        F.count("l").alias("rows_live"),
+        F.count("c").alias("rows_candidate"),
+        F.count_if(F.col("l").isNull()).alias("added"),
+        F.count_if(F.col("c").isNull()).alias("removed"),
+        F.count_if(any_changed).alias("changed"),
         *(F.count_if(changed[name]).alias(f"changed_{i}") for i, name in enumerate(compared)),
         *(part for i, name in enumerate(drifting) for part in _drift_columns(i, *sides[name], changed[name], in_both)),
-    ).first()  # fmt: skip
+    ).first()
     assert totals is not None
     samples: Sequence[Any] = ()
     if totals["added"] or totals["removed"] or totals["changed"]:
@@ -164,8 +167,12 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
         samples = both.where(differs).orderBy(*quoted(key)).limit(_SAMPLES).collect()
     counts = {name: totals[f"changed_{i}"] for i, name in enumerate(compared)}
     return TableDiff(
-        name=table.name, rows_live=totals["rows_live"], rows_candidate=totals["rows_candidate"], keys_added=totals["added"],
-        keys_removed=totals["removed"], keys_changed=totals["changed"],
+        name=table.name,
+        rows_live=totals["rows_live"],
+        rows_candidate=totals["rows_candidate"],
+        keys_added=totals["added"],
+        keys_removed=totals["removed"],
+        keys_changed=totals["changed"],
         changed_columns={name: count for name, count in counts.items() if count},
         samples=tuple(_sample(row, key, compared, masked, mask or Mask()) for row in samples),
         drift={name: _drift(totals, i, counts[name]) for i, name in enumerate(drifting) if counts[name]},
@@ -173,12 +180,10 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
         columns_removed=tuple(name for name in live.columns if name not in (*key, *compared)),
         columns_retyped=tuple(name for name, (was, now) in types.items() if was != now),
         masked=masked,
-    )  # fmt: skip
+    )
 
 
-def output_diff(
-    append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True
-) -> OutputDiff:  # fmt: skip
+def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True) -> OutputDiff:
     """How the rows of an append output differ as multisets, in one pass over both."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import MapType
@@ -210,15 +215,21 @@ def output_diff(
     )
     more = F.col("mine") - F.col("live")
     totals = grouped.agg(
-        F.sum("live").alias("live"), F.sum("mine").alias("mine"),
-        F.sum(F.greatest(more, F.lit(0))).alias("added"), F.sum(F.greatest(-more, F.lit(0))).alias("removed"),
-    ).first()  # fmt: skip
+        F.sum("live").alias("live"),
+        F.sum("mine").alias("mine"),
+        F.sum(F.greatest(more, F.lit(0))).alias("added"),
+        F.sum(F.greatest(-more, F.lit(0))).alias("removed"),
+    ).first()
     assert totals is not None
     return OutputDiff(
-        name=append.name, rows_live=totals["live"] or 0, rows_candidate=totals["mine"] or 0, rows_added=totals["added"] or 0,
-        rows_removed=totals["removed"] or 0, columns_added=tuple(name for name in declared if name not in before),
+        name=append.name,
+        rows_live=totals["live"] or 0,
+        rows_candidate=totals["mine"] or 0,
+        rows_added=totals["added"] or 0,
+        rows_removed=totals["removed"] or 0,
+        columns_added=tuple(name for name in declared if name not in before),
         columns_removed=tuple(name for name in before if name not in declared),
-    )  # fmt: skip
+    )
 
 
 def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
@@ -314,10 +325,13 @@ def _drift(totals: Any, i: int, keys: int) -> Drift:
 
     difference, total = finite("difference"), finite("total")
     return Drift(
-        keys=keys, sum_live=finite("live"), sum_candidate=finite("mine"), max_difference=finite("most"),
+        keys=keys,
+        sum_live=finite("live"),
+        sum_candidate=finite("mine"),
+        max_difference=finite("most"),
         mean_difference=None if difference is None else difference / keys,
         share=difference / total if difference is not None and total else None,
-    )  # fmt: skip
+    )
 
 
 def equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:

@@ -147,9 +147,11 @@ def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) ->
     is_from_nothing = record.epoch(record.live).plan.seed is Seed.EMPTY
     counted = sum(run.sized_records for run in runs)
     return Rates(
-        records_per_offset=records / offsets, disk_per_record=held / records if is_from_nothing else None, live_bytes=held,
+        records_per_offset=records / offsets,
+        disk_per_record=held / records if is_from_nothing else None,
+        live_bytes=held,
         bytes_per_record=sum(run.bytes_read for run in runs) / counted if counted else None,
-    )  # fmt: skip
+    )
 
 
 def _held(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:

@@ -36,9 +36,11 @@ class Recount:
     def with_more(self, more: Recount) -> Recount:
         """Two parts of one counting."""
         return Recount(
-            epoch=self.epoch, problems=(*self.problems, *more.problems), read=(*self.read, *more.read),
+            epoch=self.epoch,
+            problems=(*self.problems, *more.problems),
+            read=(*self.read, *more.read),
             unread=(*self.unread, *more.unread),
-        )  # fmt: skip
+        )
 
 
 def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None) -> Recount:

@@ -202,15 +202,19 @@ class _Count:
         said = [
             text.format(count)
             for count, text in (
-                (lacking, "{} keys of the table are not in it"), (other, "{} keys have other values"), (beyond, "{} keys are not in the table"),
+                (lacking, "{} keys of the table are not in it"),
+                (other, "{} keys have other values"),
+                (beyond, "{} keys are not in the table"),
             )
             if count
-        ]  # fmt: skip
+        ]
         if lacking and not other and not beyond and any(offset for _, offset in start.items()):
             self.unread.append(f"{what.capitalize()}: {lacking:,} keys whose records may have gone with retention.")
         elif said:
             example = first.decode(errors="replace")
-            self.problems.append(f"{what} is not what table {table} holds: {', '.join(said)}; key {example} is one. {self.way}")  # fmt: skip
+            self.problems.append(
+                f"{what} is not what table {table} holds: {', '.join(said)}; key {example} is one. {self.way}"
+            )
         self.read.append(f"{what}: {_records(start, end):,} offsets, {keys:,} keys of table {table}")
 
     def _append(self, topic: Topic, name: str, of: Append) -> None:
@@ -255,7 +259,9 @@ class _Count:
                 f"Topic {name}: {missing:,} of {rows:,} records, whose offsets may have gone with retention."
             )
         elif missing:
-            self.problems.append(f"topic {name} lacks {missing:,} of {rows:,} records that the ledger says were sent. {self.way}")  # fmt: skip
+            self.problems.append(
+                f"topic {name} lacks {missing:,} of {rows:,} records that the ledger says were sent. {self.way}"
+            )
         if again and backfilled:
             self.unread.append(
                 f"Topic {name}: {again:,} records equal others. They are repeated, or of rows that a backfill has replaced."

@@ -55,9 +55,16 @@ def _sections(report: DiffReport) -> Iterable[tuple[str, list[_Grid]]]:
     if failures:
         yield "Why it failed", [("", ["failure"], failures)]
     counts = [
-        [t.name, _count(t.rows_live), _count(t.rows_candidate), f"{t.keys_added:,}", f"{t.keys_removed:,}", f"{t.keys_changed:,}"]
+        [
+            t.name,
+            _count(t.rows_live),
+            _count(t.rows_candidate),
+            f"{t.keys_added:,}",
+            f"{t.keys_removed:,}",
+            f"{t.keys_changed:,}",
+        ]
         for t in report.tables
-    ]  # fmt: skip
+    ]
     if counts:
         header = ["table", "rows live", "rows candidate", "keys added", "keys removed", "keys changed"]
         yield "Tables", [("", header, counts)]
@@ -162,9 +169,12 @@ def markdown(report: DiffReport) -> str:
     """The report as GitHub-flavoured Markdown; values are code, so that none of them is read as markup."""
     at = " ".join(f"{topic}[{partition}]={offset}" for (topic, partition), offset in report.at.items())
     lines = [
-        f"# {_code(report.topology)}: {report.verdict}", "", _WORDS[report.verdict], "",
+        f"# {_code(report.topology)}: {report.verdict}",
+        "",
+        _WORDS[report.verdict],
+        "",
         f"{_between(report)} Offsets: {_code(at or 'none')}",
-    ]  # fmt: skip
+    ]
     for title, grids in _sections(report):
         kind, _, name = title.partition(" ")
         lines += ["", f"## {f'Table {_code(name)}' if kind == 'Table' else title}"]

@@ -41,9 +41,16 @@ SECOND_RUN = "replay"
 
 
 def beside(
-    config: Config, session: SparkSession, broker: Broker, paths: EpochPaths, topology: Topology, *, writer: str, code: str,
+    config: Config,
+    session: SparkSession,
+    broker: Broker,
+    paths: EpochPaths,
+    topology: Topology,
+    *,
+    writer: str,
+    code: str,
     archived: tuple[OffsetRange, ...] = (),
-) -> EpochRun:  # fmt: skip
+) -> EpochRun:
     """An epoch as another process than its driver holds it, to compute a range of it apart by :func:`opened`.
 
     Args:
@@ -54,15 +61,25 @@ def beside(
         archived: the ranges that are read from archives.
     """
     engines = Engines(
-        session=session, broker=broker, bootstrap_servers=config.bootstrap_servers, arrow_rows=config.arrow_rows,
+        session=session,
+        broker=broker,
+        bootstrap_servers=config.bootstrap_servers,
+        arrow_rows=config.arrow_rows,
         small_slice=config.small_slice,
-    )  # fmt: skip
+    )
     ledger = Ledger(paths.ledger)
     seeded = ledger.state().commits[0].detail
     return EpochRun(
-        topology=topology, paths=paths, writer=writer, code=code, ledger=ledger, topic_ids=seeded["topic_ids"],
-        bound=seeded.get("bound", {}), archived=archived, engines=engines,
-    )  # fmt: skip
+        topology=topology,
+        paths=paths,
+        writer=writer,
+        code=code,
+        ledger=ledger,
+        topic_ids=seeded["topic_ids"],
+        bound=seeded.get("bound", {}),
+        archived=archived,
+        engines=engines,
+    )
 
 
 def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> EpochRun:
@@ -90,8 +107,13 @@ def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
 
 
 def advance(
-    run: EpochRun, end: Offsets, index: TimeIndex, size: int, *, check: Callable[[Sequence[OffsetRange]], None] = lambda _: None
-) -> bool:  # fmt: skip
+    run: EpochRun,
+    end: Offsets,
+    index: TimeIndex,
+    size: int,
+    *,
+    check: Callable[[Sequence[OffsetRange]], None] = lambda _: None,
+) -> bool:
     """Compute one more slice of a run that :func:`opened` gave; False when it has reached the end.
 
     Idempotent: a run that was killed goes on with its own ledger.

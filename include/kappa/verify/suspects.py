@@ -105,7 +105,14 @@ def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
     last = newest(own, theirs, table)
     if last is None or last.path != path:
         run.ledger.check_claim(run.writer)
-        tables.create(path, [Column(name=c.name, type=c.type, nullable=True, delta=c.delta) for c in table.columns if c.name in table.key])  # fmt: skip
+        tables.create(
+            path,
+            [
+                Column(name=c.name, type=c.type, nullable=True, delta=c.delta)
+                for c in table.columns
+                if c.name in table.key
+            ],
+        )
         found = differing(*_rows(run, own, theirs, table, keys(run, theirs, table)), table)
         tables.append_frame(path, found.select(*quoted(table.key)), 1)
         crash_point("reconcile.compared", own.seq)

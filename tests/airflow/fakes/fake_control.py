@@ -182,17 +182,28 @@ def diff(config, topology, epoch=None):
     checks = (CheckResult(name="adds up", ok=entry.get("verdict") != "failed", detail="1 is not 2"),)
     thresholds = (ThresholdResult(measure="counts.keys_removed", allowed=0, ok=True, found=0),)
     return DiffReport(
-        topology=topology, live_epoch=1, live_seq=5, candidate_epoch=epoch, candidate_seq=7, at=Offsets({"events": {0: 1000}}),
-        tables=(table,), checks=checks, thresholds=thresholds,
-    )  # fmt: skip
+        topology=topology,
+        live_epoch=1,
+        live_seq=5,
+        candidate_epoch=epoch,
+        candidate_seq=7,
+        at=Offsets({"events": {0: 1000}}),
+        tables=(table,),
+        checks=checks,
+        thresholds=thresholds,
+    )
 
 
 def approval_terms(config, topology, epoch):
     report = diff(config, topology, epoch)
     return Terms(
-        topology=topology, epoch=epoch, live=world(config)["live"].get(topology), code="c0de" * 8,
-        report=world(config).get("report", "r1"), verdict=report.verdict.value,
-    )  # fmt: skip
+        topology=topology,
+        epoch=epoch,
+        live=world(config)["live"].get(topology),
+        code="c0de" * 8,
+        report=world(config).get("report", "r1"),
+        verdict=report.verdict.value,
+    )
 
 
 def approve(config, agreed, *, actor, reason):
@@ -263,9 +274,13 @@ def _event(topology, epoch, event):
 
 def _launch(config, topology, epoch):
     return subprocess.Popen(
-        [sys.executable, __file__, topology, str(epoch)], env={**os.environ, **config.to_env()},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    ).pid  # fmt: skip
+        [sys.executable, __file__, topology, str(epoch)],
+        env={**os.environ, **config.to_env()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ).pid
 
 
 def _epoch(stage, plan=None):

@@ -32,10 +32,9 @@ def fake_plan(world, request):
         ),
         log=LogFacts(low=low, high=high, stable=high, topic_ids={SOURCE: "id"}, last_times={(SOURCE, 0): LAST_RECORD}),
         next_epoch=max(epochs, default=0) + 1,
-        live=live and LiveFacts(
-            epoch=live, seq=9, position=high, origin=low, version="1", code="0ld", topic_ids={SOURCE: "id"}
-        ),
+        live=live
+        and LiveFacts(epoch=live, seq=9, position=high, origin=low, version="1", code="0ld", topic_ids={SOURCE: "id"}),
         active=active[0] if active else None,
         first_records=first,
-    )  # fmt: skip
+    )
     return build_plan(request, facts, now=datetime.now(UTC))

@@ -12,10 +12,7 @@ from kappa.replay.findings import Finding, refuses, warns
 
 def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> list[Finding]:
     """What speaks against the archives themselves, wherever a plan starts."""
-    return [
-        *archive_of_another_topic(archives, log.topic_ids),
-        *archive_behind_log(archives, log.topic_ids, log.low),
-    ]
+    return [*archive_of_another_topic(archives, log.topic_ids), *archive_behind_log(archives, log.topic_ids, log.low)]
 
 
 ARCHIVE_OF_ANOTHER_TOPIC = warns(
