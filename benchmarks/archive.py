@@ -1,9 +1,9 @@
 """(f) Replay of ``retail.loyalty`` version 2 from the archive, over the same replay from Kafka.
 
 Version 1 goes live and reads the topic; then its driver is stopped. The topic is archived on the session that does the
-replays afterwards, by drivers within this process: from the archive and from Kafka in turn, three times each. The first of
-each does not count, since half of what the JVM does in it is compiling itself; of the others the faster counts. The first
-slice of a replay does not count. Both compute the same: the rows of each pair are compared.
+replays afterwards, by drivers within this process: from the archive and from Kafka in turn, three times each. The first
+of each does not count, since half of what the JVM does in it is compiling itself; of the others the faster counts. The
+first slice of a replay does not count. Both compute the same: the rows of each pair are compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """(d) Time without new output at a cutover: the largest gap between records of topic ``loyalty``.
 
 Version 1 is live under a steady stream; version 2 is replayed beside it and takes over. Gaps are between the timestamps
-of consecutive records that a reader of committed records gets, which are the times of sending. Compared are equally long
+of consecutive records that a reader of committed records gets, which are the times of sending. Compared are equally
+long
 windows: version 1 alone, version 1 with the caught-up candidate beside it, and around the move.
 """
 

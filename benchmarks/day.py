@@ -1,11 +1,13 @@
 """(h) A day of small slices: what a table and its changes take on disk while commits, savepoints and folds come and go.
 
-One slice a minute changes random keys of a table. Everything that a driver does with the table's files is done as a driver
-does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are due; there is no
+One slice a minute changes random keys of a table. Everything that a driver does with the table's files is done as a
+driver
+does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are due;
+    there is no
 step and no Kafka. The clock is moved on by hand. Delta's own clock cannot be: removed files are named in the logs for
-``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is printed how long an hour
-of the day took). Measured after every act is all that is in the folders of the table and of its changes, logs included, over
-the size of the table's own newest files.
+``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is printed how long an
+hour of the day took). Measured after every act is all that is in the folders of the table and of its changes, logs
+included, over the size of the table's own newest files.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def measure(site: Site) -> list[Figure]:
                 looks += 1
             if number % 120 == 119:
                 say(
-                    f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now {epoch.ratios()['all']:.1f}"
+                    f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now "
+                    f"{epoch.ratios()['all']:.1f}"
                     f"; an hour takes {(time.monotonic() - begun) * 60 / (number + 1):.0f} s"
                 )
         state = epoch.run.ledger.state()

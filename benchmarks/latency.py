@@ -1,9 +1,10 @@
 """(b) Live latency, produced to readable in Delta, over a bare Structured Streaming append from Kafka to Delta.
 
-Both follow the same topic at the same rate with the same trigger, one after the other: first the bare query in a session
-of this process, then ``retail.loyalty`` version 2 by a driver process. A record is readable when the commit that holds it
-is seen from outside, by a look every 20 ms: for the bare query a new Delta version, for Kappa a commit in the ledger,
-which is what its readers resolve. Each is given a quarter of the time beforehand, from its first commit on, to warm up.
+Both follow the same topic at the same rate with the same trigger, one after the other: first the bare query in a
+session of this process, then ``retail.loyalty`` version 2 by a driver process. A record is readable when the commit
+that holds it is seen from outside, by a look every 20 ms: for the bare query a new Delta version, for Kappa a commit in
+the ledger, which is what its readers resolve. Each is given a quarter of the time beforehand, from its first commit on,
+to warm up.
 """
 
 from __future__ import annotations

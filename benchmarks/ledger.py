@@ -1,15 +1,16 @@
 """(i) What an epoch costs after 50,000 slices and after a year of them, over what it costs after 1,000.
 
-Each length has a site of its own. A driver process brings version 1 of the topology live and is stopped; its epoch then goes on
-without Spark, one slice a second of one record each, by a clock that is moved on by hand: plan, effects and commit are
-appended to the ledger, the product's own upkeep says which commits stay readable, and the product's own roll-up takes their
-rows. The tables do not change. The last ``APPENDED`` slices are appended row by row, as a driver does; those before
-``AT_ONCE`` a time, and of a year most go through the same roll-up in memory. At the end the topic has a record for each
-offset, and the broker the marker of the last slice.
+Each length has a site of its own. A driver process brings version 1 of the topology live and is stopped; its epoch then
+goes on without Spark, one slice a second of one record each, by a clock that is moved on by hand: plan, effects and
+commit are appended to the ledger, the product's own upkeep says which commits stay readable, and the product's own
+roll-up takes their rows. The tables do not change. The last ``APPENDED`` slices are appended row by row, as a driver
+does; those before ``AT_ONCE`` a time, and of a year most go through the same roll-up in memory. At the end the topic
+has a record for each offset, and the broker the marker of the last slice.
 
-Compared are, each by real processes: a driver's start (from its launch to the commit of one record), its Python's memory,
-``kappa status`` and ``kappa certify``, the pause of a cutover to an epoch that was built beside it (from the yield of the one
-to the resume of the other), and what one more slice costs an observer.
+Compared are, each by real processes: a driver's start (from its launch to the commit of one record), its Python's
+    memory,
+``kappa status`` and ``kappa certify``, the pause of a cutover to an epoch that was built beside it (from the yield of
+the one to the resume of the other), and what one more slice costs an observer.
 """
 
 from __future__ import annotations
@@ -136,7 +137,9 @@ def _costs(site: Site, name: str, slices: int) -> Costs:
 
 
 def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
-    """Let an epoch commit so many slices, the last of them now and the first so many in memory; its driver is not running."""
+    """Let an epoch commit so many slices, the last of them now and the first so many in memory; its driver is not
+    running.
+    """
     paths, real = site.paths(epoch), clock.now
     record = site.record()
     ledger = Ledger(paths.ledger)
@@ -250,7 +253,9 @@ def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
 
 
 def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
-    """Put what so many slices leave into the ledger: rows that stay, and the roll-up that the product made of the others."""
+    """Put what so many slices leave into the ledger: rows that stay, and the roll-up that the product made of the
+    others.
+    """
     fold = StateFold()
     records = {row.n: row for row in run.ledger.rows()}
     for row in records.values():

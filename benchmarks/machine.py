@@ -29,7 +29,8 @@ def description() -> dict[str, Any]:
     processor = _processor()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "summary": f"{cores} cores ({processor}), {memory / 2**30:.0f} GB, load {os.getloadavg()[0]:.1f} before the run",
+        "summary": f"{cores} cores ({processor}), {memory / 2**30:.0f} GB, load {os.getloadavg()[0]:.1f} before the "
+        "run",
         "cores": cores,
         "processor": processor,
         "memory_bytes": memory,

@@ -1,10 +1,10 @@
 """(g) Peak memory of a replay's driver over history, over that of one over a tenth of it, in slices of one size.
 
-Version 1 goes live and reads the topic; then its driver is stopped. Two replays to version 2 follow, each in a driver process of
-its own, one up to a tenth of each partition and one over all of it. Memory is what the driver's Python, its JVM and its
-Python workers hold together (proportional set size, so that shared pages count once), looked at every half second until
-stage ``REPLAYED``. The slices are a tenth of the shorter replay, so that both have had many. Both have the same customers:
-what grows with the state is another matter than what grows with history.
+Version 1 goes live and reads the topic; then its driver is stopped. Two replays to version 2 follow, each in a driver
+process of its own, one up to a tenth of each partition and one over all of it. Memory is what the driver's Python, its
+JVM and its Python workers hold together (proportional set size, so that shared pages count once), looked at every half
+second until stage ``REPLAYED``. The slices are a tenth of the shorter replay, so that both have had many. Both have the
+same customers: what grows with the state is another matter than what grows with history.
 """
 
 from __future__ import annotations

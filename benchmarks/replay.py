@@ -3,8 +3,9 @@
 Version 1 goes live and reads the topic; then its driver is stopped, so that a replay has the machine for itself.
 Whole process: the replay by a driver process, from its launch to stage ``REPLAYED``, Python and JVM started in between.
 Warm: two more replays by drivers within this process, on one session, of which the second counts: half of what the JVM
-does in the first is compiling itself. After it the same session reads the same slices twice, with Spark's Kafka reader and
-``from_json``, into nothing; the faster pass is the floor. The first slice of the replay and of each pass does not count.
+does in the first is compiling itself. After it the same session reads the same slices twice, with Spark's Kafka reader
+and ``from_json``, into nothing; the faster pass is the floor. The first slice of the replay and of each pass does not
+count.
 """
 
 from __future__ import annotations

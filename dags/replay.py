@@ -1,7 +1,8 @@
 """Recompute a topology's history with the code that is deployed now, beside the live epoch.
 
-Trigger it with the form. Each stage is a task; all of them are safe to clear. `verified` logs and returns the verdict and the
-difference. Nothing that readers see changes before `cut_over`, which waits for `approve` unless the form says otherwise.
+Trigger it with the form. Each stage is a task; all of them are safe to clear. `verified` logs and returns the verdict
+and the difference. Nothing that readers see changes before `cut_over`, which waits for `approve` unless the form says
+otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ for topology in declared(config.topologies):
         dag_id=f"replay__{topology.name}",
         schedule=None,
         is_paused_upon_creation=False,
-        max_active_runs=3,  # a second one is refused with the reason, and need not queue behind one that waits for an answer
+        # a second one is refused with the reason, and need not queue behind one that waits for an answer
+        max_active_runs=3,
         description=f"Replays {topology.name} into a new epoch, asks for approval and cuts over.",
         doc_md=__doc__,
         params=replay_form(topology.name, topology.version, topology.file.name),

@@ -1,7 +1,7 @@
 """Bring readers of a topology back to a retired epoch, or forward again.
 
-It says what would change and asks under "Required Actions". The epoch catches up with its own code, then takes over. All
-tasks are safe to clear.
+It says what would change and asks under "Required Actions". The epoch catches up with its own code, then takes over.
+All tasks are safe to clear.
 """
 
 from __future__ import annotations

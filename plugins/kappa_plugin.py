@@ -1,4 +1,6 @@
-"""Registers Kappa with Airflow: where the live tables of a topology are, for templates, pages of its epochs and reports, and a timetable."""
+"""Registers Kappa with Airflow: where the live tables of a topology are, for templates, pages of its epochs and
+reports, and a timetable.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from kappa_airflow.timetables import BackfillTimetable
 
 
 class KappaPlugin(AirflowPlugin):
-    """Macros ``macros.kappa.live_epoch`` and ``macros.kappa.live_path``; pages below ``/kappa``; the link to a report; the timetable of backfills."""
+    """Macros ``macros.kappa.live_epoch`` and ``macros.kappa.live_path``; pages below ``/kappa``; the link to a report;
+    the timetable of backfills.
+    """
 
     name = "kappa"
     macros = (live_epoch, live_path)

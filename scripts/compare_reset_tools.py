@@ -2,8 +2,8 @@
 
     PYTHONPATH=include python scripts/compare_reset_tools.py
 
-Each case gets two topics and groups of its own, alike: one for Kafka's tool, one for Kappa. What a tool did is read from
-the broker afterwards, not from what it says.
+Each case gets two topics and groups of its own, alike: one for Kafka's tool, one for Kappa. What a tool did is read
+from the broker afterwards, not from what it says.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     stack = supervisor.up(config, api_port=kafka.free_port(), say=print)
     config = Config.from_env()
     print(
-        f"Kafka {stack.bootstrap_servers} · Airflow {stack.url} (user {stack.user}, password {stack.password or stack.password_file})"
+        f"Kafka {stack.bootstrap_servers} · Airflow {stack.url} (user {stack.user}, password "
+        f"{stack.password or stack.password_file})"
     )
     call = api(config, stack.api_port or 0)
 
@@ -138,7 +139,8 @@ def replay(config: Config, call: Callable[..., Any], url: str) -> int:
     path = f"/dags/replay__{TOPOLOGY}/dagRuns/{run['dag_run_id']}"
     asked = until("the approval is asked for", lambda: question(call, path))
     print(
-        f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: {url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
+        f"\nAirflow asks: {asked['subject']}\n{asked['body']}\nThe report: "
+        f"{url}/kappa/topologies/{TOPOLOGY}/{candidate.epoch}"
     )
     stage = until("the answer is taken", lambda: approved(config, call, path, candidate.epoch))
     print(f"The answer is taken: epoch {candidate.epoch} is {stage}\n")
@@ -165,7 +167,8 @@ def question(call: Callable[..., Any], run: str) -> Any:
 def approved(config: Config, call: Callable[..., Any], run: str, epoch: int) -> Stage | None:
     """Approve what a DAG run asks; the stage of the epoch once the approval is on record.
 
-    An answer can be lost: Airflow takes a task for failed that was answered before its scheduler saw it park, and the task
+    An answer can be lost: Airflow takes a task for failed that was answered before its scheduler saw it park, and the
+        task
     asks again. docs/airflow.md has more.
     """
     stage = control.progress(config, TOPOLOGY, epoch).stage
@@ -225,7 +228,8 @@ class Reader:
                         f"missing: epoch {snapshot.epoch} slice {snapshot.seq} serves no notification"
                     )
                 continue
-            # Half a slice would show here: what customers earned by their notifications is what their balances add up to.
+            # Half a slice would show here: what customers earned by their notifications is what their balances add up
+            # to.
             earned = snapshot.rows("notifications", select="SUM(EarnedLoyaltyPoints) AS s").to_pylist()[0]["s"]
             kept = snapshot.rows("rewards", select="SUM(TotalLoyaltyPoints) AS s").to_pylist()[0]["s"]
             if earned != kept:
@@ -253,19 +257,24 @@ def proofs(config: Config, reader: Reader) -> bool:
     results = [
         (
             wrong == 0,
-            f"balances recomputed in plain Python from topic {SOURCE!r} equal the served table: {len(balances):,} customers, {wrong} differ; {bad:,} bad records left aside",
+            f"balances recomputed in plain Python from topic {SOURCE!r} equal the served table: {len(balances):,} "
+            f"customers, {wrong} differ; {bad:,} bad records left aside",
         ),
         (
             sent == numbers,
-            f"topic {OUTPUT!r} under read_committed holds each notification exactly once: {sum(sent.values()):,} records, {len(sent):,} invoices, {len(numbers):,} expected",
+            f"topic {OUTPUT!r} under read_committed holds each notification exactly once: {sum(sent.values()):,} "
+            f"records, {len(sent):,} invoices, {len(numbers):,} expected",
         ),
         (
             not reader.complaints and reader.polls > 0,
-            f"a reader that polled {reader.polls:,} times ({', '.join(f'epoch {e}: {n}' for e, n in sorted(reader.epochs.items()))}) met no mixed, missing or older state",
+            f"a reader that polled {reader.polls:,} times "
+            f"({', '.join(f'epoch {e}: {n}' for e, n in sorted(reader.epochs.items()))}) met no mixed, missing or "
+            "older state",
         ),
         (
             certificate.complete,
-            f"the certificate is complete: {certificate.rows_read:,} records read = {certificate.rows_parsed:,} parsed + {certificate.rows_dead:,} dead letters",
+            f"the certificate is complete: {certificate.rows_read:,} records read = {certificate.rows_parsed:,} parsed "
+            f"+ {certificate.rows_dead:,} dead letters",
         ),
         (witness == 0, f"Kafka's own kafka-consumer-groups sees group {group} with a lag of {witness}"),
     ]
@@ -411,7 +420,9 @@ def clear(home: Path) -> None:
 
 
 def stop(config: Config) -> None:
-    """End everything: drivers at a slice boundary, then the stack, then drivers that Airflow started again meanwhile."""
+    """End everything: drivers at a slice boundary, then the stack, then drivers that Airflow started again
+    meanwhile.
+    """
     host.end_local(config)
     supervisor.down(config)
     host.end_local(config)

@@ -1,7 +1,7 @@
 """How a run of the tests goes: in which order, where its time went, and that it ends whatever happens.
 
-- Tests that share an expensive fixture of a module, or would hinder each other, are one group; of the others each may run
-  anywhere. What took longest goes first, by ``durations.json``.
+- Tests that share an expensive fixture of a module, or would hinder each other, are one group; of the others each may
+  run anywhere. What took longest goes first, by ``durations.json``.
 - A test that cannot be interrupted ends its worker with the stacks of all threads; a run that takes longer than
   ``--run-minutes`` prints those of every worker and which tests are left, then ends.
 - A broker that died ends the run at once, with its log: each further test would wait for it until its own limit.
@@ -31,7 +31,8 @@ from support import brokers
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "build" / "test-results"
-#: File -> test function -> seconds, of a run of all tests alone on two cores: ``python tests/conftest_run.py`` writes it anew.
+#: File -> test function -> seconds, of a run of all tests alone on two cores: ``python tests/conftest_run.py`` writes
+#: it anew.
 DURATIONS = HERE / "durations.json"
 
 #: Paths and node ids of tests that need more time than the run before a landing has; one a line.
@@ -189,7 +190,8 @@ class Run:
         lines = [f"{seconds:7.1f} s  {file}" for file, seconds in files.most_common() if seconds >= 5]
         if self.hours:
             lines += [
-                f"covered {self.by_kind[kind, 'passed']}, failed {self.by_kind[kind, 'failed']}, of {n}: {'::'.join(kind)}"
+                f"covered {self.by_kind[kind, 'passed']}, failed {self.by_kind[kind, 'failed']}, of {n}: "
+                f"{'::'.join(kind)}"
                 for kind, n in sorted(Counter(map(_test, self.wanted)).items())
             ]
         deaths = Counter(value for key, value in self.notes if key == "death")
@@ -260,7 +262,9 @@ class Run:
 
 
 def in_turns(items: list[pytest.Item], day: int) -> list[pytest.Item]:
-    """One of each kind, then the second of each, so that a run that ends early has some of all; another kind goes first each day."""
+    """One of each kind, then the second of each, so that a run that ends early has some of all; another kind goes first
+    each day.
+    """
     kinds: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in sorted(items, key=lambda item: item.nodeid):
         kinds.setdefault(_test(item.nodeid), []).append(item)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.mutations import Mutation, complaint, does_apply, mutations
 
-#: Processes of their own, and a patch goes stale with any change of what it breaks: not part of what runs before each commit.
+#: Processes of their own, and a patch goes stale with any change of what it breaks: not part of what runs before each
+#: commit.
 pytestmark = pytest.mark.e2e
 
 #: The fast ones that every run tries; all of them are tried by ``make mutations`` and in the soak.

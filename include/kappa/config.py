@@ -26,7 +26,8 @@ class Config:
     """Where everything is and how drivers run.
 
     Attributes:
-        lake: root of the lake, a path on a file system that all hosts mount; a relative path is one from the folder of the call.
+        lake: root of the lake, a path on a file system that all hosts mount; a relative path is one from the folder of
+            the call.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         topologies: folder whose ``*.py`` files declare topologies.
         home: local working files: logs, process ids, extracted code. Never the only copy of anything.
@@ -44,8 +45,8 @@ class Config:
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
         attempts: how often a slice is tried before the epoch is stuck.
-        fold_seconds: most time for which changes of slices are not merged into a table; readers that only know its path are
-            that far behind.
+        fold_seconds: most time for which changes of slices are not merged into a table; readers that only know its path
+            are that far behind.
         maintain_minutes: time between two looks after an epoch's Delta files.
         keep_minutes: how long every commit of an epoch stays readable.
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
@@ -124,8 +125,10 @@ def _lake(given: str) -> str:
     wrong = _NO_PATH.search(path)
     if wrong:
         raise ConfigError(
-            f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a name. "
-            f"Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and % before two hexadecimal digits.",
+            f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a "
+            "name. "
+            f"Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and % "
+            "before two hexadecimal digits.",
             name="lake",
             value=given,
         )

@@ -1,10 +1,11 @@
 """Named places where a process may be killed on purpose, to prove that it can be started again.
 
-``KAPPA_CRASH_AFTER=effects@3`` kills the process with SIGKILL right after point ``effects`` of slice 3; without a number,
-the first time the point is passed. ``KAPPA_CRASH_AFTER=effects@3:stop`` freezes it with SIGSTOP instead, which is what a
-paused virtual machine or a long garbage collection looks like from outside. Only tests and drills set it.
+``KAPPA_CRASH_AFTER=effects@3`` kills the process with SIGKILL right after point ``effects`` of slice 3; without a
+number, the first time the point is passed. ``KAPPA_CRASH_AFTER=effects@3:stop`` freezes it with SIGSTOP instead, which
+is what a paused virtual machine or a long garbage collection looks like from outside. Only tests and drills set it.
 
-Right before, the process leaves a mark in ``<KAPPA_HOME>/deaths``: what died there can so be told from what ended otherwise.
+Right before, the process leaves a mark in ``<KAPPA_HOME>/deaths``: what died there can so be told from what ended
+otherwise.
 """
 
 from __future__ import annotations

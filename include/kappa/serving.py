@@ -61,13 +61,15 @@ class Snapshot:
             for kind in ("tables", "outputs")
         )
         raise UnknownTableError(
-            f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}. Its tables: {tables}; its outputs: {outputs}. "
+            f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}. Its tables: {tables}; its "
+            f"outputs: {outputs}. "
             f"What a topology keeps and emits is listed by: kappa topologies",
             name=name,
         )
 
     def folded(self, name: str) -> int:
-        """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all rows.
+        """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all
+        rows.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -102,13 +104,16 @@ class Snapshot:
         return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
 
     def _now(self, name: str) -> Contents:
-        """What the rows are made of by now: a merged version may have gone, and an older one with more changes is kept."""
+        """What the rows are made of by now: a merged version may have gone, and an older one with more changes is
+        kept.
+        """
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
         row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)
         if row is None:
             raise UnknownEpochError(
-                f"The files of slice {self.seq} of epoch {self.epoch} of {self.topology!r} were cleaned up while they were read. Take a new snapshot.",
+                f"The files of slice {self.seq} of epoch {self.epoch} of {self.topology!r} were cleaned up while they "
+                "were read. Take a new snapshot.",
                 epoch=self.epoch,
                 seq=self.seq,
             )
@@ -119,13 +124,13 @@ class Snapshot:
 class Turn:
     """A time in which an epoch was live, as readers of one topic output see it.
 
-    They read ``topic`` from ``start`` to ``end`` and go on with the next turn. Turns joined hold the output for each input
-    record once, made by the epoch that was live at its offset.
+    They read ``topic`` from ``start`` to ``end`` and go on with the next turn. Turns joined hold the output for each
+    input record once, made by the epoch that was live at its offset.
 
     Attributes:
         topic: the topic that it sends to; None when it has none of that name.
-        start: next offset to read of each partition, empty for the beginning; None where the turn goes on in the topic of the
-            turn before.
+        start: next offset to read of each partition, empty for the beginning; None where the turn goes on in the topic
+            of the turn before.
         end: offset before which to stop; None where the next turn goes on in the same topic, or there is none yet.
     """
 
@@ -228,7 +233,8 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
             )
         if not found or not state.is_readable(seq):
             raise UnknownEpochError(
-                f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are {sorted(state.savepoints)} and all from "
+                f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are "
+                f"{sorted(state.savepoints)} and all from "
                 f"{state.readable_from} on; KAPPA_KEEP_MINUTES and KAPPA_SAVEPOINT_HOURS say how long.",
                 epoch=chosen,
                 seq=seq,

@@ -6,9 +6,11 @@ Runs a topology without Kafka, Delta or a driver process: records in, rows out, 
     driver.pipe([Input(topic="pos", value={"InvoiceNumber": "1", "CustomerType": "PRIME", ...})])
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
-Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that what passes here
+Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that
+what passes here
 does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter` is for those,
-with a real driver. :func:`assert_slice_invariant` holds a topology against the promise that cuts by time change nothing.
+with a real driver. :func:`assert_slice_invariant` holds a topology against the promise that cuts by time change
+nothing.
 """
 
 from __future__ import annotations
@@ -200,7 +202,8 @@ class TopologyDriver:
 
 
 def local_session(name: str = "tests") -> SparkSession:
-    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all tests.
+    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all
+    tests.
 
     Args:
         name: shown by Spark's own tools.
@@ -241,8 +244,10 @@ def assert_slice_invariant(
 
     The records are run as one slice, as one slice a record, and in several random ways. A cut is a time T: in each
     partition, the first offset at which the running maximum of the timestamps reaches T. What is compared with the one
-    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, key by key in order
-    (of a topic made from a table, and keyed like it, the newest value of each key: a slice sends only that); dead letters.
+    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, key by key in
+        order
+    (of a topic made from a table, and keyed like it, the newest value of each key: a slice sends only that); dead
+    letters.
 
     Takes about a second for each slice: hand in dozens of records, not thousands.
 
@@ -345,8 +350,8 @@ class CrashAfter:
             control.start(config, "retail.spending", actor="test")   # its driver dies in slice 2
         control.start(config, "retail.spending", actor="test")       # and this one repairs it
 
-    A driver takes the wish along when it is started: leaving the context does not spare it, and a driver that is started
-    afterwards is not affected. Each process dies once. Not for threads that wish for different points.
+    A driver takes the wish along when it is started: leaving the context does not spare it, and a driver that is
+    started afterwards is not affected. Each process dies once. Not for threads that wish for different points.
 
     Args:
         point: one of :data:`kappa.faults.POINTS`.

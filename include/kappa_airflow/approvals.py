@@ -26,7 +26,8 @@ _TERMS_KEY = "kappa_terms"
 
 
 class _Question(ApprovalOperator):
-    """What questions of a topology share. Its answer is its result; the task after it acts on that, and says so in its own log.
+    """What questions of a topology share. Its answer is its result; the task after it acts on that, and says so in its
+    own log.
 
     Args:
         epoch: the epoch that it is about.
@@ -73,8 +74,8 @@ class ApproveCutover(_Question):
     """Asks whether a verified epoch may go live, and puts the answer on record.
 
     An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
-    ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables stay for
-    ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew.
+    ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
+    stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew.
     """
 
     operator_extra_links = (ReportLink(),)
@@ -139,7 +140,8 @@ class ApproveCutover(_Question):
                 return {"answer": "approved", "by": who}
             control.reject(config, self.topology, epoch, actor=who, reason=why)
         self.log.warning(
-            "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g hours. "
+            "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g "
+            "hours. "
             "Clear this task to take the epoch up again and ask anew.",
             who,
             epoch,
@@ -154,15 +156,18 @@ class ApproveCutover(_Question):
         report = control.diff(config, self.topology, epoch)
         offsets = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
         return [
-            f"Readers of **{self.topology}** are moved from epoch **{shown.live}** to epoch **{epoch}**, which runs code "
+            f"Readers of **{self.topology}** are moved from epoch **{shown.live}** to epoch **{epoch}**, which runs "
+            "code "
             f"`{shown.code[:12]}`.",
             "",
             f"Verdict: **{report.verdict}**, compared at {offsets or 'no offset'}.",
             "",
             *(f"- {line}" for line in in_short(report)),
             "",
-            f"[The whole report]({report_path(self.topology, epoch)}). Without an answer within {self.hours:g} hours it is "
-            f"rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} hours.",
+            f"[The whole report]({report_path(self.topology, epoch)}). Without an answer within {self.hours:g} hours "
+            "it is "
+            f"rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
+            "hours.",
         ]
 
 

@@ -1,4 +1,6 @@
-"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced. Safe to clear."""
+"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced. Safe to
+clear.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ SAYS_EVERY_SECONDS = 10.0
 class BackfillInterval(ReplayTask):
     """Computes the run's data interval again beside the live stream, and has the live epoch's driver replace its rows.
 
-    Idempotent: killed, it goes on with what it computed. Cleared, it computes the interval anew and replaces the same rows.
+    Idempotent: killed, it goes on with what it computed. Cleared, it computes the interval anew and replaces the same
+        rows.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and whether they are the ``same``.
+        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and whether they are
+        the ``same``.
 
         Raises:
             AirflowFailException: a finding refuses it, or the live epoch is another by now.
@@ -52,7 +56,8 @@ class BackfillInterval(ReplayTask):
                 tell("%s", line)
             if wanted.refusals:
                 raise AirflowFailException(
-                    f"The backfill of {self.topology} is refused; nothing was changed. {' '.join(map(str, wanted.refusals))}"
+                    f"The backfill of {self.topology} is refused; nothing was changed. "
+                    f"{' '.join(map(str, wanted.refusals))}"
                 )
             computed = backfill.compute(spark.config, spark, wanted, say)
             for line in computed.render():

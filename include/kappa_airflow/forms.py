@@ -79,7 +79,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             enum=list(_STARTS),
             values_display=_STARTS,
             title="Start at",
-            description_md=f"Where to begin reading. What cannot be read is refused, never moved to the nearest offset. "
+            description_md="Where to begin reading. What cannot be read is refused, never moved to the nearest "
+            "offset. "
             f"The code that runs is version {version or '?'} of {file}; "
             f"[what is live, and earlier reports]({PAGES}/{topology}).",
         ),
@@ -120,7 +121,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Offsets",
-            description="For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a topic; "
+            description="For a start at offsets: pos:0=1200 pos:1=900, or pos=1200 for all other partitions of a "
+            "topic; "
             "with blanks or commas in between.",
             section=_DETAILS,
         ),
@@ -128,7 +130,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Savepoint",
-            description="For a start at a savepoint: its slice number, its name, or a time in ISO 8601 with a zone, meaning "
+            description="For a start at a savepoint: its slice number, its name, or a time in ISO 8601 with a zone, "
+            "meaning "
             "the last slice committed by then.",
             section=_DETAILS,
         ),
@@ -153,7 +156,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             False,
             type="boolean",
             title="Keep the old version running",
-            description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a rollback need not "
+            description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a "
+            "rollback need not "
             "catch up first. It takes the memory of a driver until it is stopped or retired.",
             section=_ADVANCED,
         ),
@@ -161,7 +165,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             False,
             type="boolean",
             title="Compute twice",
-            description="Yes: the range is computed again in slices of another size, which takes as long again; what differs fails "
+            description="Yes: the range is computed again in slices of another size, which takes as long again; what "
+            "differs fails "
             "the verdict, and readers are not moved.",
             section=_ADVANCED,
         ),

@@ -123,7 +123,8 @@ class ChoosePrevious(_Choice):
         """What would change."""
         found = [
             f"Readers of {self.topology} go back from epoch {known.live} to epoch {epoch.epoch}. {_origin(epoch)}",
-            f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch {known.live} yields.",
+            f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "
+            f"{known.live} yields.",
             f"Epoch {known.live} is retired and stays: the same DAG goes forward to it again.",
         ]
         if epoch.moved is not None:
@@ -135,7 +136,10 @@ class ChoosePrevious(_Choice):
 
 def _origin(epoch: EpochRecord) -> str:
     why = f": {epoch.planned.reason}" if epoch.planned.reason else ""
-    return f"It runs version {epoch.version or '?'}, code {epoch.code[:12]}, and was planned by {epoch.planned.actor} at {epoch.planned.at:%Y-%m-%d %H:%M} UTC{why}."
+    return (
+        f"It runs version {epoch.version or '?'}, code {epoch.code[:12]}, and was planned by {epoch.planned.actor} "
+        f"at {epoch.planned.at:%Y-%m-%d %H:%M} UTC{why}."
+    )
 
 
 class _Confirmed(AwaitStage):

@@ -1,7 +1,7 @@
 """Pages of Airflow's web server: what is live of a topology, its epochs, and the report of each verification.
 
-They need a login, and the right to read the topology's replay DAG. Built at the first request, so that no other process of
-Airflow imports what a web server needs.
+They need a login, and the right to read the topology's replay DAG. Built at the first request, so that no other process
+of Airflow imports what a web server needs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _topology(config: Config, topology: str) -> str:
         + "</tr></thead><tbody>",
         *rows,
         "</tbody></table></div>",
-        f"<p>DAGs: {', '.join(_dag(verb, topology) for verb in ('replay', 'cutover', 'rollback', 'abort', 'stream'))}</p>",
+        "<p>DAGs: "
+        f"{', '.join(_dag(verb, topology) for verb in ('replay', 'cutover', 'rollback', 'abort', 'stream'))}</p>",
     ]
     return page(topology, parts)
 

@@ -278,7 +278,8 @@ class CutOver(AwaitStage):
         if isinstance(self.answer, dict) and self.answer.get("answer") == "rejected":
             skip(
                 self.log,
-                f"It was rejected ({self.answer.get('by')}): readers stay where they are. Clear the task that asked to ask again.",
+                f"It was rejected ({self.answer.get('by')}): readers stay where they are. Clear the task that asked to "
+                "ask again.",
             )
         config, epoch = self._config(), int(self.epoch)
         with terminal_errors_fail():

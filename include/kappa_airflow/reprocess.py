@@ -1,4 +1,6 @@
-"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``. Each is safe to clear."""
+"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``. Each is safe to
+clear.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ AUTHOR = "airflow:reprocess"
 class PlanReprocess(PlanReplay):
     """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the run before it is removed first.
 
-    One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made is left alone,
+    One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made is left
+        alone,
     and the run is skipped.
 
     Args:
@@ -63,7 +66,8 @@ class PlanReprocess(PlanReplay):
         if known.live is None:
             skip(
                 self.log,
-                f"{self.topology} has no live epoch: there is nothing to compare with. DAG stream__{self.topology} starts it.",
+                f"{self.topology} has no live epoch: there is nothing to compare with. DAG stream__{self.topology} "
+                "starts it.",
             )
         candidate = known.candidate
         if candidate is None:
@@ -71,7 +75,8 @@ class PlanReprocess(PlanReplay):
         if candidate.planned.actor != AUTHOR:
             skip(
                 self.log,
-                f"Epoch {candidate.epoch} of {self.topology} is being built already, by {candidate.planned.actor}: it is left alone, "
+                f"Epoch {candidate.epoch} of {self.topology} is being built already, by {candidate.planned.actor}: it "
+                "is left alone, "
                 f"and this run compares nothing. Cut it over or abort it; the next run compares again.",
             )
         self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
@@ -122,6 +127,7 @@ class Conclude(ReplayTask):
             self.log.warning("%s", line)
         raise AirflowFailException(
             f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.found['live']}: "
-            f"{'; '.join(self.found['difference'])}. Epoch {epoch} stays until the next run replaces it: see {report_path(self.topology, epoch)}. "
+            f"{'; '.join(self.found['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
+            f"{report_path(self.topology, epoch)}. "
             f"DAG cutover__{self.topology} moves readers to it."
         )

@@ -102,7 +102,8 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(config)),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-        # SQLite has one writer, and a second one gives up after five seconds by default. See airflow_config/ for the rest of it.
+        # SQLite has one writer, and a second one gives up after five seconds by default. See airflow_config/ for the
+        # rest of it.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=120",
         "AIRFLOW__DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
@@ -116,10 +117,12 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
         # A killed task is noticed after a minute, not five: nothing here is far enough away to be late by that much.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        # A scheduler that is killed takes its tasks with it; the next one looks for them this often, by default five minutes.
+        # A scheduler that is killed takes its tasks with it; the next one looks for them this often, by default five
+        # minutes.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        # Executor workers rename themselves, by default over their environment, which is how a dead scheduler's are found.
+        # Executor workers rename themselves, by default over their environment, which is how a dead scheduler's are
+        # found.
         "SPT_NOENV": "1",
     }
     with contextlib.suppress(ConfigError):  # Airflow itself runs without Java; a task that needs it says so

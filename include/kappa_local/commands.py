@@ -119,10 +119,12 @@ def generate(
         say_json(made)
     else:
         say(
-            f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on purpose."
+            f"{made.records:,} records delivered to {made.topic} in {made.seconds:.1f} s, {made.bad:,} of them bad on "
+            "purpose."
         )
         if made.repeated:
             say(
-                f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records look older than "
+                f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records "
+                "look older than "
                 "producer.id.expiration.ms), or another process produces to it."
             )

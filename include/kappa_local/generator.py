@@ -17,7 +17,8 @@ from kappa.kafka.broker import Broker
 from kappa.kafka.connection import explained, producer_settings, unreachable
 from kappa_local import invoices
 
-#: Kafka applies retention to the time in a record, and refuses times more than an hour ahead: generated times are neither old nor new.
+#: Kafka applies retention to the time in a record, and refuses times more than an hour ahead: generated times are
+#: neither old nor new.
 TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
 SCENARIOS = {"retail": invoices.TOPIC}
@@ -37,9 +38,10 @@ class Produced:
         first: index of the first record.
         records: how many were delivered, each acknowledged by all replicas in sync.
         bad: how many of them are bad on purpose.
-        repeated: how many are in the topic twice: Kafka drops a producer's state when the newest time in its records is more than
-            a day old (``producer.id.expiration.ms``), so a broker that restarts takes a batch again that it stored and did not
-            acknowledge. Records with times of today are never repeated. Counts records of other producers, too.
+        repeated: how many are in the topic twice: Kafka drops a producer's state when the newest time in its records is
+            more than a day old (``producer.id.expiration.ms``), so a broker that restarts takes a batch again that it
+            stored and did not acknowledge. Records with times of today are never repeated. Counts records of other
+            producers, too.
         seconds: from the first record to the last acknowledgement.
     """
 
@@ -75,7 +77,8 @@ def produce(
     topic: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Produced:
-    """Produce generated records and wait until each is delivered; creates the topic, without retention, if it is missing.
+    """Produce generated records and wait until each is delivered; creates the topic, without retention, if it is
+    missing.
 
     Args:
         config: names the brokers.

@@ -68,13 +68,14 @@ class Invoices:
 
     Attributes:
         seed: another seed, other invoices.
-        bad_share: share of values that no reader of the schema accepts: cut off, not JSON, empty, or without InvoiceNumber.
+        bad_share: share of values that no reader of the schema accepts: cut off, not JSON, empty, or without
+            InvoiceNumber.
         out_of_order: share whose time is shifted back by up to ``lateness``; one in fifty of them is rogue: years away.
         lateness: the longest ordinary shift.
         rogue_future: whether half of the rogue times lie in the future instead of the past.
         stores: number of stores.
-        customers: number of customers; None lets them grow, one new customer for each ten invoices. A customer has a home
-            store and buys three invoices out of ten elsewhere.
+        customers: number of customers; None lets them grow, one new customer for each ten invoices. A customer has a
+            home store and buys three invoices out of ten elsewhere.
         start_time: time of invoice 0.
         time_step: time between an invoice and the next one.
     """
@@ -244,7 +245,8 @@ def _delivery(draw: int, who: int) -> str:
         return f'"DeliveryType":"{_AWAY}"'
     city, state, pin = _PLACES[who % len(_PLACES)]
     return (
-        f'"DeliveryType":"{_HOME[draw]}","DeliveryAddress":{{"AddressLine":"{1 + who % 97} {_STREETS[who // 7 % len(_STREETS)]}",'
+        f'"DeliveryType":"{_HOME[draw]}","DeliveryAddress":{{"AddressLine":"{1 + who % 97} '
+        f'{_STREETS[who // 7 % len(_STREETS)]}",'
         f'"City":"{city}","State":"{state}","PinCode":"{pin + who % 89}","ContactNumber":"{9_000_000_000 + who * 7919 % 999_999_937}"}}'
     )
 

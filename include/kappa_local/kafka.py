@@ -51,7 +51,8 @@ broker.session.timeout.ms=5000
 # The last two lines: after a power cut the controller waits for the dead broker's session to end before it lets the
 # new one in, nine seconds by default. Both live in one process here, so a short session risks nothing.
 
-# Without a configuration of its own Kafka logs errors only, to the console. The size bounds what a forgotten broker fills.
+# Without a configuration of its own Kafka logs errors only, to the console. The size bounds what a forgotten broker
+# fills.
 _LOGGING = """\
 <Configuration status="WARN">
   <Appenders>

@@ -214,7 +214,8 @@ def _broker_port(config: Config) -> int:
     host, _, port = config.bootstrap_servers.rpartition(":")
     if host not in (kafka.HOST, "localhost") or not port.isdigit():
         raise ConfigError(
-            f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its own "
+            f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its "
+            "own "
             f"listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
         )
     return int(port)
@@ -226,7 +227,8 @@ def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | N
     for option, asked, found in (("--kafka-port", kafka_port, broker), ("--api-port", api_port, before.api_port)):
         if asked is not None and asked != found:
             raise ConfigError(
-                f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: kappa down, then "
+                f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: "
+                "kappa down, then "
                 f"kappa up {option} {asked}",
                 option=option,
                 found=found,

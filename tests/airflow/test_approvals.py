@@ -1,4 +1,6 @@
-"""What a verification tells, what is asked, and what each answer does; control is a fake, Airflow's operator is the real one."""
+"""What a verification tells, what is asked, and what each answer does; control is a fake, Airflow's operator is the
+real one.
+"""
 
 from __future__ import annotations
 

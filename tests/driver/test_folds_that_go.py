@@ -1,4 +1,6 @@
-"""Folds that go while commits stay readable: random slices, folds and looks after files, and every commit that is held."""
+"""Folds that go while commits stay readable: random slices, folds and looks after files, and every commit that is
+held.
+"""
 
 from __future__ import annotations
 

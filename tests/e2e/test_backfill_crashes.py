@@ -1,4 +1,6 @@
-"""A backfill whose processes are killed: the command that computes it, and the driver that replaces the rows, line by line."""
+"""A backfill whose processes are killed: the command that computes it, and the driver that replaces the rows, line by
+line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A few cells of the matrix of kills (tests/soak/test_kill_matrix.py): a kind of start for each seed but the empty one, which test_crashes.py has."""
+"""A few cells of the matrix of kills (tests/soak/test_kill_matrix.py): a kind of start for each seed but the empty one,
+which test_crashes.py has.
+"""
 
 from __future__ import annotations
 

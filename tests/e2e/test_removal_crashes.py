@@ -1,4 +1,6 @@
-"""Epochs given up and removed beside a live stream, by commands that die on the way: the stream keeps all that it has."""
+"""Epochs given up and removed beside a live stream, by commands that die on the way: the stream keeps all that it
+has.
+"""
 
 from __future__ import annotations
 

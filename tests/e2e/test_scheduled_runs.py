@@ -1,4 +1,6 @@
-"""Scheduled reprocessing on a whole Airflow over real drivers: two runs after a planted difference, two where there is none."""
+"""Scheduled reprocessing on a whole Airflow over real drivers: two runs after a planted difference, two where there is
+none.
+"""
 
 from __future__ import annotations
 

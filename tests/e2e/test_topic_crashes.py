@@ -1,4 +1,6 @@
-"""Topics that a replay sends to, with drivers that are killed for real; what they hold is computed from the raw topic by plain Python."""
+"""Topics that a replay sends to, with drivers that are killed for real; what they hold is computed from the raw topic
+by plain Python.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from kappa.replay.stages import Stage
 if TYPE_CHECKING:
     from support.kills import Row
 
-#: In CI the same points are died at within the test's process: tests/product/test_versioned_topics.py, tests/product/test_reconciled_topics.py.
+#: In CI the same points are died at within the test's process: tests/product/test_versioned_topics.py,
+#: tests/product/test_reconciled_topics.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 OUTPUTS = (

@@ -1,4 +1,6 @@
-"""A lake below a folder whose name has blanks, letters of other languages, and characters that mean something in a URL."""
+"""A lake below a folder whose name has blanks, letters of other languages, and characters that mean something in a
+URL.
+"""
 
 from __future__ import annotations
 

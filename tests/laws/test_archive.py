@@ -1,4 +1,6 @@
-"""The laws of the archive: every record once, ranges that are proved, and a replay from it that equals one from Kafka."""
+"""The laws of the archive: every record once, ranges that are proved, and a replay from it that equals one from
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SOAK = pytest.mark.soak
-#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/spark holds in both ways.
+#: What comes from an archive is never taken into memory; how Kafka's records are parsed, tests/spark holds in both
+#: ways.
 IN_MEMORY = pytest.param(50_000, id="in memory", marks=SOAK)
 
 

@@ -29,7 +29,8 @@ FEW = settings(
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
-    print_blob=True,  # an example takes seconds: none is shrunk, and the failing one can be run again by what is printed
+    # an example takes seconds: none is shrunk, and the failing one can be run again by what is printed
+    print_blob=True,
 )
 
 #: Times that go back and forth by a few milliseconds, with equal ones, and clocks that are far off.
@@ -88,7 +89,9 @@ def expected(log: Sequence[Part]) -> tuple[list[tuple[str, Decimal]], dict[str, 
 
 
 def index(log: Sequence[Part], time_ms: int, since: Offsets) -> Offsets:
-    """Kafka's answer for a time: of each partition the first offset from ``since`` on whose own timestamp reaches it, or the end."""
+    """Kafka's answer for a time: of each partition the first offset from ``since`` on whose own timestamp reaches it,
+    or the end.
+    """
     return Offsets.of(
         ((topic, p), next((o for o in range(start, len(log[p])) if log[p][o][0] >= time_ms), len(log[p])))
         for (topic, p), start in since.items()

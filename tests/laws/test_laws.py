@@ -42,7 +42,9 @@ ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
-    """A deployed topology, version 1, whose tables are folded in every slice: each line of the protocol does something."""
+    """A deployed topology, version 1, whose tables are folded in every slice: each line of the protocol does
+    something.
+    """
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.0) as made:
         made.deploy(1)
         yield made
@@ -474,7 +476,9 @@ def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
 
 
 def everything(stream: Lab, but: str = "nothing") -> Any:
-    """All files of the lake with their content's size and time, and all that the broker has; without those of a folder."""
+    """All files of the lake with their content's size and time, and all that the broker has; without those of a
+    folder.
+    """
     files = {
         str(p): (p.stat().st_size, p.stat().st_mtime_ns)
         for p in Path(stream.config.lake).rglob("*")

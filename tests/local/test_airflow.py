@@ -73,7 +73,10 @@ def test_airflows_own_command_line_needs_a_stack_that_was_started(config):
 def test_airflows_command_line_gets_words_and_settings_and_gives_its_exit_code(config, monkeypatch):
     airflow.ensure_secrets(config)
     (airflow.airflow_home(config) / "airflow.db").touch()
-    script = "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] else 1)"
+    script = (
+        "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] "
+        "else 1)"
+    )
     monkeypatch.setattr(airflow, "_AIRFLOW", (sys.executable, "-c", script))
     for name, value in config.to_env().items():
         monkeypatch.setenv(name, value)

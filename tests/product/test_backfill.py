@@ -1,4 +1,6 @@
-"""An interval computed again and replaced in a live epoch: readers, the ledger, the certificate, and what is refused."""
+"""An interval computed again and replaced in a live epoch: readers, the ledger, the certificate, and what is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ def test_a_chain_sends_each_root_record_once_whichever_driver_is_killed(
     monkeypatch.setattr(faults, "os", reaper)
     one, two = members = chain(slice_records=3)
     live(one, two)
-    # The upstream's records are readable after "send", and no commit says so yet. Its first slice after a start is made by
-    # the driver's own thread, which is the one that can be killed here.
+    # The upstream's records are readable after "send", and no commit says so yet. Its first slice after a start is made
+    # by the driver's own thread, which is the one that can be killed here.
     for amount, point in enumerate(("send", "apply"), start=101):
         assert one.stop(1) == []
         one.produce([("a", amount), ("b", amount)], start_ms=LATER + amount)

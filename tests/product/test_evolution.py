@@ -49,7 +49,10 @@ balances = Topology(
 )
 """
 BALANCES = 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT")'
-MOVES = 'Append(name="moves", schema="id STRING NOT NULL, counted BIGINT, total BIGINT"), Topic(name="{topic}.moves", of="moves", key="id")'
+MOVES = (
+    'Append(name="moves", schema="id STRING NOT NULL, counted BIGINT, total BIGINT"), Topic(name="{topic}.moves", '
+    'of="moves", key="id")'
+)
 STEP = 'return {"moves": moves, "balances": newest(moves, key="id")}'
 
 
@@ -142,7 +145,8 @@ def test_a_column_of_another_type_cannot_come_from_a_savepoint(stream: Lab) -> N
     wide = 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total STRING")'
     evolve(
         stream,
-        step='return {"moves": moves, "balances": newest(moves, key="id").withColumn("total", F.col("total").cast("string"))}',
+        step='return {"moves": moves, "balances": newest(moves, key="id").withColumn("total", '
+        'F.col("total").cast("string"))}',
         tables=wide,
     )
     assert "total" in refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
@@ -165,14 +169,16 @@ def test_a_changed_key_is_computed_anew_and_cannot_come_from_a_savepoint(stream:
     first = live(stream)
     evolve(
         stream,
-        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, key="initial").select("initial", "id")}',
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, '
+        'key="initial").select("initial", "id")}',
         tables=f'{BALANCES}, Table(name="newest", key=["initial"], schema="initial STRING NOT NULL, id STRING")',
     )
     replayed(stream)
     second = stream.record().live
     evolve(
         stream,
-        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, key="id").select("initial", "id")}',
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "newest": newest(moves, '
+        'key="id").select("initial", "id")}',
         tables=f'{BALANCES}, Table(name="newest", key=["id"], schema="initial STRING, id STRING NOT NULL")',
     )
     assert "key" in refusal(stream, FromSavepoint(seq=stream.ledger(second).state().seq))
@@ -188,7 +194,8 @@ def test_a_new_table_has_all_history_and_cannot_come_from_a_savepoint(stream: La
     first = live(stream)
     evolve(
         stream,
-        step='return {"moves": moves, "balances": newest(moves, key="id"), "initials": newest(moves, key="initial").select("initial", "id")}',
+        step='return {"moves": moves, "balances": newest(moves, key="id"), "initials": newest(moves, '
+        'key="initial").select("initial", "id")}',
         tables=f'{BALANCES}, Table(name="initials", key=["initial"], schema="initial STRING NOT NULL, id STRING")',
     )
     assert "no table 'initials'" in refusal(stream, FromSavepoint(seq=stream.ledger(first).state().seq))
@@ -198,7 +205,10 @@ def test_a_new_table_has_all_history_and_cannot_come_from_a_savepoint(stream: La
 
 
 NEW_OUTPUT = f'{MOVES}, Append(name="doubles", schema="id STRING NOT NULL, doubled BIGINT")'
-NEW_STEP = 'return {"moves": moves, "balances": newest(moves, key="id"), "doubles": moves.select("id", "doubled", *[c for c in moves.columns if c.startswith("_")])}'
+NEW_STEP = (
+    'return {"moves": moves, "balances": newest(moves, key="id"), "doubles": moves.select("id", "doubled", *[c '
+    'for c in moves.columns if c.startswith("_")])}'
+)
 
 
 def test_a_new_output_has_all_history(stream: Lab) -> None:

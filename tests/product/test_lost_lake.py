@@ -1,4 +1,6 @@
-"""What the broker knows of epochs whose lake is lost or elsewhere: going live, being superseded, folding, two lakes at once."""
+"""What the broker knows of epochs whose lake is lost or elsewhere: going live, being superseded, folding, two lakes at
+once.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,8 @@ class TestAFold:
     def test_a_rebuild_waits_for_the_end_of_a_transaction_in_the_changelog(self, stream: Lab) -> None:
         stream.produce(ROWS)
         first = live(stream)
-        # Kafka ends a slice's transaction partition by partition: here the changelog's end is held back, the marker's is not.
+        # Kafka ends a slice's transaction partition by partition: here the changelog's end is held back, the marker's
+        # is not.
         changelog = stream.paths(first).changelog("balances")
         settings = {"bootstrap.servers": stream.config.bootstrap_servers, "transactional.id": f"foreign {stream.name}"}
         foreign = Producer(settings)

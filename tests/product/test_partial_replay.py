@@ -1,4 +1,6 @@
-"""A replay from a savepoint equals one of all history when the code before it did not change the result; else it does not."""
+"""A replay from a savepoint equals one of all history when the code before it did not change the result; else it does
+not.
+"""
 
 from __future__ import annotations
 

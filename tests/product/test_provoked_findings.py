@@ -297,7 +297,8 @@ def _(here: Site) -> Provoked:
     return Provoked(
         command="plan NAME --to-datetime 2026-01-01T00:00:00Z",
         numbers={"partitions": [f"{here.topic}[1]"]},
-        says=f"1 of 2 partitions have no record from 2026-01-01T00:00:00+00:00 on and begin at their end: {here.topic}[1] at 0",
+        says="1 of 2 partitions have no record from 2026-01-01T00:00:00+00:00 on and begin at their end: "
+        f"{here.topic}[1] at 0",
         remedy="check the time",
     )
 

@@ -1,4 +1,6 @@
-"""Versioned topics: each epoch's versioned topic holds all that the epoch computes, each record once, whatever dies meanwhile."""
+"""Versioned topics: each epoch's versioned topic holds all that the epoch computes, each record once, whatever dies
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,8 @@ def test_each_epoch_tells_all_history_in_its_own_topic_and_readers_change_exactl
     assert stream.newest(second) == stream.balances()
     assert all(in_order(stream.story(epoch)) for epoch in (first, second))
     assert control.certify(stream.config, stream.name).complete
-    # A topic that is not versioned holds what the live epoch sent, record by record: so does a reader that changes over.
+    # A topic that is not versioned holds what the live epoch sent, record by record: so does a reader that changes
+    # over.
     assert sorted(stream.by_turns()) == sorted(stream.rows(f"{stream.topic}.moves"))
     assert [turn.epoch for turn in serving.turns(stream.config, stream.name, f"{stream.topic}.story")] == [1, 2, 1, 2]
     assert {row.sends for row in stream.ledger(second).state().commits[1:]} == {"versioned", "live"}

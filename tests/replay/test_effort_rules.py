@@ -1,4 +1,6 @@
-"""What an estimate is held against: retention by time and size, room on the disk, tombstones. Each at the boundary where it begins."""
+"""What an estimate is held against: retention by time and size, room on the disk, tombstones. Each at the boundary
+where it begins.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def test_topics_that_one_of_both_reads_are_named_with_their_offsets() -> None:
 def test_dead_letters_of_one_epoch_alone_are_counted_by_reason() -> None:
     assert dead_letter_notes({}, {}) == []
     assert dead_letter_notes({}, {"id is NOT NULL and absent": 1200, "the value is not JSON": 1}) == [
-        "1,201 records are dead letters of this epoch alone: 1,200 (id is NOT NULL and absent), 1 (the value is not JSON)."
+        "1,201 records are dead letters of this epoch alone: 1,200 (id is NOT NULL and absent), 1 (the value is not "
+        "JSON)."
     ]
 
 

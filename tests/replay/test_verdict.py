@@ -109,8 +109,8 @@ def test_drift_and_thresholds_are_readable_and_failures_say_what_was_found() -> 
     lines = full.render()
     assert "    columns added: tier" in lines and "    columns masked: card" in lines
     assert (
-        "    column points: changed in 1 keys; sum 5 -> 7.5, difference 2.5 in the mean, at most 2.5, 2.5 % of the column"
-        in lines
+        "    column points: changed in 1 keys; sum 5 -> 7.5, difference 2.5 in the mean, at most 2.5, 2.5 % of the "
+        "column" in lines
     )
     assert "  threshold rewards.drift.points: found 2.5 %, allowed 10 %: kept" in lines
     assert "  threshold rewards.keys_added: found 1, allowed 0: EXCEEDED" in lines

@@ -1,4 +1,6 @@
-"""To which lake an epoch's names on the broker belong, which epoch sends, and how one is closed: without Spark, on a real broker."""
+"""To which lake an epoch's names on the broker belong, which epoch sends, and how one is closed: without Spark, on a
+real broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Claims, turns and closing markers by their logic: on a log in memory. tests/slices/test_ownership.py has the same on a real broker."""
+"""Claims, turns and closing markers by their logic: on a log in memory. tests/slices/test_ownership.py has the same on
+a real broker.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def test_a_driver_killed_at_a_point_and_its_successor_at_each_while_it_repairs(
         case(f"live:{point}")
         seq = 1
         for again in SLICE_POINTS:
-            # The successor repairs the slice and dies there too, or passes (it never comes by) and dies in the next slice.
+            # The successor repairs the slice and dies there too, or passes (it never comes by) and dies in the next
+            # slice.
             machine.produce(rows(12, first=12 * seq), start_ms=START_MS + 60_000 * seq)
             machine.run(epoch, again)
             machine.await_death(epoch)

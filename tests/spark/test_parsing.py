@@ -98,7 +98,8 @@ def test_a_number_that_from_json_would_not_come_back_from_is_a_dead_letter(
     ]
     source = Source(
         topic="pos",
-        schema=f"text STRING, {schema}, inner STRUCT<list: ARRAY<STRUCT<m: DECIMAL(5,2)>>>, tags MAP<STRING, DECIMAL(5,2)>",
+        schema=f"text STRING, {schema}, inner STRUCT<list: ARRAY<STRUCT<m: DECIMAL(5,2)>>>, tags MAP<STRING, "
+        "DECIMAL(5,2)>",
     )
 
     rows = parse(log((0, 0, value.encode()) for value in values), source, {}, in_arrow=in_arrow).collect()
@@ -166,7 +167,8 @@ def test_a_key_that_is_no_text_is_null(log: Log) -> None:
 def test_headers_come_through(log: Log, in_arrow: bool) -> None:
     raw = log([(0, 0, {"n": 1}), (0, 1, {"n": 2})]).selectExpr(
         "*",
-        "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', NULL)), NULL) AS headers",
+        "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', "
+        "NULL)), NULL) AS headers",
     )
 
     rows = parse(raw, Source(topic="pos", schema="n INT", headers=True), {}, in_arrow=in_arrow).collect()
@@ -186,7 +188,9 @@ def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> Non
 
 @pytest.mark.parametrize("round", [0, 1])
 def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round: int) -> None:
-    """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most ways a value can be."""
+    """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most ways a value can
+    be.
+    """
     seed = int(os.environ.get("TEST_SEED", secrets.randbits(32))) + round
     random = Random(seed)
     values = [value(random) for _ in range(VALUES)]
@@ -197,7 +201,9 @@ def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round
 
 
 def compare(values: list[bytes | None], log: Log, spark: SparkSession) -> None:
-    """Fail where a way of parsing differs from ``from_json``, or where Arrow accepts so few values that it says nothing."""
+    """Fail where a way of parsing differs from ``from_json``, or where Arrow accepts so few values that it says
+    nothing.
+    """
     source = Source(topic="pos", schema=SCHEMA)
     raw = log((0, 0, value) for value in values).localCheckpoint()
     expected = _from_json(raw)
@@ -217,7 +223,8 @@ def _from_json(raw: DataFrame) -> dict[int, str | None]:
     parsed = raw.selectExpr(
         "offset",
         "value",
-        f"from_json(CAST(value AS STRING), '{SCHEMA}, broken STRING', map('columnNameOfCorruptRecord', 'broken')) AS row",
+        f"from_json(CAST(value AS STRING), '{SCHEMA}, broken STRING', map('columnNameOfCorruptRecord', 'broken')) AS "
+        "row",
     )
     found = parsed.selectExpr(
         "offset",
@@ -267,7 +274,9 @@ def _good(rows: DataFrame) -> dict[int, str | None]:
 
 
 def _read_one_by_one(values: list[bytes | None], source: Source) -> dict[int, str | None]:
-    """The rows that Arrow accepts when each value is a batch of its own: none is spared by a neighbour that is refused."""
+    """The rows that Arrow accepts when each value is a batch of its own: none is spared by a neighbour that is
+    refused.
+    """
     kind = arrow_kind(source)
     accepted: dict[int, str | None] = {}
     for place, content in enumerate(values):

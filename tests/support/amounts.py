@@ -1,4 +1,6 @@
-"""A topology with an output whose rows are made record by record, beside one of running totals: some days of records."""
+"""A topology with an output whose rows are made record by record, beside one of running totals: some days of
+records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A topology that reads another's versioned topic, and what it must hold, computed in plain Python from the root topic."""
+"""A topology that reads another's versioned topic, and what it must hold, computed in plain Python from the root
+topic.
+"""
 
 from __future__ import annotations
 

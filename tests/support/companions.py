@@ -1,4 +1,6 @@
-"""Several topologies in one lake, which can be cut over together, and a reader that would notice if some moved alone."""
+"""Several topologies in one lake, which can be cut over together, and a reader that would notice if some moved
+alone.
+"""
 
 from __future__ import annotations
 

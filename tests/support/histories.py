@@ -1,8 +1,8 @@
 """Random histories: whatever may happen to a stream, in random order, and what must have come out, in plain Python.
 
-A driver that "dies" here ends in its thread at a crash point and leaves everything as a killed process does: no transaction
-is aborted, no sender is closed, and its successor finds the slice half done. Processes that are killed for real are the
-business of ``support.processes``; they take ten times as long.
+A driver that "dies" here ends in its thread at a crash point and leaves everything as a killed process does: no
+transaction is aborted, no sender is closed, and its successor finds the slice half done. Processes that are killed for
+real are the business of ``support.processes``; they take ten times as long.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, To
 from support.deaths import DEATHS
 from support.epochs import DEADLINE_SECONDS, Lab, Move, Place
 
-#: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no topics
-#: of their own, compute no range twice, and no slice of theirs is impossible.
+#: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no
+#: topics of their own, compute no range twice, and no slice of theirs is impossible.
 _ELSEWHERE = (
     "archive.",
     "recomputed",
@@ -43,7 +43,8 @@ _ELSEWHERE = (
     "abandon",
 )
 PASSABLE = tuple(sorted(point for point in faults.POINTS if not point.startswith(_ELSEWHERE)))
-#: Settings that differ from history to history: whether each slice folds, how soon commits expire, whether slices are large.
+#: Settings that differ from history to history: whether each slice folds, how soon commits expire, whether slices are
+#: large.
 SETTINGS: Mapping[str, Sequence[Any]] = {
     "fold_seconds": (0.0, 0.0, 0.5, 120.0),
     "keep_minutes": (0.02, 30.0),
@@ -444,7 +445,9 @@ class World(Lab):
         return any(line[0] == name and int(line[2]) > 0 for line in lines if len(line) == 3)
 
     def finish(self) -> None:
-        """No more deaths; everything that is open is ended and read. A history without a death or a cutover gets both."""
+        """No more deaths; everything that is open is ended and read. A history without a death or a cutover gets
+        both.
+        """
         self.say("finish")
         self.end_transaction()
         if not self.reaper.fallen:

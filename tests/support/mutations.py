@@ -1,8 +1,9 @@
-"""Patches that break a guarantee, each with the tests that must notice: ``PYTHONPATH=tests:include python -m support.mutations``.
+"""Patches that break a guarantee, each with the tests that must notice: ``PYTHONPATH=tests:include python -m
+support.mutations``.
 
 A patch of ``tests/mutations`` begins with comment lines: ``# test:`` names a test that must fail (one or more lines),
-``# cost:`` is ``fast`` or ``real`` (a broker and Spark), ``# breaks:`` says in a sentence what is broken. A unified diff
-against ``include/`` follows.
+``# cost:`` is ``fast`` or ``real`` (a broker and Spark), ``# breaks:`` says in a sentence what is broken. A unified
+diff against ``include/`` follows.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def _read(file: Path) -> Mutation:
 
 
 def complaint(mutation: Mutation) -> str | None:
-    """What is wrong with a mutation: it does not apply, or a test that must notice it does not; None when it is noticed."""
+    """What is wrong with a mutation: it does not apply, or a test that must notice it does not; None when it is
+    noticed.
+    """
     with _copy() as tree:
         applied = subprocess.run(
             ["git", "apply", "-C1", "--recount", str(mutation.file)],

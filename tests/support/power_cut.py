@@ -19,7 +19,8 @@ class PowerCutError(SystemExit):
 class Disk:
     """A folder on a disk that forgets what nobody brought to it.
 
-    A file is there after the cut if its bytes were brought to the disk, and its name in its folder, and that folder's in its own.
+    A file is there after the cut if its bytes were brought to the disk, and its name in its folder, and that folder's
+    in its own.
     """
 
     root: Path

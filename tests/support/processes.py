@@ -1,4 +1,6 @@
-"""A topology whose drivers are real processes, made to die or to freeze where a test wants it, and its proof from outside."""
+"""A topology whose drivers are real processes, made to die or to freeze where a test wants it, and its proof from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ class Rig(Lab):
 
     @contextlib.contextmanager
     def _launching(self, crash: str) -> Iterator[None]:
-        """Start drivers that are to die at a point; a launch that failed counts only where the driver died there at once."""
+        """Start drivers that are to die at a point; a launch that failed counts only where the driver died there at
+        once.
+        """
         before = len(self.deaths())
         with crashing(crash), pytest.MonkeyPatch.context() as patched:
             # On a busy machine the first heartbeat is late; without it the next start would make a second driver.
@@ -131,7 +135,8 @@ class Rig(Lab):
         return None
 
     def await_death(self, epoch: int, point: str = "") -> int:
-        """Wait until a driver of an epoch was killed at the point that it was started for; how another one ended is no death.
+        """Wait until a driver of an epoch was killed at the point that it was started for; how another one ended is no
+        death.
 
         Args:
             epoch: the epoch.

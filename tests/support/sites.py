@@ -1,4 +1,6 @@
-"""A deployed topology on a real broker whose epochs are on record as drivers leave them, without any driver or Spark."""
+"""A deployed topology on a real broker whose epochs are on record as drivers leave them, without any driver or
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,9 @@ class Site:
         self.wait(lambda: sum(o for _, o in self.kafka.high_watermarks([self.topic]).items()) == before + 2)
 
     def expire(self, lost: int) -> None:
-        """Retention removes the records of partition 0 so far, for real: later ones lie in another segment and are young."""
+        """Retention removes the records of partition 0 so far, for real: later ones lie in another segment and are
+        young.
+        """
         self.produce(1, at=datetime.now(UTC))
         self.settings(retention_ms=str(24 * 3600 * 1000))
         self.wait(lambda: self.kafka.low_watermarks([self.topic])[self.topic, 0] == lost)

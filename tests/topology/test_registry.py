@@ -65,7 +65,8 @@ def test_two_versions_of_one_topology_each_have_their_own_modules_beside_them(tm
         (folder / "beside_it.py").write_text(f"WORD = 'version {version}'\n")
         text = (
             "from beside_it import WORD\nfrom kappa.topology import Append, Source, Topology\n"
-            "t = Topology(name='a.b', version='1', sources=[Source(topic='pos', format='string')], step=lambda s: WORD,\n"
+            "t = Topology(name='a.b', version='1', sources=[Source(topic='pos', format='string')], step=lambda s: "
+            "WORD,\n"
             "             outputs=[Append(name='o', schema='x STRING')])\n"
         )
         (folder / "one.py").write_text(text)

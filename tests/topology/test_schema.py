@@ -8,7 +8,10 @@ from deltalake import Schema
 from kappa.errors import TopologyError
 from kappa.topology.ddl import columns_of, ddl_of, delta_schema
 
-DDL = "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, qty: INT>>, tags MAP<STRING, BIGINT>, at TIMESTAMP"
+DDL = (
+    "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, qty: INT>>, tags MAP<STRING, BIGINT>, "
+    "at TIMESTAMP"
+)
 
 
 def test_names_types_and_nullability() -> None:

@@ -27,7 +27,8 @@ class Outlook:
         topic_id: Kafka's id of it.
         position: next offset to archive of each partition.
         end: the stable end.
-        lost: offsets that retention removed before they were archived, between the archive's end and the log's beginning.
+        lost: offsets that retention removed before they were archived, between the archive's end and the log's
+            beginning.
         schemas: names of the schemas by which records are parsed; those that the deployed topologies read the topic by.
     """
 
@@ -167,7 +168,8 @@ def _checked_id(broker: Broker, archive: Archive) -> str:
     expected = archive.topic_id
     if expected is not None and found != expected:
         raise DataLossError(
-            f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the old topic mean nothing in the "
+            f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the "
+            "old topic mean nothing in the "
             f"new one. Move the folder {archive.paths.root} away to keep the old records, then start a new archive.",
             topic=archive.topic,
             found=found,

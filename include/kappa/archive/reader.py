@@ -1,7 +1,7 @@
 """The archive of a topic, for readers: every record by exact offset, kept in Delta beyond the topic's retention.
 
-The ledger of an archive says which ranges of which topic its rows are: completeness is proved by ranges that join, never
-by a largest offset. :mod:`kappa.archive.writer` writes it.
+The ledger of an archive says which ranges of which topic its rows are: completeness is proved by ranges that join,
+never by a largest offset. :mod:`kappa.archive.writer` writes it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class Archive:
         from pyspark.sql import functions as F
 
         chunks = self.overlapping(ranges)
-        # A chunk that began before the reader did knows of times that the reader does not: there the maximum is made anew.
+        # A chunk that began before the reader did knows of times that the reader does not: there the maximum is made
+        # anew.
         odd = {c.range.partition for c in chunks if c.range.start < (begun.get(*c.range.at) or 0)}
         spans = F.broadcast(_spans(session, chunks, ranges, carried(chunks, ranges, before)))
         rows = self._read(session, ranges).join(spans, on=F.expr(_IS_WANTED), how="inner")
@@ -156,7 +157,9 @@ class Archive:
         before: Mapping[int, int],
         begun: Offsets,
     ) -> DataFrame:
-        """The same as a source's rows, as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice ``_seq``."""
+        """The same as a source's rows, as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice
+        ``_seq``.
+        """
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
         return source_rows(self.records(session, ranges, before=before, begun=begun), source, is_parsed=is_parsed)
 
@@ -180,7 +183,8 @@ class Archive:
             found = counts.get((chunk.range.partition, chunk.seq), 0)
             if is_within([chunk.range], ranges) and found != chunk.rows:
                 raise DataLossError(
-                    f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were written (slice {chunk.seq}): "
+                    f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were "
+                    f"written (slice {chunk.seq}): "
                     "another process changed its table. "
                     "Restore it (Delta time travel), or replay with --no-archive while Kafka has the records.",
                     topic=self.topic,

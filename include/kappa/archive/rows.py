@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
-#: To be raised when parsing changes what it gives: rows that were parsed before are then parsed again from the raw bytes.
+#: To be raised when parsing changes what it gives: rows that were parsed before are then parsed again from the raw
+#: bytes.
 _PARSING = 2
 #: What a Delta table takes as a name of a column without further ado.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,7 +53,8 @@ COLUMNS = (
 
 
 def schema_name(source: Source) -> str | None:
-    """Name of the column in which an archive keeps the parsed rows of a source: the hash of all that parsing depends on.
+    """Name of the column in which an archive keeps the parsed rows of a source: the hash of all that parsing depends
+    on.
 
     None where nothing is gained or nothing can be kept: text and bytes, and names of fields that Delta does not take.
     """
@@ -63,10 +65,11 @@ def schema_name(source: Source) -> str | None:
 
 
 def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
-    """Records in :data:`COLUMNS`, but for ``seq``, and one column for each schema: a STRUCT of ``dead``, ``value`` and ``row``.
+    """Records in :data:`COLUMNS`, but for ``seq``, and one column for each schema: a STRUCT of ``dead``, ``value`` and
+    ``row``.
 
-    ``dead`` STRING and ``value`` BINARY are null for a good record, else the reason and the value once more: dead letters are
-    then found without reading what all others were. ``row`` holds the source's columns, all nullable.
+    ``dead`` STRING and ``value`` BINARY are null for a good record, else the reason and the value once more: dead
+    letters are then found without reading what all others were. ``row`` holds the source's columns, all nullable.
 
     Args:
         raw: a Kafka source's columns with headers, read with one task for each partition.

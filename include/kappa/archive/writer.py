@@ -1,8 +1,9 @@
 """Takes every record of a topic into its archive, by the discipline of the slice protocol.
 
-A slice of an archive is planned, written and committed: the plan row freezes its ranges, the write carries its number as an
-application transaction, the commit row says how many records there were. A crash between any two is repaired by starting
-again; of two archivers at once one finds its claim taken, stops, and nothing that it did differs from what the other does.
+A slice of an archive is planned, written and committed: the plan row freezes its ranges, the write carries its number
+as an application transaction, the commit row says how many records there were. A crash between any two is repaired by
+starting again; of two archivers at once one finds its claim taken, stops, and nothing that it did differs from what the
+other does.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Archiver:
 
     Args:
         session: Spark; None starts one when it is first needed and stops it at the end.
-        skip_lost: go on at the log's beginning when retention removed records that were not archived. The gap stays on record.
+        skip_lost: go on at the log's beginning when retention removed records that were not archived. The gap stays on
+            record.
     """
 
     def __init__(
@@ -116,7 +118,8 @@ class Archiver:
         Idempotent: a slice that was planned and not committed is finished first, with its own ranges.
 
         Raises:
-            StaleWriterError: another archiver claimed the archive, or it was stopped; this one has changed nothing since.
+            StaleWriterError: another archiver claimed the archive, or it was stopped; this one has changed nothing
+                since.
             DataLossError: the topic was recreated, or retention removed records that were not archived.
         """
         self.archive.ledger.check_claim(self.writer)
@@ -205,7 +208,8 @@ class Archiver:
         rows = sum(part["rows"] for part in written["parts"].values())
         if rows_read is not None and rows_read != rows:
             raise LedgerError(
-                f"Slice {plan.seq} of the archive of {self._topic!r} read {rows_read} records, its table holds {rows} of it.",
+                f"Slice {plan.seq} of the archive of {self._topic!r} read {rows_read} records, its table holds {rows} "
+                "of it.",
                 seq=plan.seq,
             )
         row = self._append(
@@ -243,7 +247,8 @@ class Archiver:
         return int(observation.get["rows"])
 
     def _written(self, plan: LedgerRow) -> dict[str, Any]:
-        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas that all rows are parsed by.
+        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas that all rows are
+        parsed by.
 
         A schema of the plan is missing when its topology was taken away before the slice was written.
         """

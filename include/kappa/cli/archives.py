@@ -47,7 +47,9 @@ def start(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was stopped."""
+    """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was
+    stopped.
+    """
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
         found = [overview.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
@@ -64,7 +66,8 @@ def start(
         dry(
             f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
             + (" and follow" if follow else ""),
-            f"kappa archive start {' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
+            "kappa archive start "
+            f"{' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
         )
         return
     _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
@@ -124,7 +127,8 @@ def stop(topics: Topics, execute: Execute = False) -> None:
 def _described(outlook: Outlook) -> list[str]:
     position = " ".join(f"[{partition}]={offset}" for (_, partition), offset in outlook.position.items())
     lines = [
-        f"{outlook.topic}: {outlook.left:,} offsets from {position} on, parsed by {len(outlook.schemas)} schemas of deployed topologies"
+        f"{outlook.topic}: {outlook.left:,} offsets from {position} on, parsed by {len(outlook.schemas)} schemas of "
+        "deployed topologies"
     ]
     if outlook.lost:
         names = ", ".join(map(str, outlook.lost))

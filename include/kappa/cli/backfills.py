@@ -37,10 +37,10 @@ def backfill(
 ) -> None:
     """Compute rows of append outputs again for an interval of time, and replace them in the live epoch.
 
-    An interval is one of the times of records: each record belongs to the time that its partition had reached with it. Its
-    records are read from the log or an archive and computed beside the live stream, with the code of the live epoch. The
-    driver of the live epoch then replaces the rows between two slices, in one commit. Only for outputs whose rows are computed
-    record by record; running totals need `kappa replay`. Topics get nothing.
+    An interval is one of the times of records: each record belongs to the time that its partition had reached with it.
+    Its records are read from the log or an archive and computed beside the live stream, with the code of the live
+    epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Only for outputs whose
+    rows are computed record by record; running totals need `kappa replay`. Topics get nothing.
     """
     chosen = config()
     said = (lambda _: None) if json else (lambda line: say(f"  {line}"))

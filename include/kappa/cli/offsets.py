@@ -45,8 +45,8 @@ def offsets(
 ) -> None:
     """Show where a consumer group stands, or set it; any group but those of Kappa's epochs.
 
-    What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a time
-    without a record, an unknown topic or partition, a group with active members.
+    What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a
+    time without a record, an unknown topic or partition, a group with active members.
     """
     if not group.strip():
         raise UsageError("The name of the consumer group is empty. Name one: --group orders-reader")

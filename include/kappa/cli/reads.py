@@ -115,7 +115,8 @@ def lag(topology: Topology, json: Json = False) -> None:
     say(f"epoch {epoch}: {behind:,} offsets behind the stable end")
     if held:
         say(
-            f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets them before it ends. "
+            f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets "
+            "them before it ends. "
             "Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
         )
 
@@ -198,7 +199,9 @@ def history(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and certificates."""
+    """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and
+    certificates.
+    """
     found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:
         say_json(found)
@@ -284,10 +287,12 @@ def path(
     topic: Annotated[bool, typer.Option("--topic", help="The topic, where a table or output has its name.")] = False,
     json: Json = False,
 ) -> None:
-    """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live epoch sends to.
+    """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live
+    epoch sends to.
 
-    The table at that path is at most KAPPA_FOLD_SECONDS behind what `kappa query` shows, and has everything of a stream that stands: the
-    changes of small slices are merged into it together. With --json also which slice it has reached, `folded`, at the Delta version named.
+    The table at that path is at most KAPPA_FOLD_SECONDS behind what `kappa query` shows, and has everything of a stream
+    that stands: the changes of small slices are merged into it together. With --json also which slice it has reached,
+        `folded`, at the Delta version named.
 
     With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
     """

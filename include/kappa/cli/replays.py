@@ -25,14 +25,16 @@ SeedOption = Annotated[
     str | None,
     typer.Option(
         "--seed",
-        help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with the start.",
+        help="What the tables hold at the start: empty, from-savepoint or from-changelog. By default what goes with "
+        "the start.",
     ),
 ]
 ThresholdOption = Annotated[
     list[str] | None,
     typer.Option(
         "--threshold",
-        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a share); may be repeated.",
+        help="Most that the new epoch may differ, for example rewards.keys_removed=0 or rewards.drift.Points=0.1 (a "
+        "share); may be repeated.",
     ),
 ]
 ArchiveOption = Annotated[
@@ -45,7 +47,8 @@ DeterminismOption = Annotated[
     bool,
     typer.Option(
         "--determinism",
-        help="Does it give the same again? The replay computes its range twice, in slices of two sizes, and fails where they differ; the plan "
+        help="Does it give the same again? The replay computes its range twice, in slices of two sizes, and fails "
+        "where they differ; the plan "
         "names what in the step may differ (a clock, rand, first of unordered rows), which starts Spark.",
     ),
 ]
@@ -53,7 +56,8 @@ UpstreamOption = Annotated[
     list[str] | None,
     typer.Option(
         "--upstream",
-        help="For a topology that reads versioned topics of others: which epoch of another one to read, for example retail.loyalty=4; "
+        help="For a topology that reads versioned topics of others: which epoch of another one to read, for example "
+        "retail.loyalty=4; "
         "by default its live epoch. May be repeated.",
     ),
 ]

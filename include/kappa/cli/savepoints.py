@@ -89,7 +89,8 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
         say_json({"executed": execute, "savepoint": found})
     elif execute:
         say(
-            f"Savepoint {name} of {topology} is gone; the files of seq {found.seq} of epoch {found.epoch} go when their time has come."
+            f"Savepoint {name} of {topology} is gone; the files of seq {found.seq} of epoch {found.epoch} go when "
+            "their time has come."
         )
     else:
         dry(

@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 @group.command("list")
 def list_(json: Json = False) -> None:
-    """List the topics on the broker without those of epochs: partitions, offsets, retention, and what reads and writes them."""
+    """List the topics on the broker without those of epochs: partitions, offsets, retention, and what reads and writes
+    them.
+    """
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
         found = on_broker.topics(broker, list(registry.topologies(chosen.topologies)[0].values()))
@@ -68,8 +70,8 @@ def create(
 ) -> None:
     """Create topics. One that exists with the same settings is left as it is; one with others is refused.
 
-    Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes after they
-    arrive in a topic that keeps a week.
+    Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes
+    after they arrive in a topic that keeps a week.
     """
     kept = None if retention == "forever" else parsed_duration(retention)
     settings = dict(map(_setting, setting or ()))

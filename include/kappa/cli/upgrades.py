@@ -14,7 +14,8 @@ HistoryStands = Annotated[
     bool,
     typer.Option(
         "--history-stands",
-        help="I say that every row that the old code made is right also by the new one; kept in the history with my name.",
+        help="I say that every row that the old code made is right also by the new one; kept in the history with my "
+        "name.",
     ),
 ]
 Slices = Annotated[
@@ -43,9 +44,9 @@ def upgrade(
 ) -> None:
     """Give the live epoch the deployed code at its next slice boundary, without a replay: history stays as it is.
 
-    For changes that do not concern rows that are there: a faster step, a new case from now on, a log line. Whatever they do
-    concern is a replay. What both codes make of the last slices is computed and shown first. Sources, tables, keys, outputs and
-    topics must be what they were.
+    For changes that do not concern rows that are there: a faster step, a new case from now on, a log line. Whatever
+    they do concern is a replay. What both codes make of the last slices is computed and shown first. Sources, tables,
+    keys, outputs and topics must be what they were.
     """
     chosen = config()
     wanted = upgrading.propose(chosen, topology, slices=slices)
@@ -72,7 +73,8 @@ def upgrade(
     elif done.upgrade is None:
         made = done.upgraded[-1].detail
         say(
-            f"Epoch {wanted.epoch} runs version {wanted.to_version} (code {wanted.to_code[:12]}) from slice {made['seq'] + 1} on. "
+            f"Epoch {wanted.epoch} runs version {wanted.to_version} (code {wanted.to_code[:12]}) from slice "
+            f"{made['seq'] + 1} on. "
             f"The commit before it is savepoint {made['savepoint']}."
         )
     elif is_wanted:

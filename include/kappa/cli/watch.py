@@ -59,7 +59,8 @@ def watch(
                 return found
             if found.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
+                    f"Epoch {epoch} of {topology!r} is {found.driver.message}. Its log has the error; after a failed "
+                    f"slice `kappa start {topology} --epoch {epoch} --execute` tries again.",
                     epoch=epoch,
                 )
             if not found.driver.is_running:
@@ -96,7 +97,8 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
                 console.print(f"{name}: {found.message}", highlight=False)
             if found.driver.state == "stuck":
                 raise StuckError(
-                    f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of {', '.join(members)} is moved.",
+                    f"Epoch {epoch} of {name!r} is {found.driver.message}. Look at its log; none of "
+                    f"{', '.join(members)} is moved.",
                     epoch=epoch,
                 )
         revival.look()

@@ -1,7 +1,8 @@
 """What people and schedulers can do to a topology: start, stop, plan, replay, cut over, roll back, abort, retire.
 
-Free functions over the record of epochs and the ledgers; none needs a JVM. Each is idempotent, and whatever is interrupted
-in the middle is finished by calling it again. The work itself is done by drivers, which find what to do on record.
+Free functions over the record of epochs and the ledgers; none needs a JVM. Each is idempotent, and whatever is
+interrupted in the middle is finished by calling it again. The work itself is done by drivers, which find what to do on
+record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Approval of a verified epoch: what it is bound to, and what a rejection means.
 
-An approval is bound to what was shown when it was given: the epoch, its code, the report of its verification, and the live
-epoch that it replaces. A cutover is refused when any of these is another one by then. A rejected epoch keeps its tables for
-``KAPPA_REJECTED_HOURS``, has no driver and is no candidate: the next replay does not wait for it.
+An approval is bound to what was shown when it was given: the epoch, its code, the report of its verification, and the
+live epoch that it replaces. A cutover is refused when any of these is another one by then. A rejected epoch keeps its
+tables for ``KAPPA_REJECTED_HOURS``, has no driver and is no candidate: the next replay does not wait for it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
         reason: why, or what was said.
 
     Raises:
-        MoveRefusedError: something else would go live than what was shown, the epoch was rejected, or its verification failed.
+        MoveRefusedError: something else would go live than what was shown, the epoch was rejected, or its verification
+            failed.
         IllegalTransitionError: the epoch is not verified.
     """
     epochs = Epochs(config.lake)
@@ -113,7 +114,8 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
         _refuse_changed("was shown", agreed, present)
         if present.verdict == "failed":
             raise MoveRefusedError(
-                f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command line only. "
+                f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command "
+                "line only. "
                 f"See kappa diff {agreed.topology} {agreed.epoch}"
             )
         if target.approved is not None:
@@ -140,7 +142,8 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         terms(record, epoch)
         if record.handover is not None and record.handover.epoch == epoch:
             raise MoveRefusedError(
-                f"Epoch {epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}: it is too late to reject it. "
+                f"Epoch {epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}: it is too late "
+                "to reject it. "
                 f"kappa rollback {topology} --execute brings the other one back."
             )
         return [now.event("rejected", epoch, actor=actor, reason=reason, detail={"hours": config.rejected_hours})]
@@ -164,11 +167,13 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
             return []
         if target.stage.is_ended:
             raise IllegalTransitionError(
-                f"Epoch {epoch} of {topology!r} was rejected and is {target.stage}: its tables are gone. Plan again: kappa plan {topology}"
+                f"Epoch {epoch} of {topology!r} was rejected and is {target.stage}: its tables are gone. Plan again: "
+                f"kappa plan {topology}"
             )
         if record.candidate is not None:
             raise RefusedError(
-                f"Epoch {record.candidate.epoch} of {topology!r} is being built: epoch {epoch} cannot be taken up again beside it. "
+                f"Epoch {record.candidate.epoch} of {topology!r} is being built: epoch {epoch} cannot be taken up "
+                "again beside it. "
                 f"Abort that one first: kappa abort {topology} {record.candidate.epoch} --execute",
                 findings=(),
             )
@@ -185,7 +190,8 @@ def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> d
         is_required: whether it must have one.
 
     Raises:
-        MoveRefusedError: the epoch was rejected, something changed since it was approved, or a required approval is missing.
+        MoveRefusedError: the epoch was rejected, something changed since it was approved, or a required approval is
+            missing.
     """
     target = record.epoch(epoch)
     _refuse_rejected(record.topology, target)
@@ -218,7 +224,10 @@ def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) ->
 
 def described(rejected: Event) -> str:
     """A rejection in words."""
-    return f"rejected by {rejected.actor} at {rejected.at:%Y-%m-%d %H:%M:%S} UTC{f': {rejected.reason}' if rejected.reason else ''}"
+    return (
+        f"rejected by {rejected.actor} at {rejected.at:%Y-%m-%d %H:%M:%S} "
+        f"UTC{f': {rejected.reason}' if rejected.reason else ''}"
+    )
 
 
 def _refuse_rejected(topology: str, epoch: EpochRecord) -> None:
@@ -233,6 +242,7 @@ def _refuse_changed(when: str, agreed: Terms, now: Terms) -> None:
     changes = agreed.changes(now)
     if changes:
         raise MoveRefusedError(
-            f"Epoch {agreed.epoch} of {agreed.topology!r} is not what {when}: {'; '.join(changes)}. Look at it and approve it again: "
+            f"Epoch {agreed.epoch} of {agreed.topology!r} is not what {when}: {'; '.join(changes)}. Look at it and "
+            "approve it again: "
             f"kappa diff {agreed.topology} {agreed.epoch}"
         )

@@ -1,8 +1,9 @@
 """Backfill: rows of an interval of time computed again and replaced in the live epoch, beside the live stream.
 
-An interval is one of records' times, as the total order has them (``_order_timestamp``). It is a range of offsets of each
-partition, and every record is in one interval. Its records are read again and computed in a folder within the epoch's, by a
-process of its own. The live epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.backfill`).
+An interval is one of records' times, as the total order has them (``_order_timestamp``). It is a range of offsets of
+each partition, and every record is in one interval. Its records are read again and computed in a folder within the
+epoch's, by a process of its own. The live epoch's driver then replaces the rows in its own turn
+(:mod:`kappa.driver.backfill`).
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
         if record.live != wanted.epoch or record.epoch(wanted.epoch).code != wanted.code:
             running = record.epoch(record.live).code if record.live is not None else ""
             raise MoveRefusedError(
-                f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was computed with code "
+                f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was "
+                "computed with code "
                 f"{wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill {wanted.topology}",
                 live=record.live,
                 code=running,
@@ -182,8 +184,10 @@ def await_replaced(
             revival.look()
         time.sleep(0.2)
     raise DriverNotRunningError(
-        f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it stays asked for. "
-        f"See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start {asked.topology} --execute",
+        f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it "
+        "stays asked for. "
+        f"See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start {asked.topology} "
+        "--execute",
         epoch=asked.epoch,
     )
 

@@ -1,8 +1,8 @@
 """Moving readers to epochs, and back: of one topology, or of several in one commit.
 
-A cutover of one topology is that of a group of one. The drivers' side is :mod:`kappa.driver.joint_handover`. Free functions over
-the record of epochs; none needs a JVM. Each is idempotent, and whatever is interrupted in the middle is finished by calling it
-again.
+A cutover of one topology is that of a group of one. The drivers' side is :mod:`kappa.driver.joint_handover`. Free
+functions over the record of epochs; none needs a JVM. Each is idempotent, and whatever is interrupted in the middle is
+finished by calling it again.
 """
 
 from __future__ import annotations
@@ -72,16 +72,18 @@ def cut_over_together(
 ) -> None:
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
-    Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover asked
-    for and some driver not started: call it again. When one of the epochs does not take over in time the drivers withdraw the
+    Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover
+    asked
+    for and some driver not started: call it again. When one of the epochs does not take over in time the drivers
+        withdraw the
     handover of all, and all old epochs go on.
 
     Args:
         members: topology -> the epoch of it that is to go live.
         replaces: topology -> the live epoch that is expected there; those not named may be any.
         accept_verdict: topologies whose failed verdict is accepted; needs a reason, and is on record with it.
-        keep_old_running: whether the old epochs' drivers follow the new ones afterwards, sending nothing, so that a rollback
-            need not catch up first.
+        keep_old_running: whether the old epochs' drivers follow the new ones afterwards, sending nothing, so that a
+            rollback need not catch up first.
         is_approval_required: whether each epoch must have been approved.
 
     Raises:

@@ -1,7 +1,7 @@
 """What the files of a topologies folder define, found without running them in this process.
 
-A file may end the process that imports it, or never come to an end. All files are imported by one child process; one that
-ends the child, or takes too long, is named, and another child goes on with the files after it.
+A file may end the process that imports it, or never come to an end. All files are imported by one child process; one
+that ends the child, or takes too long, is named, and another child goes on with the files after it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CHILD = "import sys; from kappa.topology import described; described.report(int
 def deployed(folder: Path, *, seconds: float = IMPORT_SECONDS) -> tuple[dict[str, Deployed], dict[Path, CodeError]]:
     """All topologies that import, and why the other files do not.
 
-    A name that two files define is an error of the second. Takes what one start of Python and the imports take, and as much
-    again for each file that ends its process, or ``seconds`` more for one that hangs.
+    A name that two files define is an error of the second. Takes what one start of Python and the imports take, and as
+    much again for each file that ends its process, or ``seconds`` more for one that hangs.
 
     Args:
         folder: the files.
@@ -89,7 +89,10 @@ def _child(files: Sequence[Path], seconds: float) -> Iterator[list[Deployed] | s
         if count < len(files):
             yield f"{files[count]} does not import: it ended the process with exit code {child.wait()}."
     except TimeoutError:
-        yield f"{files[count]} does not import: it was not done after {seconds:g} seconds. What it begins at module level does not end."
+        yield (
+            f"{files[count]} does not import: it was not done after {seconds:g} seconds. What it begins at module "
+            "level does not end."
+        )
     finally:
         os.close(reading)
         child.kill()

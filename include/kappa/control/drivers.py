@@ -28,8 +28,8 @@ def start(
 ) -> int:
     """See to it that an epoch's driver runs, by default the live one's; a stuck driver tries again.
 
-    A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is named is
-    taken up again. Otherwise the driver is started
+    A topology that was never live gets its first epoch, from the beginning of its topics. A rejected epoch that is
+    named is taken up again. Otherwise the driver is started
     with the code that the epoch recorded: new code comes by a replay.
 
     Args:
@@ -41,8 +41,8 @@ def start(
 
     Raises:
         IllegalTransitionError: the epoch asked for has ended or is retired.
-        RefusedError: the first epoch cannot be planned, the broker knows epochs that this lake does not, or the epoch was rebuilt
-            in another lake.
+        RefusedError: the first epoch cannot be planned, the broker knows epochs that this lake does not, or the epoch
+            was rebuilt in another lake.
         UnknownEpochError: there is no such epoch.
     """
     epochs = Epochs(config.lake)

@@ -1,8 +1,8 @@
 """What is left over in the lake, on the broker and below home: found by what the record of epochs says, then removed.
 
-Left over is what belongs to an epoch that ended, or to none. Never what a live epoch, a candidate or a retired epoch has.
-Where the record knows nothing of a topology, or might be older than what is there, everything stays: then the broker is
-the only memory, and ``kappa rebuild`` the way out.
+Left over is what belongs to an epoch that ended, or to none. Never what a live epoch, a candidate or a retired epoch
+has. Where the record knows nothing of a topology, or might be older than what is there, everything stays: then the
+broker is the only memory, and ``kappa rebuild`` the way out.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def topics_of(paths: EpochPaths, names: Iterable[str]) -> list[str]:
 def discard(path: Path, now: datetime) -> bool:
     """Remove a file or folder that is older than the grace period; whether it is gone.
 
-    Moved aside first, then looked at again: a process that needs the same content at that moment either touched it before,
+    Moved aside first, then looked at again: a process that needs the same content at that moment either touched it
+        before,
     and it is put back, or finds it missing and writes it anew.
     """
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -220,7 +221,8 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
                         kind="recomputation",
                         name=str(folder),
                         size_bytes=_size(folder),
-                        reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not finished",
+                        reason=f"a second run or backfill of epoch {epoch.epoch} of {record.topology} that was not "
+                        "finished",
                     )
 
 

@@ -21,7 +21,8 @@ class Leftover:
     """Something that is not needed any more, or that looks like it and is kept.
 
     Attributes:
-        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``, ``log``, ``topic`` or ``group``.
+        kind: ``epoch folder``, ``query checkpoint``, ``recomputation``, ``plan``, ``code``, ``extracted code``,
+            ``log``, ``topic`` or ``group``.
         name: its path, or its name on the broker.
         reason: why it is left over, or why it stays.
         size_bytes: of its files; None on the broker, which is not asked.
@@ -63,10 +64,12 @@ class Judge:
     """Says of an epoch's name whether what bears it may go.
 
     Args:
-        records: what the record of epochs says, by topology; read after everything that is judged was listed, since an epoch
-            is put on record before it has anything.
-        last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is unknown.
-        maker: id of the lake that the marker of an epoch on the broker names; None where it has no marker or names none.
+        records: what the record of epochs says, by topology; read after everything that is judged was listed, since an
+            epoch is put on record before it has anything.
+        last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is
+            unknown.
+        maker: id of the lake that the marker of an epoch on the broker names; None where it has no marker or names
+            none.
         lake: id of this lake.
     """
 
@@ -91,7 +94,8 @@ class Judge:
         if record is None:
             return Fate(
                 is_over=False,
-                reason=f"the lake has no record of {topology}: it may be lost, see kappa rebuild {topology} --from-changelog",
+                reason=f"the lake has no record of {topology}: it may be lost, see kappa rebuild {topology} "
+                "--from-changelog",
             )
         if number in record.epochs:
             return self._known(record.epochs[number], topology)
@@ -100,8 +104,8 @@ class Judge:
     def fate_on_broker(self, topology: str, number: int) -> Fate:
         """What becomes of an epoch's topics and group: other lakes may have theirs on the same broker.
 
-        A marker says which lake an epoch is of. What another lake made stays, whatever this one has on record; so does what is on no
-        record here, unless its marker names this lake.
+        A marker says which lake an epoch is of. What another lake made stays, whatever this one has on record; so does
+        what is on no record here, unless its marker names this lake.
         """
         found = self.fate(topology, number)
         if not found.is_over:

@@ -65,13 +65,15 @@ def replay(config: Config, plan: ReplayPlan, *, actor: str, reason: str) -> int:
         record = now.record
         if record.candidate is not None:
             raise RefusedError(
-                f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by {record.candidate.planned.actor}). Cut it over or abort it first.",
+                f"Epoch {record.candidate.epoch} of {plan.topology!r} is being built already (by "
+                f"{record.candidate.planned.actor}). Cut it over or abort it first.",
                 findings=(),
             )
         check_bindings(now.events, plan.bound, is_first=record.live is None)
         if record.live != plan.live_epoch or plan.epoch in record.epochs:
             raise RefusedError(
-                f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan again.",
+                f"The live epoch of {plan.topology!r} is {record.live}, the plan expects {plan.live_epoch}. Plan "
+                "again.",
                 findings=(),
             )
         detail = {
@@ -106,8 +108,8 @@ def _check_code(plan: ReplayPlan, found: str) -> None:
 def rebuild_request(config: Config, topology: str, *, actor: str, reason: str) -> ReplayRequest:
     """A request to rebuild a topology's tables from the changelog of the epoch that sent last.
 
-    With a live epoch on record only epochs of this lake count. Without one the lake was lost, or is new: then an epoch of
-    another lake is taken over, and :func:`supersede` ends it first.
+    With a live epoch on record only epochs of this lake count. Without one the lake was lost, or is new: then an epoch
+    of another lake is taken over, and :func:`supersede` ends it first.
 
     Raises:
         UnknownEpochError: no epoch left a marker of a slice that sent.

@@ -1,4 +1,6 @@
-"""The way back after another program wrote into an epoch's Delta tables: its commits are undone, and that is on record."""
+"""The way back after another program wrote into an epoch's Delta tables: its commits are undone, and that is on
+record.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def restore(
     commits = {place: tuple(these) for place, these in found.items()}
     if found and driver_status(config, topology, chosen).is_running:
         raise RefusedError(
-            f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. Stop it first: kappa stop "
+            f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. "
+            "Stop it first: kappa stop "
             f"{topology} --execute",
             findings=(),
             epoch=chosen,

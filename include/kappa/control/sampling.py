@@ -1,4 +1,5 @@
-"""What is measured for one plan, once its span is known: the size of records, how long the log keeps them, the room that is left.
+"""What is measured for one plan, once its span is known: the size of records, how long the log keeps them, the room
+that is left.
 
 A few records of each partition are read, and Kafka's settings; no JVM. Nothing is changed.
 """
@@ -28,12 +29,14 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
-#: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken later on.
+#: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken
+#: later on.
 SHARES = (0.0, 0.5, 0.9)
 #: Period in which the growth of a partition is measured.
 GROWTH = timedelta(hours=1)
 _DEFAULT_CHECK_MS = 300_000
-#: Kafka takes any long where it wants milliseconds; a century stands for more than that, and the year 9000 for any later time.
+#: Kafka takes any long where it wants milliseconds; a century stands for more than that, and the year 9000 for any
+#: later time.
 _LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
 _LATEST_MS = 221_845_392_000_000
 _CHECK_MS = "log.retention.check.interval.ms"
@@ -41,7 +44,9 @@ _CHECK_MS = "log.retention.check.interval.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records that were read at one place: the first, how much of the span lies before it, sizes and values by offset."""
+    """The records that were read at one place: the first, how much of the span lies before it, sizes and values by
+    offset.
+    """
 
     at: datetime
     offset: int
@@ -93,7 +98,9 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
 
 
 def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
-    """Size of a record, each partition counting for as much as the plan reads of it; places may overlap in a short one."""
+    """Size of a record, each partition counting for as much as the plan reads of it; places may overlap in a short
+    one.
+    """
     counts = {item.at: item.count for item in draft.ranges if item.at in samples}
     total = 0.0
     for at, count in counts.items():

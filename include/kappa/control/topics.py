@@ -105,7 +105,8 @@ def create(
         )
         asked = ", ".join([f"{partitions} partitions", *(f"{key}={wanted[key]}" for key in others)])
         raise TopologyError(
-            f"Topic {name!r} exists with {said}; {asked} were asked for. Nothing was changed. See it: kappa topics list",
+            f"Topic {name!r} exists with {said}; {asked} were asked for. Nothing was changed. See it: kappa topics "
+            "list",
             topic=name,
         )
     return False

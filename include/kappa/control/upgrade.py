@@ -67,8 +67,10 @@ class Upgrade:
     def render(self) -> list[str]:
         """Lines of text for people."""
         lines = [
-            f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code {self.from_code[:12]}) "
-            f"-> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice boundary; history stays as it is"
+            f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code "
+            f"{self.from_code[:12]}) "
+            f"-> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice boundary; history stays as it "
+            "is"
         ]
         lines += [f"  {found.line}" for found in self.refusals]
         if self.evidence is None:
@@ -119,7 +121,8 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
 
 
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
-    """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see :func:`await_switch`.
+    """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see
+    :func:`await_switch`.
 
     One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
 
@@ -204,7 +207,8 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
         revival.look()
         time.sleep(0.2)
     raise DriverNotRunningError(
-        f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after {timeout_seconds:.0f} s; the upgrade "
+        f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after "
+        f"{timeout_seconds:.0f} s; the upgrade "
         f"stays asked for. See its log; `kappa status {wanted.topology}`.",
         epoch=wanted.epoch,
     )

@@ -1,7 +1,7 @@
 """How often a planned slice was tried, and what follows: another try, a smaller slice, or a wait for a decision.
 
-Attempts outlive the process that makes them: each driver that takes over a planned slice leaves its claim in the ledger, and
-one that runs out of memory leaves nothing else. What a process itself sees fail is added to that.
+Attempts outlive the process that makes them: each driver that takes over a planned slice leaves its claim in the
+ledger, and one that runs out of memory leaves nothing else. What a process itself sees fail is added to that.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kappa.slices.abandoning import abandon_slice
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import is_sent
 
-#: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several attempts,
-#: of which each may cost a JVM.
+#: What a slice that failed too often is divided by: 500,000 records, then 5,000, 50 and one. Each size costs several
+#: attempts, of which each may cost a JVM.
 SHRINK = 100
 #: For so many commits slices stay below half of the one that failed.
 CAUTIOUS_COMMITS = 100
@@ -194,7 +194,8 @@ class Attempts:
         limit, run = context.config.attempts, context.slice_run
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
-        # Records that are gone do not come back in smaller slices, and those beside them would be computed all the same.
+        # Records that are gone do not come back in smaller slices, and those beside them would be computed all the
+        # same.
         can_shrink = span_of(plan) > 1 and is_cut and not self._is_lost and is_abandonable(run, state)
         if can_shrink and max(tried + 1, self._unsent) >= limit and tried + self._unsent > 0:
             return "smaller"
@@ -216,7 +217,10 @@ class Attempts:
         """Put it on record that the epoch is stuck, and say so; it waits for a decision then."""
         context = self._context
         if self.stuck is None:
-            dead = f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out of memory?"
+            dead = (
+                f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: "
+                "out of memory?"
+            )
             what = self._error or dead
             self.stuck = context.epochs.add(
                 context.topology.name,

@@ -1,9 +1,10 @@
-"""The driver's side of a backfill: between two slices, rows of an interval are replaced by those that were computed for it.
+"""The driver's side of a backfill: between two slices, rows of an interval are replaced by those that were computed for
+it.
 
-A replacement has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for each
-output, ``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit names the Delta
-versions of everything. A crash between any two lines is repaired by starting again; one that fails again and again is undone,
-and the stream goes on.
+A replacement has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for
+each output, ``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit
+names the Delta versions of everything. A crash between any two lines is repaired by starting again; one that fails
+again and again is undone, and the stream goes on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Replacements:
         self._attempts = attempts
 
     def next(self, mine: EpochRecord, state: LedgerState) -> LedgerRow | None:
-        """Replace the rows of the oldest interval that is asked for; the commit row, or None where nothing was replaced.
+        """Replace the rows of the oldest interval that is asked for; the commit row, or None where nothing was
+        replaced.
 
         What cannot be done is withdrawn, and the stream goes on.
 
@@ -78,7 +80,9 @@ class Replacements:
         return self.finish(plan(context.slice_run, state, asked))
 
     def finish(self, planned: LedgerRow) -> LedgerRow | None:
-        """Go on with a planned replacement, or undo it where it failed too often; the commit row, None where it was undone."""
+        """Go on with a planned replacement, or undo it where it failed too often; the commit row, None where it was
+        undone.
+        """
         context = self._context
         mine = context.record().epoch(context.paths.epoch)
         asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
@@ -106,7 +110,8 @@ class Replacements:
 def rows_from(ranges: Iterable[OffsetRange]) -> str:
     """SQL condition of the rows that come from records of these ranges."""
     parts = [
-        f"(_topic = {literal(item.topic)} AND _partition = {item.partition} AND _offset >= {item.start} AND _offset < {item.end})"
+        f"(_topic = {literal(item.topic)} AND _partition = {item.partition} AND _offset >= {item.start} AND _offset < "
+        f"{item.end})"
         for item in ranges
         if not item.is_empty
     ]
@@ -125,7 +130,8 @@ def check(run: EpochRun, asked: Event) -> None:
     detail = asked.detail
     if detail["code"] != run.code:
         raise LedgerError(
-            f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: kappa backfill {asked.topology}"
+            f"It was computed with code {detail['code'][:12]}, the epoch runs {run.code[:12]}. Compute it again: kappa "
+            f"backfill {asked.topology}"
         )
     for name, found in detail["outputs"].items():
         path = run.paths.recomputed(detail["folder"]).output(name)
@@ -217,7 +223,8 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
 
 
 def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, Any] | None, reason: str = "") -> None:
-    """Put on record, once, that a backfill is done or withdrawn, and remove its folder unless another process works in it by now.
+    """Put on record, once, that a backfill is done or withdrawn, and remove its folder unless another process works in
+    it by now.
 
     Args:
         epochs: the record.

@@ -23,7 +23,8 @@ def claim(context: Context) -> None:
     found = liveness.settled(context.paths.heartbeat, context.config.stale_seconds)
     if found.is_alive and found.beat is not None:
         raise DriverAlreadyRunningError(
-            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {found.beat.writer}, last heard of at {found.beat.at:%H:%M:%S}.",
+            f"Epoch {context.paths.epoch} of {context.topology.name!r} has a driver: {found.beat.writer}, last heard "
+            f"of at {found.beat.at:%H:%M:%S}.",
             writer=found.beat.writer,
         )
     try:
@@ -37,7 +38,9 @@ def claim(context: Context) -> None:
 
 
 def _check_not_ended(context: Context) -> None:
-    """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing back."""
+    """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing
+    back.
+    """
     stage = context.record().epoch(context.paths.epoch).stage
     if not stage.is_ended:
         return

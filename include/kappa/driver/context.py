@@ -188,7 +188,9 @@ class Context:
             attestation.check_others(self.config, self.broker, record, state.standing)
 
     def _check_names(self) -> None:
-        """Before a transactional id is initialised: that would fence another lake's driver. Looked at once, for no claim changes."""
+        """Before a transactional id is initialised: that would fence another lake's driver. Looked at once, for no
+        claim changes.
+        """
         if not self._owns_names:
             ownership.check(self.broker, self.paths, self.epochs.lake_id())
             self._owns_names = True
@@ -211,7 +213,9 @@ class Context:
             self.merge()
 
     def is_merge_due(self) -> bool:
-        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a while."""
+        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a
+        while.
+        """
         committed = self.ledger.state().committed
         seq, looked = self._merge_looked
         if committed is None or (
@@ -222,7 +226,8 @@ class Context:
         return any(clock.now() - at >= age for at in unfolded_since(committed))
 
     def merge(self, *, is_asked: bool = False) -> None:
-        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of them.
+        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of
+        them.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.
@@ -326,8 +331,10 @@ class Context:
         except ConflictError as error:
             members = ", ".join(self.broker.group_member_names(group)) or "a member that has left meanwhile"
             raise ConflictError(
-                f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: {members}. The epoch goes "
-                f"on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server {self.config.bootstrap_servers} "
+                f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
+                f"{members}. The epoch goes "
+                "on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server "
+                f"{self.config.bootstrap_servers} "
                 f"--describe --members --group {group}",
                 group=group,
                 members=members,
@@ -363,7 +370,8 @@ class Context:
                 from kappa.errors import DataLossError
 
                 raise DataLossError(
-                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention removed {first - item.start} offsets.",
+                    f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention "
+                    f"removed {first - item.start} offsets.",
                     topic=item.topic,
                     partition=item.partition,
                     low=first,

@@ -51,7 +51,8 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
     Raises:
         DriverAlreadyRunningError: another driver with a fresh heartbeat has the epoch.
         StaleWriterError: another driver took the epoch over; this one has changed nothing since.
-        SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any more.
+        SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
+            more.
     """
     driver = Driver(config, topology, epoch, code=code)
     signal.signal(signal.SIGTERM, driver.on_signal)
@@ -193,7 +194,9 @@ class Driver:
         return found
 
     def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Redo a slice that was planned and not committed, with its own ranges; or give it up where that failed too often."""
+        """Redo a slice that was planned and not committed, with its own ranges; or give it up where that failed too
+        often.
+        """
         context = self.context
         plan = state.open_plan
         assert plan is not None
@@ -223,7 +226,9 @@ class Driver:
                 self._slices.committed(row, "finishing", time.monotonic() - started)
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
-        """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there."""
+        """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on
+        from there.
+        """
         context = self.context
         stuck = self._attempts.stuck
         assert stuck is not None

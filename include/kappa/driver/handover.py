@@ -1,7 +1,7 @@
 """A driver's part in a handover: the live epoch yields, its successor moves the pointer and begins to send.
 
-Each step is a row in a ledger or in the record of epochs, and a function of those rows: whatever dies in between, the next
-driver of that epoch finds the place where it has to go on.
+Each step is a row in a ledger or in the record of epochs, and a function of those rows: whatever dies in between, the
+next driver of that epoch finds the place where it has to go on.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Handover:
         self._move(record, handover)
 
     def get_ready(self, record: TopologyRecord) -> None:
-        """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too old."""
+        """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too
+        old.
+        """
         context = self._context
         if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
             return
@@ -89,7 +91,9 @@ class Handover:
         self._compared = time.monotonic()
 
     def prepare(self, record: TopologyRecord) -> None:
-        """Read what the certificate of a move is made from, now and then: between yield and move only what came since is read."""
+        """Read what the certificate of a move is made from, now and then: between yield and move only what came since
+        is read.
+        """
         if time.monotonic() - self._prepared < PREPARE_SECONDS:
             return
         self._prepared = time.monotonic()
@@ -141,7 +145,8 @@ class Handover:
             live, pending = now.record.live, now.record.handover
             if live is not None or pending is not None:
                 raise MoveRefusedError(
-                    f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover {pending.n if pending else None}, expected none."
+                    f"The pointer of {now.topology!r} is at epoch {live}, expected was none; handover "
+                    f"{pending.n if pending else None}, expected none."
                 )
             check_moves(now.events, {now.topology: context.paths.epoch})
             asked = now.event("handover", context.paths.epoch, actor="driver", reason=context.plan.request.reason)
@@ -249,7 +254,8 @@ class Handover:
     def resume(self, record: TopologyRecord, state: LedgerState) -> None:
         """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first.
 
-        The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to rebuild.
+        The broker knows it before the ledger: should the lake be lost then, the epoch that went live is the one to
+            rebuild.
         """
         context = self._context
         context.say("going live")

@@ -25,8 +25,8 @@ log = structlog.get_logger("kappa.driver.host")
 def host(config: Config, stopping: threading.Event) -> None:
     """Keep every wanted driver running until told to stop; then end the drivers of this host at a slice boundary.
 
-    A driver that dies is started again with growing pauses. A crash of this process leaves its drivers running: the next
-    one finds them by their heartbeats.
+    A driver that dies is started again with growing pauses. A crash of this process leaves its drivers running: the
+    next one finds them by their heartbeats.
     """
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}

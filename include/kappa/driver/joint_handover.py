@@ -1,8 +1,10 @@
 """The drivers' side of a cutover of several topologies at once: they stop at equal offsets, and one commit moves all.
 
-The group is on record only: a ``handover`` event for each member, appended in one commit, with the list of all. Each live
-driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That vector is a
-function of the record, so that no crash changes it. Whichever candidate first sees all of them in place moves all pointers.
+The group is on record only: a ``handover`` event for each member, appended in one commit, with the list of all. Each
+    live
+driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That vector
+is a function of the record, so that no crash changes it. Whichever candidate first sees all of them in place moves all
+pointers.
 """
 
 from __future__ import annotations
@@ -50,15 +52,15 @@ class Companions:
     ) -> Offsets | None:
         """Where a live epoch yields; None while some live epoch of the group does not stand yet.
 
-        Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the result.
-        Idempotent, and a crash after it changes nothing: the result is a function of the record.
+        Puts on record that this epoch stands at ``position``: from here on it plans no slice but those up to the
+        result. Idempotent, and a crash after it changes nothing: the result is a function of the record.
 
         Args:
             handover: the handover of this epoch's topology.
             position: where its last commit stands; no slice is planned beyond it.
             is_stuck: whether it can go no further. It yields where it is, and its successor reads what is missing.
-            reads: epochs whose versioned topics it reads. It yields after those of them that yield too, where they did: it has
-                then read the last that they send.
+            reads: epochs whose versioned topics it reads. It yields after those of them that yield too, where they did:
+                it has then read the last that they send.
         """
         if not together_of(handover):
             return position
@@ -187,7 +189,8 @@ class Companions:
             return True
         ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
         raise MoveRefusedError(
-            f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended without a move: "
+            f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
+            "without a move: "
             f"{'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask again.",
             members=list(records),
         )

@@ -81,7 +81,8 @@ class Live:
             self._serve_upstreams(state)
             return
         end = context.stable(state.position)
-        # A stream reads the log only, and a micro-batch cannot be made as small as a slice that follows one that failed.
+        # A stream reads the log only, and a micro-batch cannot be made as small as a slice that follows one that
+        # failed.
         is_bounded = bool(common(state.position.span_to(end), context.plan.archived)) or is_shrunk(state)
         if state.position.count_to(end) > STREAM_BELOW or is_bounded or not self._has_served:
             self._begin_serving()

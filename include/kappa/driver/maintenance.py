@@ -25,9 +25,11 @@ from kappa.slices.places import effect_paths
 from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
-#: Merged versions of a table that may be in use since the last look, with the one that it found: each may be a whole copy.
+#: Merged versions of a table that may be in use since the last look, with the one that it found: each may be a whole
+#: copy.
 FOLDS = 1
-#: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for a while.
+#: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for
+#: a while.
 CHANGES_BYTES = 1 << 20
 
 
@@ -36,8 +38,8 @@ def maintain(
 ) -> LedgerRow:
     """Merge small files of every table, remove those that no held commit needs, and put it on record.
 
-    To be called between two slices. Idempotent; a crash in the middle leaves some tables done and the others not. Which commits
-    are no longer readable is on record before any file goes.
+    To be called between two slices. Idempotent; a crash in the middle leaves some tables done and the others not. Which
+    commits are no longer readable is on record before any file goes.
 
     Args:
         config: how long the past stays readable.
@@ -165,7 +167,8 @@ def _kept_folds(
 
 
 def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:
-    """The slice up to which a table's changes may go: recent commits are read without them, older ones keep their own files.
+    """The slice up to which a table's changes may go: recent commits are read without them, older ones keep their own
+    files.
 
     What went once stays gone, also when the settings say by now that more is to be kept.
     """

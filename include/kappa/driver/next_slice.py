@@ -1,7 +1,7 @@
 """Where the next slice of an epoch ends.
 
-An epoch that reads topics alone is cut by time, wherever the log ends. One that reads versioned topics of other epochs ends its
-slices where a commit of those epochs had filled their topics.
+An epoch that reads topics alone is cut by time, wherever the log ends. One that reads versioned topics of other epochs
+ends its slices where a commit of those epochs had filled their topics.
 """
 
 from __future__ import annotations
@@ -79,12 +79,15 @@ class UpstreamCuts:
         self._context = context
 
     def bulk(self, state: LedgerState, most: int) -> Cut:
-        """Raises LedgerError where no commit of an epoch that is read lies between the last commit and the end of the plan."""
+        """Raises LedgerError where no commit of an epoch that is read lies between the last commit and the end of the
+        plan.
+        """
         end = self._context.plan.end
         cut = self._context.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
         if cut is None:
             raise LedgerError(
-                f"Epoch {self._context.paths.epoch} stands at {state.position.to_json()}, its plan ends at {end.to_json()}, and no commit of "
+                f"Epoch {self._context.paths.epoch} stands at {state.position.to_json()}, its plan ends at "
+                f"{end.to_json()}, and no commit of "
                 "an epoch that it reads lies between. Abort this replay and plan again."
             )
         return cut

@@ -20,7 +20,8 @@ from kappa.replay.dry_run import about_to
 
 #: How long a launched driver may take to its first heartbeat before it counts as not started.
 LAUNCH_SECONDS = 20.0
-#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child ends.
+#: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child
+#: ends.
 POLL_SECONDS = 0.1
 #: How often it is looked whether a driver that is waited for has died.
 REVIVE_SECONDS = 5.0
@@ -62,8 +63,8 @@ class DriverStatus:
 def ensure_driver(config: Config, topology: str, epoch: int) -> DriverStatus:
     """Start an epoch's driver unless one has a fresh heartbeat; return when it beats.
 
-    Idempotent; when two do it at once, one of the two drivers finds the claim taken and ends without having done anything.
-    With ``config.launcher`` ``elsewhere`` nothing is started here: a ``kappa drivers`` on another host does.
+    Idempotent; when two do it at once, one of the two drivers finds the claim taken and ends without having done
+    anything. With ``config.launcher`` ``elsewhere`` nothing is started here: a ``kappa drivers`` on another host does.
 
     Raises:
         UnknownEpochError: there is no such epoch.
@@ -127,7 +128,9 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
 
 
 def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
-    """The driver of an epoch, from its heartbeat, at once: one of another host is ``unconfirmed`` until it was seen to change."""
+    """The driver of an epoch, from its heartbeat, at once: one of another host is ``unconfirmed`` until it was seen to
+    change.
+    """
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
     return _status(topology, epoch, liveness.look(path, config.stale_seconds))
 
@@ -176,7 +179,8 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
         if time.monotonic() > deadline:
             if not is_here:
                 raise KappaError(
-                    f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call again.",
+                    f"The driver of epoch {epoch} on {beat.host} does not end. End process {beat.pid} there and call "
+                    "again.",
                     host=beat.host,
                     pid=beat.pid,
                 )
@@ -184,7 +188,8 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                 os.kill(beat.pid, signal.SIGKILL)
             elif beat.is_process:
                 raise KappaError(
-                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. Look at it: ps -fp {beat.pid}",
+                    f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. "
+                    f"Look at it: ps -fp {beat.pid}",
                     pid=beat.pid,
                 )
         time.sleep(POLL_SECONDS)

@@ -1,9 +1,10 @@
-"""What a topic of a table gets when another epoch goes live: the rows that differ, and null values for keys that are gone.
+"""What a topic of a table gets when another epoch goes live: the rows that differ, and null values for keys that are
+gone.
 
 A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
-once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction with
-a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made earlier:
-:mod:`kappa.verify.suspects`.
+once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction
+with a marker that names the handover, before the new epoch sends its first slice. Most of the comparison is made
+earlier: :mod:`kappa.verify.suspects`.
 """
 
 from __future__ import annotations
@@ -88,13 +89,17 @@ class Predecessor:
         return Side(paths=self.paths, state=self.state)
 
     def holds(self, topic: Topic, table: Table) -> bool:
-        """Whether a topic holds what its table of this name holds, by the same key: only rows that differ have to be sent."""
+        """Whether a topic holds what its table of this name holds, by the same key: only rows that differ have to be
+        sent.
+        """
         is_there = topic.name in self.topics and suspects.is_alike(self.shapes, table)
         return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
 
 
 def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bool:
-    """Whether the live epoch, by its ledger, has not begun to send since it went live: its topics may lack what differs."""
+    """Whether the live epoch, by its ledger, has not begun to send since it went live: its topics may lack what
+    differs.
+    """
     return bool(topology.reconciled_topics) and state.resumed_for != record.last_handover
 
 
@@ -133,8 +138,9 @@ def get_ready(run: EpochRun, before: Predecessor | None) -> None:
 def write_differences(run: EpochRun, before: Predecessor | None, handover: int) -> dict[str, dict[str, int]]:
     """Compare the tables of both epochs at the same offsets and write once what their topics have to get.
 
-    To be called by the epoch that goes live, before the pointer moves. Idempotent by the handover's number: what is written
-    is never computed again, and needs the other epoch's files no more. A crash leaves the differences of some topics.
+    To be called by the epoch that goes live, before the pointer moves. Idempotent by the handover's number: what is
+    written is never computed again, and needs the other epoch's files no more. A crash leaves the differences of some
+    topics.
 
     Returns:
         Topic -> numbers of records, as :class:`Sent` has them.
@@ -161,7 +167,9 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
 
 
 def written(paths: EpochPaths, topics: Iterable[str], handover: int) -> dict[str, dict[str, int]] | None:
-    """What :func:`write_differences` wrote for an epoch's topics, by whomever it is asked; None until all of it is there."""
+    """What :func:`write_differences` wrote for an epoch's topics, by whomever it is asked; None until all of it is
+    there.
+    """
     there = {topic: paths.reconciled(topic) for topic in topics}
     if not all(tables.exists(path) and tables.is_written(path, handover) for path in there.values()):
         return None
@@ -173,8 +181,8 @@ def differences(
 ) -> DataFrame:
     """Rows that a topic has to get: the table's columns, ``_deleted`` and ``_handover``; one row a key, in no order.
 
-    Where the topic held what the other epoch's table holds, the rows that differ in a column of the new table; a column that
-    one side lacks is null there. Otherwise every row, and null values for keys that the other epoch may have sent.
+    Where the topic held what the other epoch's table holds, the rows that differ in a column of the new table; a column
+    that one side lacks is null there. Otherwise every row, and null values for keys that the other epoch may have sent.
     """
     from pyspark.sql import functions as F
 
@@ -226,7 +234,9 @@ def send(run: EpochRun, handover: int) -> None:
 
 
 def forget(paths: EpochPaths) -> None:
-    """Remove differences that were sent, and what was compared for them; how many there were is on record. Idempotent."""
+    """Remove differences that were sent, and what was compared for them; how many there were is on record.
+    Idempotent.
+    """
     shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)
     suspects.forget(paths)
 

@@ -1,4 +1,6 @@
-"""The slices of one epoch, one after the other: where the next one ends, the protocol, and the care between two of them."""
+"""The slices of one epoch, one after the other: where the next one ends, the protocol, and the care between two of
+them.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class Slices:
         self.towards(state, end, "going on to where its companions stand")
 
     def follow(self, record: TopologyRecord, what: str) -> bool:
-        """One held slice that ends on a commit of the live epoch, or is a step towards one; False when there is none to follow."""
+        """One held slice that ends on a commit of the live epoch, or is a step towards one; False when there is none to
+        follow.
+        """
         if record.live is None:
             return False
         state, theirs = self._context.ledger.state(), self._context.live_ledger(record).state()
@@ -98,7 +102,8 @@ class Slices:
             ahead.insert(0, end)
         if not ahead:
             return False
-        # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of theirs.
+        # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of
+        # theirs.
         is_far = theirs.rolled is not None or is_shrunk(state)
         cut = self.cuts.following(state, ahead, self.most, is_far=is_far)
         if cut is not None:
@@ -106,7 +111,9 @@ class Slices:
         return cut is not None
 
     def _read_apart(self, state: LedgerState, what: str) -> bool:
-        """One held slice towards the end of topics of which the live epoch reads none; False when there is nothing to read."""
+        """One held slice towards the end of topics of which the live epoch reads none; False when there is nothing to
+        read.
+        """
         cut = self.cuts.onward(state, self.most)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
@@ -192,7 +199,9 @@ class Slices:
         context.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
     def _show_position(self, position: Offsets) -> None:
-        """A consumer that was started with the epoch's group keeps the group from being moved; the slice is done all the same."""
+        """A consumer that was started with the epoch's group keeps the group from being moved; the slice is done all
+        the same.
+        """
         try:
             self._context.set_group(position)
         except ConflictError as error:

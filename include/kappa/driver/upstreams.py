@@ -77,8 +77,9 @@ class Upstreams:
     def following(self, state: LedgerState, goals: Sequence[Offsets], direct: Direct, most: int) -> Cut | None:
         """The next slice of an epoch that follows another one, which was at these places, oldest first.
 
-        It ends at the furthest of them that is at most so far away and at which all upstreams have a commit. Where that is
-        further away, or there is none, it is a step on the way, never beyond the last of them; None when there is none.
+        It ends at the furthest of them that is at most so far away and at which all upstreams have a commit. Where that
+        is further away, or there is none, it is a step on the way, never beyond the last of them; None when there is
+        none.
         """
         ahead = self.ahead(state.standing)
         reachable = [goal for goal in goals if self._have(ahead, state.standing, goal)]

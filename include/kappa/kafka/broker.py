@@ -16,11 +16,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-)
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
 
 from kappa.errors import DataLossError, TopologyError
 from kappa.kafka.admin import Admin
@@ -40,8 +36,8 @@ _URL_SAFE = str.maketrans("+/", "-_")
 class Broker:
     """A connection to Kafka, made on the first question; use it as a context manager. Not for several threads at once.
 
-    Every method raises BrokerUnreachableError when Kafka does not answer in time, and TopologyError when a topic that it
-    names does not exist.
+    Every method raises BrokerUnreachableError when Kafka does not answer in time, and TopologyError when a topic that
+    it names does not exist.
 
     Args:
         bootstrap_servers: brokers, ``host:port`` separated by commas.
@@ -108,7 +104,8 @@ class Broker:
         return found
 
     def decided_ends(self, topics: Iterable[str]) -> Offsets:
-        """Ends of topics of this moment, once every transaction has ended that had records before them; others may go on.
+        """Ends of topics of this moment, once every transaction has ended that had records before them; others may go
+        on.
 
         Raises:
             BrokerUnreachableError: one stays open.
@@ -121,15 +118,16 @@ class Broker:
         return ends
 
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
-        """For every partition the offset of the first committed record at or after a time; its stable end where there is none.
+        """For every partition the offset of the first committed record at or after a time; its stable end where there
+        is none.
 
         Always a prefix of the total order, whatever the times: every record before it is earlier.
 
         Args:
             topics: the topics.
             timestamp_ms: the time.
-            since: offsets from which on records count, of partitions where they lie behind the beginning. The caller knows that
-                all that it has read before them is earlier than the time.
+            since: offsets from which on records count, of partitions where they lie behind the beginning. The caller
+                knows that all that it has read before them is earlier than the time.
         """
         end, found = self._first_records(topics, timestamp_ms, since or Offsets())
         return end.merge(Offsets.of(found.items()))
@@ -189,8 +187,8 @@ class Broker:
         Idempotent with ``exists_ok``: a topic that is there stays as it is, its settings too.
 
         Raises:
-            TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka refuses the
-                name or the settings.
+            TopologyError: it exists with another number of partitions, or at all without ``exists_ok``; or Kafka
+                refuses the name or the settings.
         """
         about_to(f"create topic {name}")
         new = NewTopic(name, partitions, -1, config=dict(config or {}))
@@ -206,7 +204,8 @@ class Broker:
             if found == partitions and exists_ok:
                 return False
             raise TopologyError(
-                f"Topic {name!r} exists with {found} partitions; {partitions} were asked for. Use it as it is, or another name.",
+                f"Topic {name!r} exists with {found} partitions; {partitions} were asked for. Use it as it is, or "
+                "another name.",
                 topic=name,
                 partitions=found,
                 wanted=partitions,
@@ -231,7 +230,9 @@ class Broker:
     # Consumer groups
 
     def groups(self, prefix: str = "") -> tuple[str, ...]:
-        """Consumer groups whose names begin with ``prefix``, sorted; asked again while a broker looks for its coordinators."""
+        """Consumer groups whose names begin with ``prefix``, sorted; asked again while a broker looks for its
+        coordinators.
+        """
         doing, deadline = "listing consumer groups", time.monotonic() + self._timeout
         while True:
             listed = self._admin.answer(self._admin.client.list_consumer_groups(request_timeout=self._timeout), doing)
@@ -243,14 +244,18 @@ class Broker:
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
-        """What the group has committed; empty for a group that does not exist. Offsets of an open transaction do not show."""
+        """What the group has committed; empty for a group that does not exist. Offsets of an open transaction do not
+        show.
+        """
         asked = [ConsumerGroupTopicPartitions(group)]
         answers = self._admin.client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
         found = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
-        """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an outage."""
+        """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an
+        outage.
+        """
         asked = [TopicPartition(*at) for at in partitions]
         found = self._committer.ask(
             group, f"reading offsets of group {group!r}", lambda c: c.committed(asked, timeout=self._timeout)
@@ -307,8 +312,10 @@ class Broker:
             begin = start.get(topic, partition) or 0
             if readable is None or readable < offset:
                 raise DataLossError(
-                    f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: the topic "
-                    "was truncated or recreated, or a transaction is still open. Look at the topic's id and at its writers.",
+                    f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: "
+                    "the topic "
+                    "was truncated or recreated, or a transaction is still open. Look at the topic's id and at its "
+                    "writers.",
                     topic=topic,
                     partition=partition,
                     readable=readable,
@@ -316,7 +323,8 @@ class Broker:
                 )
             if begin < min(first, offset):
                 raise DataLossError(
-                    f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: {first - begin} offsets "
+                    f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: "
+                    f"{first - begin} offsets "
                     "are no longer in the log. Start at the low watermark.",
                     topic=topic,
                     partition=partition,
@@ -341,7 +349,8 @@ class Broker:
             sampler.close()
 
     def fold(self, topic: str, upto: Offsets | None = None) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """Batches of (key, value) of a changelog from its beginning: a later pair of a key replaces an earlier one, None deletes.
+        """Batches of (key, value) of a changelog from its beginning: a later pair of a key replaces an earlier one,
+        None deletes.
 
         Args:
             topic: the changelog.

@@ -1,6 +1,7 @@
 """The changelog topics of an epoch: their records, written and read here and nowhere else, and how many there are.
 
-A record's key is the table's key as JSON, its value the row as JSON, null for a delete. Field by field: docs/formats.md.
+A record's key is the table's key as JSON, its value the row as JSON, null for a delete. Field by field:
+docs/formats.md.
 """
 
 from __future__ import annotations

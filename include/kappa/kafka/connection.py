@@ -75,7 +75,8 @@ def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
 def unreachable(bootstrap_servers: str, reason: object) -> BrokerUnreachableError:
     """The error for brokers that do not answer."""
     return BrokerUnreachableError(
-        f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address in "
+        f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address "
+        "in "
         "KAPPA_BOOTSTRAP_SERVERS.",
         bootstrap_servers=bootstrap_servers,
     )
@@ -107,7 +108,8 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
         return unreachable(bootstrap_servers, f"{doing}: {text}")
     if code in _UNKNOWN_TOPIC:
         return TopologyError(
-            f"A topic or partition does not exist on {bootstrap_servers}: {doing} ({text}). Create the topic, or correct its name.",
+            f"A topic or partition does not exist on {bootstrap_servers}: {doing} ({text}). Create the topic, or "
+            "correct its name.",
             **values,
         )
     if code in _NOT_ALLOWED:

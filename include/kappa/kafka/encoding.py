@@ -33,7 +33,9 @@ def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name:
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
-    """Each record's key: the column's text, its JSON where it is no text, or several as a JSON array; null when the one is null."""
+    """Each record's key: the column's text, its JSON where it is no text, or several as a JSON array; null when the one
+    is null.
+    """
     if len(key) > 1:
         yield from (to_json(list(row.values())) for row in json_rows(rows, key))
         return

@@ -1,4 +1,5 @@
-"""The JSON form of each type, from Arrow: what Spark's ``from_json`` reads back without loss, and any other reader understands.
+"""The JSON form of each type, from Arrow: what Spark's ``from_json`` reads back without loss, and any other reader
+understands.
 
 ====================  ==========================================================================================
 type                  form

@@ -1,4 +1,5 @@
-"""Markers: what a slice leaves on the broker, in the transaction of what it sends. Written and read here and nowhere else.
+"""Markers: what a slice leaves on the broker, in the transaction of what it sends. Written and read here and nowhere
+else.
 
 With the changelog a marker is enough to go on after the lake is lost. Field by field: docs/formats.md.
 """
@@ -43,7 +44,8 @@ class Marker:
         roots: the end in offsets of root topics, of an epoch that reads versioned topics of others.
         lake: id of the lake whose driver sent it; empty where that is not known.
         plan: hash of the plan of the slice that it closes; None where it closes none.
-        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in another lake).
+        kind: ``slice`` (a baseline's too), ``live`` (the epoch began to send) or ``superseded`` (it was rebuilt in
+            another lake).
         turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
         superseded_by: the epoch that was built from it in another lake.
         superseded_lake: id of that lake.

@@ -1,7 +1,8 @@
 """The first readable record at or after a time.
 
-Kafka's own answer also counts transaction markers and aborted records, which have the time of the clock, not of the data.
-A cut there would not be a prefix of the total order: a later record could belong before it. So the answer is confirmed.
+Kafka's own answer also counts transaction markers and aborted records, which have the time of the clock, not of the
+data. A cut there would not be a prefix of the total order: a later record could belong before it. So the answer is
+confirmed.
 """
 
 from __future__ import annotations
@@ -25,28 +26,31 @@ def milliseconds(at: datetime) -> int:
 class Confirmer:
     """Confirms Kafka's answers by reading, and remembers what it read.
 
-    A topic whose records are older than the markers between them, such as history written by transactions, has to be read
-    from its first marker on; the memory makes that happen once, not once for each question.
+    A topic whose records are older than the markers between them, such as history written by transactions, has to be
+    read from its first marker on; the memory makes that happen once, not once for each question.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._reader = Reader(bootstrap_servers, fetch_kbytes=64)
-        #: per partition: ascending (highest time of the records before an offset, that offset), from the first offset that was scanned
+        #: per partition: ascending (highest time of the records before an offset, that offset), from the first offset
+        #: that was scanned
         self._scanned: dict[TopicPartition, list[tuple[int, int]]] = {}
-        #: the same of records that only count from an offset on: what lies before the first such offset is in no maximum
+        #: the same of records that only count from an offset on: what lies before the first such offset is in no
+        #: maximum
         self._scanned_since: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def first_records(
         self, answers: Mapping[TopicPartition, int], end: Offsets, timestamp_ms: int, since: Offsets | None = None
     ) -> dict[TopicPartition, int]:
-        """Offset of the first record with a time of ``timestamp_ms`` or later, for each partition that has one before ``end``.
+        """Offset of the first record with a time of ``timestamp_ms`` or later, for each partition that has one before
+        ``end``.
 
         Args:
             answers: offsets such that every record before them is earlier.
             end: last stable offsets.
             timestamp_ms: the time.
-            since: offsets from which on records count, where an answer lies before them. What the caller has read before them is
-                earlier than the time.
+            since: offsets from which on records count, where an answer lies before them. What the caller has read
+                before them is earlier than the time.
         """
         least = {at: offset for at, offset in (since or Offsets()).items() if answers.get(at, offset) < offset}
         memories = {at: self._scanned_since if at in least else self._scanned for at in answers}

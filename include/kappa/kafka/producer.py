@@ -21,7 +21,8 @@ _log = structlog.get_logger(__name__)
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-#: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's error.
+#: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's
+#: error.
 _KAFKA = (KafkaException, SystemError)
 _CONNECT_SECONDS = 8.0
 _INIT_SECONDS = 30.0
@@ -50,7 +51,8 @@ class Record(NamedTuple):
 
 
 def append(bootstrap_servers: str, record: Record) -> None:
-    """Send one record outside of any transaction, and wait until it is there. Sent again after an error it is there twice.
+    """Send one record outside of any transaction, and wait until it is there. Sent again after an error it is there
+    twice.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.
@@ -245,7 +247,8 @@ class Sender:
     def _add_offsets(self, producer: Producer, offsets: Offsets) -> None:
         """Add the group's offsets, in a thread of its own: the client may never come back from this call.
 
-        It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then left
+        It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then
+        left
         to itself, its transaction open: only the next :meth:`init` ends that.
         """
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
@@ -342,27 +345,31 @@ class Sender:
     def _meaning(self, cause: KafkaError, step: str) -> KappaError:
         if cause.code() in _FENCED:
             return StaleWriterError(
-                f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer initialised "
-                f"the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing of it will be read.",
+                f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer "
+                "initialised "
+                f"the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing of it will "
+                "be read.",
                 transactional_id=self.transactional_id,
             )
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return TopologyError(
-                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step}. It is larger than the topic allows; "
+                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step}. It is larger than "
+                "the topic allows; "
                 "raise the topic's max.message.bytes, or make the record smaller.",
                 transactional_id=self.transactional_id,
             )
         if cause.fatal() or cause.txn_requires_abort():
             return BrokerUnreachableError(
-                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step} ({cause.name()}: {cause.str()}). "
+                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step} ({cause.name()}: "
+                f"{cause.str()}). "
                 "Initialise the sender and send the slice again.",
                 transactional_id=self.transactional_id,
             )
         return explained(cause, self.bootstrap_servers, f"transaction of {self.transactional_id!r}: {step}")
 
     def _give_up(self, reason: str, *, is_unknown: bool = False) -> None:
-        # This client cannot go on after a rejected batch (the next transaction fails with gaps in its sequence numbers),
-        # so that no producer outlives an abort. What cannot be aborted now is ended by the next init().
+        # This client cannot go on after a rejected batch (the next transaction fails with gaps in its sequence
+        # numbers), so that no producer outlives an abort. What cannot be aborted now is ended by the next init().
         producer, self._producer = self._producer, None
         if producer is not None and self._is_open:
             if not is_unknown:

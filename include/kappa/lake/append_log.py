@@ -1,8 +1,8 @@
 """An append-only Delta table of small rows with compare-and-set, without a JVM.
 
 The ledger of every epoch and the record of all epochs are such logs. Rows are numbered by ``n`` from 1 without gaps;
-an append states the number that it expects to write and is refused when another process wrote it first. The first rows of
-a log may be replaced by fewer; what comes after them stays without gaps.
+an append states the number that it expects to write and is refused when another process wrote it first. The first rows
+of a log may be replaced by fewer; what comes after them stays without gaps.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _COMPACT_AFTER = 64
 _COMPACT_TARGET_BYTES = 4 << 20
 #: Merged files are removed after this time, so that their readers can finish.
 _KEEP_HOURS = 1
-#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader that is
-#: further behind reads the last checkpoint; an append to what is older is refused.
+#: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
+#: that is further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {
@@ -48,7 +48,8 @@ _VACUUM_AFTER = 8
 class AppendLog:
     """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
 
-    May be used by several threads: each row is given to one of them, and an append is checked against what any of them saw.
+    May be used by several threads: each row is given to one of them, and an append is checked against what any of them
+        saw.
     A table that other code made with more or fewer columns is read and appended to; what a row lacks is null. Column
     ``format`` is the log's own: with which format number a row was written, null for 1.
 
@@ -90,7 +91,9 @@ class AppendLog:
             sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
-        """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is none."""
+        """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is
+        none.
+        """
         from deltalake import DeltaTable
 
         return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
@@ -101,7 +104,8 @@ class AppendLog:
         return self._last
 
     def refresh(self) -> list[dict[str, Any]]:
-        """The rows that came since the last call, in order of ``n``; at first all of them, and where :attr:`is_anew` says so.
+        """The rows that came since the last call, in order of ``n``; at first all of them, and where :attr:`is_anew`
+        says so.
 
         Raises:
             LedgerError: the table was there and is gone.
@@ -145,7 +149,9 @@ class AppendLog:
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
-        """All rows, the last one first; files are read as they are asked for, so that the end of a long log is cheap."""
+        """All rows, the last one first; files are read as they are asked for, so that the end of a long log is
+        cheap.
+        """
         import pyarrow as pa
         from deltalake import DeltaTable
 
@@ -172,7 +178,8 @@ class AppendLog:
     def replace(self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], floor: int) -> None:
         """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
 
-        One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones, so
+        One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
+            so
         that their readers can finish. A crash leaves the one or the other.
 
         Args:
@@ -259,7 +266,9 @@ class AppendLog:
         return self.exists() and DeltaTable(self.path).version() > version
 
     def _files(self) -> set[str]:
-        """Files of the table, by name: Delta gives URIs, in which a blank or a letter with an umlaut of the path is encoded."""
+        """Files of the table, by name: Delta gives URIs, in which a blank or a letter with an umlaut of the path is
+        encoded.
+        """
         return set() if self._table is None else {uri.rpartition("/")[2] for uri in self._table.file_uris()}
 
     def _is_alike(self, table: DeltaTable) -> bool:
@@ -301,8 +310,8 @@ class AppendLog:
     def _vacuum(self) -> None:
         """Remove files that the log dropped long ago, and those that a dead writer left without a commit.
 
-        A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the files
-        that it names as removed are sure not to be needed. All others are judged by the log of this moment.
+        A process may be frozen before this and wake up when others have written for hours: of its own snapshot only the
+        files that it names as removed are sure not to be needed. All others are judged by the log of this moment.
         """
         from deltalake import DeltaTable
 

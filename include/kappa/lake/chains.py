@@ -53,7 +53,9 @@ def links(events: Sequence[Event]) -> list[Link]:
 
 
 def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
-    """Whether an epoch that is being built reads this one's versioned topics: its slices end where commits of this one had filled them."""
+    """Whether an epoch that is being built reads this one's versioned topics: its slices end where commits of this one
+    had filled them.
+    """
     return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
 
 
@@ -98,7 +100,8 @@ def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_
             )
         if is_first and record.live != epoch:
             raise RefusedError(
-                f"The plan is of a first epoch, which goes live by itself, and reads epoch {epoch} of {topology!r}; live is {record.live}. Plan again.",
+                f"The plan is of a first epoch, which goes live by itself, and reads epoch {epoch} of {topology!r}; "
+                f"live is {record.live}. Plan again.",
                 findings=(),
             )
 
@@ -106,8 +109,10 @@ def check_bindings(events: Sequence[Event], bound: Mapping[str, Binding], *, is_
 def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEnd]:
     """Up to where an epoch had filled those of its versioned topics, newest commit first.
 
-    Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same place.
-    Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some way apart.
+    Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same
+        place.
+    Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some
+    way apart.
     """
     upto = 0 if state.rolled is None else state.rolled.detail["upto"]
     early: list[tuple[Offsets, Offsets]] = []
@@ -195,5 +200,7 @@ def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...
 
 
 def _origin(epoch: EpochRecord, state: LedgerState) -> Offsets:
-    """Where its history begins; an empty one of a topology that began with an empty broker begins where it was seeded."""
+    """Where its history begins; an empty one of a topology that began with an empty broker begins where it was
+    seeded.
+    """
     return epoch.origin if len(epoch.origin) or not state.commits else state.commits[0].standing

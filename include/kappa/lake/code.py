@@ -35,8 +35,8 @@ def snapshot(folder: Path, topology: str) -> tuple[str, bytes]:
     """Content hash and zip of what runs a topology.
 
     Holds the file that declares it, the other Python files of the folder that declare no topology (they may be imported
-    by it), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python, so
-    that a step which reads one does not find it in its driver, and installed packages.
+    by it), the platform and its job files. Equal content gives an equal hash. Left out are files that are not Python,
+    so that a step which reads one does not find it in its driver, and installed packages.
 
     Raises:
         UnknownTopologyError: no file declares the topology.
@@ -120,8 +120,10 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
     if content is None or found != code:
         what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
         raise CodeError(
-            f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file back from a "
-            f"backup, or deploy the files that it was made of again; the next kappa start, replay or upgrade then replaces it.",
+            f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file "
+            "back from a "
+            "backup, or deploy the files that it was made of again; the next kappa start, replay or upgrade then "
+            "replaces it.",
             code=code,
             found=found,
             path=place,

@@ -1,6 +1,7 @@
 """Commits of a Delta table: what each changed, and whether Kappa made it.
 
-Every commit of Kappa says so: those of slices by their application transaction, those of upkeep and of a way back by their
+Every commit of Kappa says so: those of slices by their application transaction, those of upkeep and of a way back by
+    their
 ``userMetadata``. Whatever else adds or removes rows was written by another program.
 """
 
@@ -104,7 +105,8 @@ def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
             continue
         if not gone <= wanted:
             raise LedgerError(
-                f"Version {commit.version} of {path} was written by Kappa from what versions {sorted(bad)} had changed: it cannot be undone.",
+                f"Version {commit.version} of {path} was written by Kappa from what versions {sorted(bad)} had "
+                "changed: it cannot be undone.",
                 path=path,
                 version=commit.version,
             )

@@ -19,11 +19,13 @@ def condition(text: str) -> str:
         found = sqlglot.condition(text)
     except SqlglotError as error:
         raise UsageError(
-            f"Condition {text!r} is not one SQL expression. Write a condition over columns, for example \"CustomerCardNo = 'C-17'\"."
+            f"Condition {text!r} is not one SQL expression. Write a condition over columns, for example "
+            "\"CustomerCardNo = 'C-17'\"."
         ) from error
     if found.find(exp.Query):
         raise UsageError(
-            f"Condition {text!r} holds a query of its own; only the columns of the one table can be named. Leave the subquery out."
+            f"Condition {text!r} holds a query of its own; only the columns of the one table can be named. Leave the "
+            "subquery out."
         )
     return f"({text}\n)"  # a comment at the end of the text ends at the line break
 

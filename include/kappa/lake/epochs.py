@@ -1,6 +1,7 @@
 """The record of all epochs: who did what to which epoch, when and why; and the live pointer.
 
-One append-only Delta table for all topologies. The pointer of a topology is its last ``moved`` row: one commit moves it.
+One append-only Delta table for all topologies. The pointer of a topology is its last ``moved`` row: one commit moves
+it.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class Epochs:
         self._log = AppendLog(epochs_log(lake), _arrow_schema(), format=FORMAT, what="event")
         self._parsed: list[Event] = []
         self._lake_id = ""
-        # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on it:
-        # a look by the other thread in between would make an append seem to know rows that ``decide`` was not shown.
+        # A driver asks from the thread of its stream and from its own. Held from the look to the append that rests on
+        # it: a look by the other thread in between would make an append seem to know rows that ``decide`` was not
+        # shown.
         self._lock = threading.RLock()
 
     def events(self) -> list[Event]:
@@ -96,7 +98,9 @@ class Epochs:
             return list(self._parsed)
 
     def lake_id(self) -> str:
-        """The lake's id: that of the table that this record is. A copied or restored lake keeps it. Empty before the first event."""
+        """The lake's id: that of the table that this record is. A copied or restored lake keeps it. Empty before the
+        first event.
+        """
         if not self._lake_id:
             self._lake_id = self._log.table_id()
         return self._lake_id
@@ -121,8 +125,9 @@ class Epochs:
     def change(self, topology: str, decide: Callable[[Now], Sequence[Event]]) -> list[Event]:
         """Compare-and-set: append what ``decide`` makes of the present record, in one commit.
 
-        ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It raises to
-        refuse. After an append by another process it is called again, so that the decision always rests on the latest record.
+        ``decide`` returns the events to append, of this topology or of others: none when there is nothing to do. It
+        raises to refuse. After an append by another process it is called again, so that the decision always rests on
+        the latest record.
 
         Args:
             topology: the topology that is decided about.

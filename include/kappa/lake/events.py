@@ -11,9 +11,12 @@ from kappa.replay.stages import Stage
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
-#: What happened. The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, as far as their names do not say it:
-#: ``standing``: a live epoch of several that hand over together sends no further than they agree on. ``own_topics``: names that
-#: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another program were undone.
+#: What happened. The first ten bring an epoch to a stage: :data:`STAGE_OF`. Of the others, as far as their names do not
+#: say it:
+#: ``standing``: a live epoch of several that hand over together sends no further than they agree on. ``own_topics``:
+#: names that
+#: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another
+#: program were undone.
 #: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
 EventKind = Literal[
     "planned",

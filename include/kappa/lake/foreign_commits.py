@@ -1,7 +1,7 @@
 """Commits in an epoch's Delta tables that its driver did not make: found before anything is built on them, and undone.
 
-A step reads tables at the versions that the ledger names, but what is written next lands on the newest version, and readers
-that know only a path read that one. So a commit of another program stops the epoch until it is undone.
+A step reads tables at the versions that the ledger names, but what is written next lands on the newest version, and
+readers that know only a path read that one. So a commit of another program stops the epoch until it is undone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def refusal(paths: EpochPaths, found: Mapping[str, list[Commit]]) -> ForeignComm
     named = "; ".join(f"{place}: {described(commit)}" for place, commits in found.items() for commit in commits)
     name = paths.topology
     return ForeignCommitError(
-        f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is built on them. To undo "
+        f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is "
+        "built on them. To undo "
         f"them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa start {name} --execute",
         epoch=paths.epoch,
         commits={place: [commit.version for commit in commits] for place, commits in found.items()},

@@ -1,6 +1,8 @@
-"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol rests on outlives a power loss.
+"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol rests on outlives a power
+loss.
 
-Delta's writers leave new files to the page cache. An object store has them when it has answered, and needs none of this.
+Delta's writers leave new files to the page cache. An object store has them when it has answered, and needs none of
+this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the record of epochs says, for people and auditors: every move and decision with all that belongs to it. Pure."""
+"""What the record of epochs says, for people and auditors: every move and decision with all that belongs to it.
+Pure.
+"""
 
 from __future__ import annotations
 

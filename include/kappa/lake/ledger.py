@@ -103,8 +103,8 @@ class Ledger:
     def roll_up(self, row: LedgerRow) -> None:
         """Put one row in the place of those that it tells of; see :mod:`kappa.lake.rollup`.
 
-        The rows that go are in a file beside the ledger first, which only auditors read: :meth:`history`. A crash leaves the
-        ledger as it was or rolled up.
+        The rows that go are in a file beside the ledger first, which only auditors read: :meth:`history`. A crash
+        leaves the ledger as it was or rolled up.
 
         Args:
             row: the roll-up, made from the state that the ledger has now.
@@ -134,7 +134,8 @@ class Ledger:
             crash_point("rollup", row.seq)
 
     def history(self) -> Iterator[list[LedgerRow]]:
-        """All rows that there ever were, in pieces: those that are there now, then those of each roll-up, the last one first.
+        """All rows that there ever were, in pieces: those that are there now, then those of each roll-up, the last one
+        first.
 
         Reads every file there is: for auditors. Each row is in one piece.
         """

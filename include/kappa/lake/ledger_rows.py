@@ -29,14 +29,17 @@ class LedgerRow:
         kind: ``claim``: a driver took the epoch. ``plan``: the ranges of slice ``seq`` and whether it sends.
             ``effects``: all rows of the slice are written. ``commit``: the slice is done; seq 0 is the seed.
             ``abandon``: the planned slice will never be done. ``baseline``: the whole state is in the changelog.
-            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code runs.
-            ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its detail
+            ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code
+            runs.
+            ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its
+                detail
             says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are gone.
             ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.
         ranges: offset ranges of a plan or commit, every partition named.
-        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's versioned topics.
+        sends: which topic outputs a slice sends: ``live`` all, ``held`` none, ``versioned`` only those to the epoch's
+            versioned topics.
         logged: whether a slice writes the changelog and its marker.
         code: content hash of the code.
         rows_read: records read from Kafka, counted before parsing.
@@ -75,7 +78,9 @@ class LedgerRow:
 
     @property
     def standing(self) -> Offsets:
-        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it reads versioned topics."""
+        """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
+        reads versioned topics.
+        """
         roots = self.detail.get("roots")
         return ranges_end(self.ranges) if roots is None else Offsets.from_json(roots)
 
@@ -83,7 +88,8 @@ class LedgerRow:
 def plan_hash(row: LedgerRow) -> str:
     """A hash of what a slice was planned to be: the same of its plan row and of its commit row, without who and when.
 
-    A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is another.
+    A slice's number says which one it is in one ledger; where a ledger loses rows, the next slice of that number is
+    another.
     """
     said = {name: row.detail.get(name) for name in ("roots", "archived")}
     if row.is_replacement:

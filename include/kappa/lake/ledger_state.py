@@ -15,7 +15,9 @@ from kappa.topology.shapes import Shape, shapes_from_dict
 
 
 class Commits(Sequence[LedgerRow]):
-    """The first so many rows of a list that only grows: a copy at each slice would cost more the longer a stream runs."""
+    """The first so many rows of a list that only grows: a copy at each slice would cost more the longer a stream
+    runs.
+    """
 
     def __init__(self, rows: list[LedgerRow], length: int) -> None:
         self._rows = rows
@@ -51,8 +53,8 @@ class LedgerState:
         is_yielded: whether the epoch may not send.
         yielded_for: number of the handover event that it yielded for.
         has_sent: whether the epoch was ever allowed to send.
-        resumed_for: the handover by which it had gone live when it last began to send; 0 for a first epoch, None in rows of
-            earlier code.
+        resumed_for: the handover by which it had gone live when it last began to send; 0 for a first epoch, None in
+            rows of earlier code.
         baseline_seq: slice up to which the whole state was written to the changelog.
         baseline: that row.
         readable_from: slice from which on every commit is readable.

@@ -1,8 +1,8 @@
 """Whether the process behind a heartbeat is alive, judged by this process's own monotonic clock.
 
-Clocks of two hosts are never compared, and a wall clock that is set back or forward changes nothing. Under the kernel that a
-heartbeat was written under, its age is exact: both sides read one monotonic clock. Of any other heartbeat only a change that is
-seen proves life, so that the first look at it proves nothing yet.
+Clocks of two hosts are never compared, and a wall clock that is set back or forward changes nothing. Under the kernel
+that a heartbeat was written under, its age is exact: both sides read one monotonic clock. Of any other heartbeat only a
+change that is seen proves life, so that the first look at it proves nothing yet.
 """
 
 from __future__ import annotations

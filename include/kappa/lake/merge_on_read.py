@@ -1,8 +1,8 @@
 """What a table holds after a slice: its last merged version, and the changes of the slices since.
 
-A slice's changes are written once (``changes/<table>``) and merged into the table several slices at a time. Until then a
-commit's rows are those of the Delta table at the version that its ledger row names, and over them the newest change of each
-key. This is the one place that puts the two together: as Arrow, as a Spark DataFrame, and by condition.
+A slice's changes are written once (``changes/<table>``) and merged into the table several slices at a time. Until then
+a commit's rows are those of the Delta table at the version that its ledger row names, and over them the newest change
+of each key. This is the one place that puts the two together: as Arrow, as a Spark DataFrame, and by condition.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def query(
     order_by: str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """Rows by an SQL condition, which sees a key's newest row and no older one; see :func:`kappa.lake.queries.query`."""
+    """Rows by an SQL condition, which sees a key's newest row and no older one; see
+    :func:`kappa.lake.queries.query`.
+    """
     return queries.query(
         contents.path,
         contents.version,

@@ -95,7 +95,8 @@ def query(
     limit: int | None = None,
     over: Changes | None = None,
 ) -> pa.Table:
-    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares them.
+    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares
+    them.
 
     The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
 
@@ -127,7 +128,9 @@ def chunks(
     where: str | None = None,
     over: Changes | None = None,
 ) -> Iterator[pa.Table]:
-    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the table."""
+    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the
+    table.
+    """
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -190,8 +193,8 @@ def files(path: str) -> pa.Table | None:
     """The data files of a table's newest version: their ``path``, and what the log says of each.
 
     Returns:
-        None where the files alone are not the table: deletion vectors, columns under other names, files of another table;
-        or where Spark would take the path for a pattern.
+        None where the files alone are not the table: deletion vectors, columns under other names, files of another
+        table; or where Spark would take the path for a pattern.
     """
     import pyarrow as pa
     from deltalake import DeltaTable

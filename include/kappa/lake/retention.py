@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Of commits not old enough to be savepoints, the first in each period of this length keeps its version for those after it.
+#: Of commits not old enough to be savepoints, the first in each period of this length keeps its version for those after
+#: it.
 FOLD_GRAIN = timedelta(minutes=30)
 #: How long a version stays that a merge has replaced: a reader that knows only the path may use it.
 FOLD_STAYS = timedelta(minutes=5)
@@ -33,8 +34,8 @@ def held(
 ) -> list[int]:
     """Numbers of the commits that stay readable, in order.
 
-    The last commit always stays. What stays once between two periods stays until the horizon: the periods lie fixed in time, so a
-    later call never wants back what an earlier one gave away.
+    The last commit always stays. What stays once between two periods stays until the horizon: the periods lie fixed in
+    time, so a later call never wants back what an earlier one gave away.
 
     Args:
         commits: number and time of each commit, oldest first.
@@ -58,9 +59,9 @@ def with_folds(
 ) -> set[int]:
     """Of the commits that stay readable, those of which the merged version that they are read from stays.
 
-    The others are read from the newest of these before them, and the changes since. Versions stay for the last commit, for
-    :data:`FOLD_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period of
-    :data:`FOLD_GRAIN`: without the last, changes would pile up for as long as commits stay.
+    The others are read from the newest of these before them, and the changes since. Versions stay for the last commit,
+    for :data:`FOLD_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period
+    of :data:`FOLD_GRAIN`: without the last, changes would pile up for as long as commits stay.
 
     Args:
         kept: number and time of each commit that stays readable, oldest first.

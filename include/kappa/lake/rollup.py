@@ -1,6 +1,7 @@
 """The roll-up of a ledger: one row in the place of those that tell of slices long done.
 
-What the product asks of old slices is in the roll-up: what they read and sent, as runs of slices; how many they were. Rows that
+What the product asks of old slices is in the roll-up: what they read and sent, as runs of slices; how many they were.
+Rows that
 something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades.
 See docs/decisions/ledgers-are-rolled-up.md.
 """
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 #: So many of the last slices keep all their rows.
 RECENT = 10
-#: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at least.
+#: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at
+#: least.
 PLACES, PLACE_OFFSETS = 10_000, 100_000
 #: Rows that tell of a slice's way to its commit.
 _OF_SLICES = ("plan", "effects", "abandon")
@@ -120,7 +122,9 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
 
 
 def sent_before(state: LedgerState) -> list[tuple[Offsets, Offsets]]:
-    """Places up to which an epoch had filled its versioned topics, of commits that are rolled up: ends and standing, newest first."""
+    """Places up to which an epoch had filled its versioned topics, of commits that are rolled up: ends and standing,
+    newest first.
+    """
     told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
     return [(Offsets.from_json(ends), Offsets.from_json(standing)) for ends, standing in reversed(told)]
 
@@ -158,7 +162,9 @@ def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
 
 
 def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Places of which each lies some way behind the one before; at most so many, by leaving out every second one. The last stays."""
+    """Places of which each lies some way behind the one before; at most so many, by leaving out every second one. The
+    last stays.
+    """
     found: list[Sequence[Mapping[str, Any]]] = []
     reached: int | None = None
     last: Sequence[Mapping[str, Any]] | None = None

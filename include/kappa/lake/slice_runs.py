@@ -1,4 +1,6 @@
-"""Runs of slices: what a ledger's roll-up keeps of slices whose rows have gone, exact wherever something can change. Pure."""
+"""Runs of slices: what a ledger's roll-up keeps of slices whose rows have gone, exact wherever something can change.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +88,8 @@ class Run:
 def extended(runs: Sequence[Run], more: Iterable[Run]) -> tuple[Run, ...]:
     """Runs and those that follow them, with neighbours made one where nothing is lost by it.
 
-    A slice that a certificate would complain of, or that does not join the one before it, stays apart: its number and its
-    ranges are what the complaint names. So does the seed, and each turn in which an epoch may send.
+    A slice that a certificate would complain of, or that does not join the one before it, stays apart: its number and
+    its ranges are what the complaint names. So does the seed, and each turn in which an epoch may send.
     """
     found = list(runs)
     for run in more:

@@ -24,11 +24,12 @@ def declared_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-#: Log entries go when they are this old and no commit needs them (:mod:`kappa.lake.vacuum`); Delta itself asks for the age only.
+#: Log entries go when they are this old and no commit needs them (:mod:`kappa.lake.vacuum`); Delta itself asks for the
+#: age only.
 LOG_HOURS = 48
-#: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table that is
-#: written every minute they are soon larger than it. Opening a table that is fifty commits past its last checkpoint takes a few
-#: milliseconds more.
+#: A checkpoint names every file that was removed a while ago, by Delta's default in the last week: of a small table
+#: that is written every minute they are soon larger than it. Opening a table that is fifty commits past its last
+#: checkpoint takes a few milliseconds more.
 CONFIGURATION = {
     "delta.checkpointInterval": "50",
     "delta.deletedFileRetentionDuration": "interval 2 hours",
@@ -98,7 +99,9 @@ def version(path: str) -> int:
 
 
 def folded(path: str) -> tuple[int, int | None]:
-    """Newest Delta version of a table, and the last slice whose changes that version holds; None where it never got any."""
+    """Newest Delta version of a table, and the last slice whose changes that version holds; None where it never got
+    any.
+    """
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
@@ -308,7 +311,8 @@ def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
     if plan is not None and (done > seq or not _has_plan(table, seq, plan)):
         path = table.table_uri.removeprefix("file://").rstrip("/")
         raise DisagreementError(
-            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. Nothing is written or sent. "
+            f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. "
+            "Nothing is written or sent. "
             "Put the newest copy of the lake back, whole, or rebuild the topology into an empty lake: "
             "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
             path=path,
@@ -327,7 +331,9 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
 
 
 def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
-    """Whether the commit of a slice names this plan. Asked only after a crash, when the commit is among the last ones."""
+    """Whether the commit of a slice names this plan. Asked only after a crash, when the commit is among the last
+    ones.
+    """
     for limit in _LOOK_BACK:
         said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
         found = next((text for text in said if text.startswith(_said(seq, ""))), None)
@@ -361,7 +367,8 @@ def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
     for field in schema:
         if not field.nullable and rows.column(field.name).null_count:
             raise LedgerError(
-                f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack it.",
+                f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack "
+                "it.",
                 column=field.name,
             )
     return rows.select(schema.names).cast(schema)

@@ -1,7 +1,7 @@
 """Keeps a Delta table small: small files are merged, and rows, files and log entries that no reader needs any more go.
 
-Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was frozen in
-the middle and wakes up later removes nothing that a newer version names.
+Each call may die anywhere and be repeated: readers of versions that are kept see no difference. A process that was
+frozen in the middle and wakes up later removes nothing that a newer version names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     """Merge small files, when there are many. Changes no row; a crash leaves it done or not.
 
     Args:
-        target_bytes: size from which on a file is not small: it is never written again. None leaves that to ``deltalake``.
+        target_bytes: size from which on a file is not small: it is never written again. None leaves that to
+            ``deltalake``.
     """
     from deltalake import DeltaTable
 
@@ -61,11 +62,15 @@ def forget_before(path: str, seq: int) -> None:
 
 
 def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, check: Callable[[], None]) -> int:
-    """Remove the files that neither the newest version nor the kept ones need, and old log entries; there is no commit for it.
+    """Remove the files that neither the newest version nor the kept ones need, and old log entries; there is no commit
+    for it.
 
-    Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that is older
-    than two days: it could not be opened without them. Files of which the log says nothing (any more) go when they are a day
-    old: their writer died before the commit that was to name them, or they were kept for longer than the log remembers. A crash
+    Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that
+    is older
+    than two days: it could not be opened without them. Files of which the log says nothing (any more) go when they are
+        a day
+    old: their writer died before the commit that was to name them, or they were kept for longer than the log remembers.
+        A crash
     leaves some files; the next call removes them.
 
     Args:

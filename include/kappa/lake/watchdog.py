@@ -1,7 +1,8 @@
 """What each thread of a driver is at, and for how long: a heartbeat that beats on while nothing moves says so.
 
-Each thread names the line that it begins. The oldest of them goes with every heartbeat, with its age by the driver's own
-monotonic clock; past the limits the driver counts as ``slow``, then as ``stuck``, and the stacks of its threads are in its log.
+Each thread names the line that it begins. The oldest of them goes with every heartbeat, with its age by the driver's
+own monotonic clock; past the limits the driver counts as ``slow``, then as ``stuck``, and the stacks of its threads are
+in its log.
 """
 
 from __future__ import annotations

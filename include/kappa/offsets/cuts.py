@@ -12,8 +12,8 @@ from functools import cache
 
 from kappa.offsets.vector import Offsets, TopicPartition
 
-#: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a reader
-#: under ``read_committed`` sees, whose timestamp is not before it; the partition's end where there is none.
+#: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a
+#: reader under ``read_committed`` sees, whose timestamp is not before it; the partition's end where there is none.
 TimeIndex = Callable[[int, Offsets], Offsets]
 
 _FIRST_STEP_MS = 60_000
@@ -116,7 +116,8 @@ def _cut_at(
         return end
     if all(reached.get(at, -1) >= time_ms for at, _ in end.items()):
         return Offsets.of((at, position.get(*at) or 0) for at, _ in end.items())
-    # A record of the future may lie before the start of a replay: then it is no record of this order, and Kafka would answer with it.
+    # A record of the future may lie before the start of a replay: then it is no record of this order, and Kafka would
+    # answer with it.
     waiting = Offsets.of((at, position.get(*at) or 0) for at, _ in end.items() if reached.get(at, -1) < time_ms)
     found = index(time_ms, waiting)
 

@@ -94,7 +94,8 @@ def parsed_offsets(texts: Iterable[str]) -> tuple[Offsets, Mapping[str, int]]:
         found = _OFFSET.fullmatch(text)
         if found is None:
             raise UsageError(
-                f"{text!r} names no offset. Write topic:partition=offset, like pos:0=1200, or pos=1200 for all partitions."
+                f"{text!r} names no offset. Write topic:partition=offset, like pos:0=1200, or pos=1200 for all "
+                "partitions."
             )
         topic, offset = found["topic"], int(found["offset"])
         if offset < 0:

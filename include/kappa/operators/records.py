@@ -1,7 +1,7 @@
 """Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched.
 
-Each needs the columns of :data:`kappa.topology.ORDER` and keeps every column that it is given. Where one of them follows
-another on the same key, Spark shuffles and sorts once.
+Each needs the columns of :data:`kappa.topology.ORDER` and keeps every column that it is given. Where one of them
+follows another on the same key, Spark shuffles and sorts once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
         key: column or columns that a total belongs to, named alike in ``before``.
         amount: numeric column to add up; may be null.
         total: name of the new column, never null. It has the type of ``before``'s, else that of Spark's ``sum``.
-        before: the totals so far, at most one row a key: usually ``slice.table(...)``, with columns ``key`` and ``total``.
-            None means that there are none.
+        before: the totals so far, at most one row a key: usually ``slice.table(...)``, with columns ``key`` and
+            ``total``. None means that there are none.
     """
     from pyspark.sql import functions as F
 
@@ -61,7 +61,9 @@ def _columns(key: Key) -> tuple[str, ...]:
 
 
 def _order(key: Key) -> str:
-    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each word."""
+    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each
+    word.
+    """
     return f"PARTITION BY {', '.join(map(_sql, _columns(key)))} ORDER BY {', '.join(ORDER)}"
 
 

@@ -39,7 +39,8 @@ class SliceFacts:
     Attributes:
         seq: its number, or that of the first; commit 0, the seed, has empty ranges at the epoch's start.
         ranges: what it read.
-        sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's versioned topics only) otherwise.
+        sends: ``live`` when it sent to what all readers share; ``held`` or ``versioned`` (to the epoch's versioned
+            topics only) otherwise.
         rows_read: records read.
         rows_parsed: records that parsed, counted on their own.
         rows_dead: records that went to dead letters.

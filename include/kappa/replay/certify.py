@@ -23,7 +23,8 @@ def certify(
     """Check what is on record.
 
     1. In each epoch the committed ranges of each partition join end to end, from its start where that is known; of one
-       that reads versioned topics of other epochs both those of these and those of the root topics that they are made of.
+       that reads versioned topics of other epochs both those of these and those of the root topics that they are made
+       of.
     2. Over all epochs the sending ranges cover, from the first move to the live epoch's last commit, each offset
        exactly once, and each epoch sent only while the pointer was at it.
     3. In each slice, rows read = rows parsed + dead letters, and no more than the offsets spanned.
@@ -168,7 +169,8 @@ def _not_once(
 
 def _archived_elsewhere(epoch: int, slices: tuple[SliceFacts, ...]) -> list[str]:
     return [
-        f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, and that is no part of its ranges."
+        f"Epoch {epoch}, {slice_.name}: it is to have read {', '.join(map(str, slice_.archived))} from the archive, "
+        "and that is no part of its ranges."
         for slice_ in slices
         if not is_within(slice_.archived, slice_.offsets)
     ]

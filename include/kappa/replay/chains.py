@@ -1,7 +1,8 @@
-"""Chains: a topology reads the versioned topic of another topology's epoch. Which epoch that is, and where it stands. Pure.
+"""Chains: a topology reads the versioned topic of another topology's epoch. Which epoch that is, and where it stands.
+Pure.
 
-Two epochs that read different versioned topics cannot be compared by their offsets: they are compared by those of the *root
-topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
+Two epochs that read different versioned topics cannot be compared by their offsets: they are compared by those of the
+*root topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
     Args:
         live: where one stands.
         standing: where the other stands.
-        is_bound: whether one of them reads versioned topics. Both must then share a root topic: vectors of different topics
-            have nothing in which they could differ, and would be taken for equal.
+        is_bound: whether one of them reads versioned topics. Both must then share a root topic: vectors of different
+            topics have nothing in which they could differ, and would be taken for equal.
 
     Raises:
         LedgerError: they share no root topic and must.
@@ -141,7 +142,8 @@ def sent_before(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
 
 
 def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets | None:
-    """What an epoch of this chain has to have read to stand somewhere, or the last place before; None where there is none.
+    """What an epoch of this chain has to have read to stand somewhere, or the last place before; None where there is
+    none.
 
     Args:
         chain: the chain.
@@ -173,7 +175,8 @@ def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
-    """Where a slice ends that reads versioned topics: the furthest end at most so many offsets away, or else the next one.
+    """Where a slice ends that reads versioned topics: the furthest end at most so many offsets away, or else the next
+    one.
 
     Args:
         ahead: ends beyond the position, oldest first.

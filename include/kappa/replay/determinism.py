@@ -20,8 +20,8 @@ class Twice:
         hash: hash of the first run's rows, whatever their order.
         hash_again: that of the second one's.
         columns: columns whose values differ; none where only one run has the row.
-        samples: keys of some rows that differ, of an output the topic, partition and offset that they come from. Values are
-            text, masked ones not the real ones.
+        samples: keys of some rows that differ, of an output the topic, partition and offset that they come from. Values
+            are text, masked ones not the real ones.
     """
 
     name: str
@@ -79,7 +79,8 @@ class Determinism:
     def summary(self) -> str:
         """One line for people."""
         return (
-            f"computed twice, in {self.slices:,} slices of at most {self.slice_records:,} offsets and in {self.slices_again:,} "
+            f"computed twice, in {self.slices:,} slices of at most {self.slice_records:,} offsets and in "
+            f"{self.slices_again:,} "
             f"of at most {self.slice_records_again:,}: {'the same' if self.is_same else 'DIFFERS'}"
         )
 

@@ -1,8 +1,8 @@
 """A dry run: the very function that would act, ended by its first effect.
 
-Whatever changes the lake, the broker, a file or a process calls :func:`about_to` immediately before. Outside a dry run that
-costs a look at a flag. Within :func:`first_effect` it ends the call: a refusal on the way is raised as it would be by the
-real call, and what the dry run says is what the real call would do first.
+Whatever changes the lake, the broker, a file or a process calls :func:`about_to` immediately before. Outside a dry run
+that costs a look at a flag. Within :func:`first_effect` it ends the call: a refusal on the way is raised as it would be
+by the real call, and what the dry run says is what the real call would do first.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def explain(plan: ReplayPlan) -> list[str]:
         *(f"  {stage:<10} {_stage(stage, plan)}" for stage in plan.stages),
     ]
     lines += [
-        f"  {'reads':<10} {binding.topic}, the versioned topic of epoch {binding.epoch} of {binding.topology}, as {source}"
+        f"  {'reads':<10} {binding.topic}, the versioned topic of epoch {binding.epoch} of {binding.topology}, as "
+        f"{source}"
         for source, binding in sorted(plan.bound.items())
     ]
     lines += [f"  {finding.line}" for finding in (*plan.refusals, *plan.warnings)]
@@ -36,7 +37,8 @@ def explain(plan: ReplayPlan) -> list[str]:
             f"`kappa abort {plan.topology} {plan.epoch}` removes it without a trace."
         )
         lines += [
-            f"At the cutover {topic} gets what differs in {table} from the epoch before: changed rows, and null values for keys that are gone."
+            f"At the cutover {topic} gets what differs in {table} from the epoch before: changed rows, and null values "
+            "for keys that are gone."
             for topic, table in plan.reconciled.items()
         ]
     return lines
@@ -67,7 +69,10 @@ def _stage(stage: Stage, plan: ReplayPlan) -> str:
         )
     to = [versioned_topic(name, plan.epoch) if name in plan.versioned else name for name in plan.topics]
     sent = f"; records to {_names(to)} are sent from there on" if to else ""
-    return f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so far{_origin(plan)}){sent}"
+    return (
+        f"become live at once, reading on from {_vector(plan.start)} ({plan.estimate.offsets:,} offsets so "
+        f"far{_origin(plan)}){sent}"
+    )
 
 
 def _seeded(plan: ReplayPlan) -> str:

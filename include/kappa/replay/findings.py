@@ -1,4 +1,6 @@
-"""What speaks against a plan: a finding, and how one is declared. Declarations and rules are in the modules of ``rules``."""
+"""What speaks against a plan: a finding, and how one is declared. Declarations and rules are in the modules of
+``rules``.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Declaration:
-    """All that is said of one kind of finding. Called with its values it makes one; `docs/findings.md` is made of it too.
+    """All that is said of one kind of finding. Called with its values it makes one; `docs/findings.md` is made of it
+    too.
 
     Attributes:
         severity: whether the plan is refused.

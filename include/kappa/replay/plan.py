@@ -49,7 +49,8 @@ class ReplayPlan:
         versioned: those of them of which the epoch has its own, to which it sends history too.
         reconciled: those that get what differs when the epoch goes live, with the table that they are of.
         sends: ``hold``: nothing is sent for history to topics that epochs share.
-        bound: source -> the versioned topic of another topology's epoch that is read as it; offsets are those of that topic.
+        bound: source -> the versioned topic of another topology's epoch that is read as it; offsets are those of that
+            topic.
         roots: where ``start`` and ``origin`` are in root topics; empty when nothing is bound.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
@@ -129,7 +130,8 @@ class ReplayPlan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON values."""
-        # Left out where there is nothing: a plan's id is a hash of this, and a plan of code without archives, for one, has none.
+        # Left out where there is nothing: a plan's id is a hash of this, and a plan of code without archives, for one,
+        # has none.
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
@@ -163,14 +165,16 @@ class ReplayPlan:
         values = self.as_dict()
         if self.id != _digest(values):
             raise UsageError(
-                f"Plan {self.id} was made by newer code, and a part of it is not known here. Use that version of Kappa, or plan again: "
+                f"Plan {self.id} was made by newer code, and a part of it is not known here. Use that version of "
+                "Kappa, or plan again: "
                 f"kappa plan {self.topology}"
             )
         return _canonical(values)
 
     @classmethod
     def from_json(cls, text: str) -> ReplayPlan:
-        """Read what :meth:`to_json` wrote. Fields of newer code are passed over, and the id stays what they are a part of.
+        """Read what :meth:`to_json` wrote. Fields of newer code are passed over, and the id stays what they are a part
+        of.
 
         Raises:
             UsageError: the text is no plan, or was changed after it was made.

@@ -48,7 +48,8 @@ class ByDuration:
     def __post_init__(self) -> None:
         if self.duration <= timedelta(0):
             raise UsageError(
-                f"The duration {duration_text(self.duration)} does not lie in the past. Write it without a sign, like P7D."
+                f"The duration {duration_text(self.duration)} does not lie in the past. Write it without a sign, like "
+                "P7D."
             )
 
 
@@ -102,7 +103,9 @@ class ToCurrent:
 
 @dataclass(frozen=True, kw_only=True)
 class FromSavepoint:
-    """From a commit of the live epoch, by its ``seq``, the last one finished ``at`` a time or before, or its ``name``."""
+    """From a commit of the live epoch, by its ``seq``, the last one finished ``at`` a time or before, or its
+    ``name``.
+    """
 
     seq: int | None = None
     at: datetime | None = None

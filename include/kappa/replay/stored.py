@@ -1,9 +1,9 @@
 """Values that outlive the code that wrote them: ledger rows, events, plans, markers, heartbeats, findings, reports.
 
-An epoch keeps its code, so older and newer code read what the other wrote. One rule holds for all of these values: a field
-that the reader does not know is passed over, and a field that is absent or null reads as its default. A field that is added
-later therefore has a default. What older code must not pass over raises the record's format number, which it refuses; a
-record without a number is of format 1.
+An epoch keeps its code, so older and newer code read what the other wrote. One rule holds for all of these values: a
+field that the reader does not know is passed over, and a field that is absent or null reads as its default. A field
+that is added later therefore has a default. What older code must not pass over raises the record's format number, which
+it refuses; a record without a number is of format 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def read(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
             absent.append(item.name)
     if absent:
         raise LedgerError(
-            f"A stored {kind.__name__} has no {', '.join(absent)}: it was cut short, or is something else. It has {sorted(values)}.",
+            f"A stored {kind.__name__} has no {', '.join(absent)}: it was cut short, or is something else. It has "
+            f"{sorted(values)}.",
             absent=absent,
         )
     return kind(**found)

@@ -1,6 +1,7 @@
 """How long Kafka keeps what a replay has still to read, as far as clients of the broker can see.
 
-Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the next of the broker's
+Kafka removes whole segments: one goes when its *latest* record is older than ``retention.ms``, at the next of the
+    broker's
 looks. So a record is never removed before its own time is up, and never later than when its segment could have closed,
 was up too, and the broker looked.
 """
@@ -71,7 +72,8 @@ class FoldFacts:
     Attributes:
         epoch: whose changelog it is.
         offsets: offsets that its topics span.
-        keeps: how long a tombstone stays after it may be compacted away: the least ``delete.retention.ms`` of its topics.
+        keeps: how long a tombstone stays after it may be compacted away: the least ``delete.retention.ms`` of its
+            topics.
         offsets_per_second: how fast an earlier seed of the topology folded, if one did.
     """
 

@@ -25,7 +25,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """How far the values of a numeric column moved, over the keys of both epochs in which it differs; a null counts as 0.
+    """How far the values of a numeric column moved, over the keys of both epochs in which it differs; a null counts as
+    0.
 
     A number is ``None`` where it is none: infinite, or a share of nothing.
 
@@ -48,7 +49,9 @@ class Drift:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One key whose rows differ; a row is ``None`` where the epoch has none. Values are text, masked ones not the real ones."""
+    """One key whose rows differ; a row is ``None`` where the epoch has none. Values are text, masked ones not the real
+    ones.
+    """
 
     key: Mapping[str, Any]
     live: Mapping[str, Any] | None
@@ -199,7 +202,9 @@ class DiffReport:
 
     @property
     def verdict(self) -> Verdict:
-        """``FAILED`` for a check that does not hold, an exceeded threshold or a second run that differs; else whether the epochs do."""
+        """``FAILED`` for a check that does not hold, an exceeded threshold or a second run that differs; else whether
+        the epochs do.
+        """
         if self.failures:
             return Verdict.FAILED
         is_same = all(table.is_same for table in self.tables) and all(output.is_same for output in self.outputs)
@@ -207,7 +212,9 @@ class DiffReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Every check that does not hold, threshold that is exceeded and result that a second run did not give, with numbers."""
+        """Every check that does not hold, threshold that is exceeded and result that a second run did not give, with
+        numbers.
+        """
         checks = (f"check {c.name}: {c.detail or 'does not hold'}" for c in self.checks if not c.ok)
         exceeded = (f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok)
         return (*checks, *exceeded, *(self.determinism.failures if self.determinism else ()))
@@ -241,7 +248,8 @@ class DiffReport:
         """Lines of text for people."""
         lines = [
             f"{self.topology}: live epoch {self.live_epoch} (seq {self.live_seq}) and epoch {self.candidate_epoch} "
-            f"(seq {self.candidate_seq}), {'both at the same offsets' if self.is_level else 'of different topics'}: {self.verdict}"
+            f"(seq {self.candidate_seq}), {'both at the same offsets' if self.is_level else 'of different topics'}: "
+            f"{self.verdict}"
         ]
         for table in self.tables:
             lines.append(
@@ -312,7 +320,8 @@ def _drift(drift: Drift | None) -> str:
         return ""
     share = "" if drift.share is None else f", {100 * drift.share:.3g} % of the column"
     return (
-        f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, difference {number(drift.mean_difference)} in the mean, "
+        f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, difference {number(drift.mean_difference)} "
+        "in the mean, "
         f"at most {number(drift.max_difference)}{share}"
     )
 

@@ -63,11 +63,12 @@ def create_markers(broker: Broker, paths: EpochPaths) -> None:
 def write_baseline(run: EpochRun) -> LedgerRow:
     """Write the whole state to the changelogs, close it with a marker, and put it on record.
 
-    The epoch's versioned topics get what it was seeded with, in the same way: they hold all that the epoch ever computed.
+    The epoch's versioned topics get what it was seeded with, in the same way: they hold all that the epoch ever
+    computed.
 
-    Idempotent, and nothing is ever deleted for it: a driver that was frozen here would delete what its successor wrote. A crash
-    in the middle leaves records without a marker. The next attempt reads them: a key that is no longer in the table gets a
-    tombstone, and a record of a versioned topic that is there is not sent again.
+    Idempotent, and nothing is ever deleted for it: a driver that was frozen here would delete what its successor wrote.
+    A crash in the middle leaves records without a marker. The next attempt reads them: a key that is no longer in the
+    table gets a tombstone, and a record of a versioned topic that is there is not sent again.
 
     Raises:
         LedgerError: the epoch has no sender, or has versioned topics and computed slices that are not in them.
@@ -79,7 +80,8 @@ def write_baseline(run: EpochRun) -> LedgerRow:
         raise LedgerError("A baseline needs a seeded epoch and a sender.")
     if run.topology.versioned_topics and committed.seq > 0:
         raise LedgerError(
-            f"The epoch has computed {committed.seq} slices that are not in its versioned topics: they cannot be filled any more. Replay into a new epoch.",
+            f"The epoch has computed {committed.seq} slices that are not in its versioned topics: they cannot be "
+            "filled any more. Replay into a new epoch.",
             seq=committed.seq,
         )
     if run.sent.seq < committed.seq:
@@ -209,7 +211,8 @@ def fold(
     changelogs.check_format(newest_format, topic)
     if late:
         raise DataLossError(
-            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still writing. Try again.",
+            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still "
+            "writing. Try again.",
             topic=topic,
         )
     newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")

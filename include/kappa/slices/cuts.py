@@ -31,7 +31,8 @@ def time_index(broker: Broker, topics: Iterable[str], archives: Iterable[Archive
 def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records: int) -> Offsets:
     """The end of the slice that follows the last commit, in the topics that ``end`` names.
 
-    It may fall short of ``max_records`` by a tenth: each look-up of a time is a request to the brokers, and mostly one does.
+    It may fall short of ``max_records`` by a tenth: each look-up of a time is a request to the brokers, and mostly one
+    does.
 
     Args:
         index: looks times up.

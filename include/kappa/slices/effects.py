@@ -35,7 +35,8 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
     """The declared columns of an effect, types compared, and the platform's own."""
     if not hasattr(frame, "schema"):
         raise TopologyError(
-            f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame for it."
+            f"Effect {member.name!r} of {topology!r} is a {type(frame).__name__}; the step has to return a DataFrame "
+            "for it."
         )
     found = {f.name: f.dataType for f in frame.schema.fields}
     chosen = []
@@ -46,7 +47,8 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             )
         if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
             raise TopologyError(
-                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is {found[column.name].simpleString()}, "
+                f"Effect {member.name!r} of {topology!r}: column {column.name!r} is "
+                f"{found[column.name].simpleString()}, "
                 f"declared is {column.type}. Cast it in the step."
             )
         chosen.append(quote(column.name))
@@ -78,8 +80,9 @@ def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict
 
     Args:
         frames: by name.
-        in_one_job: compute them in one Spark job: they share what they are made of, and a job has a price. Rows then travel as
-            structs, which costs more than a job where there are many; those that others are made of had better be kept then.
+        in_one_job: compute them in one Spark job: they share what they are made of, and a job has a price. Rows then
+            travel as structs, which costs more than a job where there are many; those that others are made of had
+            better be kept then.
     """
     if not in_one_job or len(frames) == 1:
         return {name: frame.toArrow() for name, frame in frames.items()}

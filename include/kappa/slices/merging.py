@@ -1,8 +1,8 @@
 """Merging: the changes of several slices are brought into a table at once.
 
-Between two merges a table is its last merged version and the changes since (:mod:`kappa.lake.merge_on_read`). A reader of a commit
-sees no difference. The Delta commit of a merge carries the number of the slice up to which it goes. What is merged is read from
-that number and not remembered.
+Between two merges a table is its last merged version and the changes since (:mod:`kappa.lake.merge_on_read`). A reader
+of a commit sees no difference. The Delta commit of a merge carries the number of the slice up to which it goes. What is
+merged is read from that number and not remembered.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def unfolded_since(committed: LedgerRow) -> list[datetime]:
 
 
 def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | None = None) -> bool:
-    """Whether a table is to be merged: for long it was not, or so much changed that the next steps had better read it anew.
+    """Whether a table is to be merged: for long it was not, or so much changed that the next steps had better read it
+    anew.
 
     Also with the commit that becomes a savepoint: to be read it would hold on to all changes that are there, for a day.
 
@@ -139,9 +140,11 @@ def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
 
 
 def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
-    """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged something.
+    """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged
+    something.
 
-    No ledger row says so, and none has to: the last commit reads as before, from the version that it names. The next one
+    No ledger row says so, and none has to: the last commit reads as before, from the version that it names. The next
+        one
     names the version that it finds. Idempotent; a crash leaves some tables merged.
 
     Raises:

@@ -1,7 +1,8 @@
 """Which lake an epoch's names on the broker belong to.
 
-Two lakes on one broker may plan the same number at the same moment. The first claim in the epoch's markers topic decides:
-Kafka orders the records of a partition, so that every reader sees the same first one. No claim is ever replaced.
+Two lakes on one broker may plan the same number at the same moment. The first claim in the epoch's markers topic
+decides: Kafka orders the records of a partition, so that every reader sees the same first one. No claim is ever
+    replaced.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ def check(broker: Broker, paths: EpochPaths, lake: str) -> None:
     found = owner(broker, paths)
     if found is not None and found.lake != lake:
         raise RefusedError(
-            f"{paths.name} on {broker.bootstrap_servers} belongs to {found}, this is lake {lake[:8]} ({paths.lake}): both planned epoch "
-            f"{paths.epoch} of {paths.topology!r}, and the other took its topics, group and transactional id first. Nothing of it was touched. "
-            f"If KAPPA_LAKE should name that lake, set it. To give the epoch up here: kappa abort {paths.topology} {paths.epoch} --execute",
+            f"{paths.name} on {broker.bootstrap_servers} belongs to {found}, this is lake {lake[:8]} ({paths.lake}): "
+            "both planned epoch "
+            f"{paths.epoch} of {paths.topology!r}, and the other took its topics, group and transactional id first. "
+            "Nothing of it was touched. "
+            f"If KAPPA_LAKE should name that lake, set it. To give the epoch up here: kappa abort {paths.topology} "
+            f"{paths.epoch} --execute",
             findings=(),
             owner=found.lake,
             path=found.path,

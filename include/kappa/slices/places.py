@@ -20,7 +20,9 @@ def place_of(topology: Topology, name: str) -> str:
 
 
 def make_durable(paths: EpochPaths, before: Mapping[str, int], versions: Mapping[str, int]) -> None:
-    """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last row."""
+    """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last
+    row.
+    """
     for place, version in versions.items():
         sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
 

@@ -54,7 +54,8 @@ def run_slice(
         ranges: offset ranges, one for each partition of each source.
         sends: which topic outputs are to be sent.
         logged: whether changelog and marker are written.
-        raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run says so.
+        raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run
+            says so.
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
 
     Returns:

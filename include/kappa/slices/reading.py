@@ -61,7 +61,8 @@ class Reading:
         raw: the records, when Spark has read them already.
         archives: archives of the topics, by topic; the plan says which of its ranges are read from there.
         begun: where the epoch's own reading begins.
-        bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's name.
+        bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's
+            name.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:
@@ -145,7 +146,9 @@ class Reading:
         return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
 
     def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are fetched."""
+        """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are
+        fetched.
+        """
         archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         if archive.is_parsed(source, archive.overlapping(ranges)):
@@ -168,9 +171,11 @@ class Reading:
         self._note_read(archive.count(ranges), None)
 
     def count_aside(self) -> None:
-        """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle` waits for it.
+        """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle`
+        waits for it.
 
-        To be called when their plans are made: two plans at once hinder each other, while a pass over a few columns fills the
+        To be called when their plans are made: two plans at once hinder each other, while a pass over a few columns
+            fills the
         gaps between the tasks of a job that was there before.
         """
         from pyspark import inheritable_thread_target

@@ -57,15 +57,19 @@ def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
     if run.sent.seq == plan.seq and run.sent.plan == plan_hash(plan):
         return True
     raise DisagreementError(
-        f"The lake is older than the broker: the marker of slice {run.sent.seq} of epoch {run.paths.epoch} closes plan {run.sent.plan}, "
-        f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify {run.paths.topology}",
+        f"The lake is older than the broker: the marker of slice {run.sent.seq} of epoch {run.paths.epoch} closes plan "
+        f"{run.sent.plan}, "
+        f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify "
+        f"{run.paths.topology}",
         marker=run.sent.seq,
         seq=plan.seq,
     )
 
 
 def sent_topics(topology: Topology, sends: Sends) -> tuple[Topic, ...]:
-    """The topic outputs that a slice sends. An epoch's versioned topics get every slice that is not held, live or not."""
+    """The topic outputs that a slice sends. An epoch's versioned topics get every slice that is not held, live or
+    not.
+    """
     if sends == "held":
         return ()
     return topology.topics if sends == "live" else topology.versioned_topics
@@ -82,7 +86,9 @@ def marker(
     plan: str | None = None,
     kind: Literal["slice", "live"] = "slice",
 ) -> Record:
-    """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or of its going live."""
+    """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or
+    of its going live.
+    """
     return markers.record(
         run.paths,
         Marker(

@@ -1,7 +1,8 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
-What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. It is made of a
-base, kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver wrote and still has.
+What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. It is
+made of a base, kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver
+wrote and still has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Turns: periods in which an epoch sends for its topology, numbered on the broker, and how one is ended from another lake.
+"""Turns: periods in which an epoch sends for its topology, numbered on the broker, and how one is ended from another
+lake.
 
-The record of epochs says who is live. The broker says it too, for the day on which the record is lost: an epoch that goes
-live sends a marker with the next number, and one that is rebuilt in another lake gets a marker that closes it.
+The record of epochs says who is live. The broker says it too, for the day on which the record is lost: an epoch that
+goes live sends a marker with the next number, and one that is rebuilt in another lake gets a marker that closes it.
 """
 
 from __future__ import annotations
@@ -67,9 +68,12 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
     if found.lake not in ("", lake) and found.superseded_lake != lake:
         whose = owner(broker, EpochPaths(lake=paths.lake, topology=paths.topology, epoch=epoch))
         raise RefusedError(
-            f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: epoch {paths.epoch} of this "
-            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To let this lake take over: "
-            f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} --from-changelog --execute",
+            f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: "
+            f"epoch {paths.epoch} of this "
+            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To "
+            "let this lake take over: "
+            f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} "
+            "--from-changelog --execute",
             findings=(),
             epoch=epoch,
             owner=found.lake,
@@ -110,10 +114,11 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
 
 
 def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
-    """End an epoch that is rebuilt in this lake: fence its sender, then close its markers with one that names the successor.
+    """End an epoch that is rebuilt in this lake: fence its sender, then close its markers with one that names the
+    successor.
 
-    A driver of the epoch that is alive with another lake initialises its sender again, reads that marker and ends for good.
-    Idempotent. A crash leaves the epoch fenced, closed or both; a rebuild may be asked for again in each case.
+    A driver of the epoch that is alive with another lake initialises its sender again, reads that marker and ends for
+    good. Idempotent. A crash leaves the epoch fenced, closed or both; a rebuild may be asked for again in each case.
 
     Args:
         config: where everything is; its lake gets its record of epochs, and with it an id, if it has none.
@@ -139,7 +144,8 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
             crash_point("superseded")
             return
     raise ConflictError(
-        f"The driver of epoch {epoch} of {topology!r} took its transactional id {paths.name!r} back {_ATTEMPTS} times: it is alive. Stop it in "
+        f"The driver of epoch {epoch} of {topology!r} took its transactional id {paths.name!r} back {_ATTEMPTS} times: "
+        "it is alive. Stop it in "
         f"its lake: kappa stop {topology} --execute",
         epoch=epoch,
     )
@@ -167,8 +173,10 @@ def check_not_superseded(found: Marker | None, broker: Broker, paths: EpochPaths
 def superseded(paths: EpochPaths, by: int, whose: str) -> str:
     """What is said of an epoch that was rebuilt in another lake."""
     return (
-        f"Epoch {paths.epoch} of {paths.topology!r} was superseded by epoch {by} of {whose}: `kappa rebuild` went on there from its last marker, "
-        f"and what this epoch sent from now on would be sent twice. It sends nothing any more. Set KAPPA_LAKE to that lake; `kappa query` still "
+        f"Epoch {paths.epoch} of {paths.topology!r} was superseded by epoch {by} of {whose}: `kappa rebuild` went on "
+        "there from its last marker, "
+        "and what this epoch sent from now on would be sent twice. It sends nothing any more. Set KAPPA_LAKE to that "
+        "lake; `kappa query` still "
         f"reads this one ({paths.lake})."
     )
 
@@ -197,9 +205,12 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
             epoch, last = found
             whose = owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
             raise RefusedError(
-                f"No epoch of {topology!r} is in the lake {config.lake}, but epoch {epoch}{f' of {whose}' if whose else ''} has sent up to "
-                f"{last.end.to_json()} (its marker is on {config.bootstrap_servers}). If KAPPA_LAKE should name that lake, set it: nothing else is "
-                f"needed. If that lake was lost, go on from there: kappa rebuild {topology} --from-changelog --execute. A rebuild ends the epoch for "
+                f"No epoch of {topology!r} is in the lake {config.lake}, but epoch "
+                f"{epoch}{f' of {whose}' if whose else ''} has sent up to "
+                f"{last.end.to_json()} (its marker is on {config.bootstrap_servers}). If KAPPA_LAKE should name that "
+                "lake, set it: nothing else is "
+                f"needed. If that lake was lost, go on from there: kappa rebuild {topology} --from-changelog "
+                "--execute. A rebuild ends the epoch for "
                 "good, also where its lake is only elsewhere.",
                 findings=(),
                 epoch=epoch,
@@ -210,9 +221,12 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
             whose = owner(broker, paths)
             if epoch not in record.epochs and whose is not None and whose.lake != lake:
                 raise RefusedError(
-                    f"No epoch of {topology!r} is in the lake {config.lake}, and epoch {epoch} on {config.bootstrap_servers} belongs to {whose}: it "
-                    f"has not sent yet, and two lakes would send the same records. If KAPPA_LAKE should name that lake, set it. Otherwise give the "
-                    f"epoch up there: kappa abort {topology} {epoch} --execute; if that lake is gone, delete the topics {paths.name}.* with "
+                    f"No epoch of {topology!r} is in the lake {config.lake}, and epoch {epoch} on "
+                    f"{config.bootstrap_servers} belongs to {whose}: it "
+                    "has not sent yet, and two lakes would send the same records. If KAPPA_LAKE should name that "
+                    "lake, set it. Otherwise give the "
+                    f"epoch up there: kappa abort {topology} {epoch} --execute; if that lake is gone, delete the "
+                    f"topics {paths.name}.* with "
                     "kafka-topics.sh.",
                     findings=(),
                     epoch=epoch,

@@ -1,4 +1,5 @@
-"""An epoch's versioned topics: each epoch sends all that it computes for a versioned topic output to a topic of its own.
+"""An epoch's versioned topics: each epoch sends all that it computes for a versioned topic output to a topic of its
+own.
 
 A reader follows the live pointer from one epoch's topic to the next; every move says at which offsets.
 """
@@ -53,8 +54,10 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
         taken = colliding(wanted.values(), [*owned, *broker.topics()])
         if taken:
             raise RefusedError(
-                f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(wanted.values())}, and {taken} exist or belong to another "
-                f"epoch: they are not this epoch's. Remove or rename them, or: kappa abort {topology.name} {paths.epoch} --execute",
+                f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(wanted.values())}, and {taken} exist "
+                "or belong to another "
+                f"epoch: they are not this epoch's. Remove or rename them, or: kappa abort {topology.name} "
+                f"{paths.epoch} --execute",
                 findings=(),
                 topics=taken,
             )
@@ -85,7 +88,8 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
 
 
 def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[Record]]:
-    """What an epoch's versioned topics hold of its seed, about so many records at a time, in the total order of their sources.
+    """What an epoch's versioned topics hold of its seed, about so many records at a time, in the total order of their
+    sources.
 
     Of an append output the rows that were copied; of a table, its rows.
     """
@@ -103,7 +107,8 @@ def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[
 
 
 def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, Any]:
-    """Where readers leave the topics of the live epoch and where they go on in those of the next, for the row of a move.
+    """Where readers leave the topics of the live epoch and where they go on in those of the next, for the row of a
+    move.
 
     To be asked while neither sends. Only of topic outputs that are versioned in one of both epochs.
 

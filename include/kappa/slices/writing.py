@@ -96,17 +96,20 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
 
 
 def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Counts) -> None:
-    """Every record is parsed or a dead letter, or nothing goes on record: after the effects row the slice has to be finished.
+    """Every record is parsed or a dead letter, or nothing goes on record: after the effects row the slice has to be
+    finished.
 
     Raises:
-        MiscountedError: they do not add up for the first time here. The slice is abandoned, and computed anew as another.
+        MiscountedError: they do not add up for the first time here. The slice is abandoned, and computed anew as
+            another.
         LedgerError: they do not add up again.
     """
     if counts.rows_read == counts.rows_parsed + counts.rows_dead:
         return
     found = {"rows_read": counts.rows_read, "rows_parsed": counts.rows_parsed, "rows_dead": counts.rows_dead}
     said = (
-        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are dead letters. "
+        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are "
+        "dead letters. "
         "Nothing of it is served or sent."
     )
     if state.miscounted is not None:
@@ -150,7 +153,8 @@ def call_step(
         effects = topology.step(Slice(seq=seq, records=records, tables=before))
     except SystemExit as error:  # else the driver would end, and be started again for ever
         raise TopologyError(
-            f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only return or raise an error.",
+            f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "
+            "return or raise an error.",
             code=str(error.code),
         ) from error
     declared = {member.name for member in (*topology.appends, *topology.tables)}
@@ -229,5 +233,6 @@ def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) ->
 def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
     if rows != keys:
         raise TopologyError(
-            f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for example with operators.newest."
+            f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for "
+            "example with operators.newest."
         )

@@ -17,8 +17,8 @@ _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Start this process's JVM with these settings; does nothing when it has one.
 
-    What ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf`` say counts as before. A crash in the middle leaves the file,
-    readable by its owner alone.
+    What ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf`` say counts as before. A crash in the middle leaves the
+    file, readable by its owner alone.
     """
     from pyspark import SparkContext
 

@@ -1,7 +1,7 @@
 """Collects what is old in a driver's JVM when it has grown, so that a long replay needs the memory of a short one.
 
-The serial collector looks at old objects only when there is no room for another one: what every slice leaves behind piles up
-to the limit of the heap. Between two slices it is known that most of it is garbage.
+The serial collector looks at old objects only when there is no room for another one: what every slice leaves behind
+piles up to the limit of the heap. Between two slices it is known that most of it is garbage.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class LiveQuery:
                 ranges = position.span_to(end)
                 if self._reached.span_to(end) != ranges:
                     raise LedgerError(
-                        f"Spark hands over records from {self._reached.to_json()} on, the ledger stands at {position.to_json()}: "
+                        f"Spark hands over records from {self._reached.to_json()} on, the ledger stands at "
+                        f"{position.to_json()}: "
                         "the stream starts again from there.",
                         spark=self._reached.to_json(),
                         ledger=position.to_json(),

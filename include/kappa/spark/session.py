@@ -28,7 +28,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A bad cast or an overflow in a step stops the slice. Without ANSI it would be a null that goes unnoticed.
     "spark.sql.ansi.enabled": "true",
-    # Delta refuses columns that differ only in case, so a step may not tell them apart either. JSON fields stay case-sensitive.
+    # Delta refuses columns that differ only in case, so a step may not tell them apart either. JSON fields stay
+    # case-sensitive.
     "spark.sql.caseSensitive": "false",
     # Slices are planned small; re-planning between stages costs more than it saves (docs: "Small slices").
     "spark.sql.adaptive.enabled": "false",
@@ -43,10 +44,11 @@ _SETTINGS = {
     # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.memory": "3g",
-    # Each sort and each join of each task takes a page first, 64 MB by itself with this memory, however few its rows are.
+    # Each sort and each join of each task takes a page first, 64 MB by itself with this memory, however few its rows
+    # are.
     "spark.buffer.pageSize": "4m",
-    # Spark reads every slice by a consumer group of its own: no consumer, and nothing that one fetched ahead, is of use to
-    # the next slice. It would keep 64 of them for five minutes, with a megabyte or two each.
+    # Spark reads every slice by a consumer group of its own: no consumer, and nothing that one fetched ahead, is of use
+    # to the next slice. It would keep 64 of them for five minutes, with a megabyte or two each.
     "spark.kafka.consumer.cache.timeout": "5s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
@@ -65,8 +67,8 @@ _SETTINGS = {
 }
 
 
-#: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1, which
-#: it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
+#: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1,
+#: which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
 
 
@@ -186,8 +188,8 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
 def serial_collector(memory: str) -> str:
     """Options of a JVM with so much memory, ``3g`` for example, whose heap follows what is alive in it.
 
-    A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice needs
-    for a moment is then collected with what is old, while everything stands still.
+    A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice
+    needs for a moment is then collected with what is old, while everything stands still.
     """
     found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
     young = f" -Xmn{int(found[1]) * (1024 if found[2] == 'g' else 1) // 6}m" if found else ""

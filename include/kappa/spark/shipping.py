@@ -1,4 +1,6 @@
-"""The platform's code on its way to Spark's executors: those of a cluster have packages installed, but not what this driver runs."""
+"""The platform's code on its way to Spark's executors: those of a cluster have packages installed, but not what this
+driver runs.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class Topology:
     """A named, versioned, pure function of a slice and the state before it.
 
     Attributes:
-        name: dotted lower-case name, for example ``retail.loyalty``. Write it as a literal: schedulers find it by reading the file.
+        name: dotted lower-case name, for example ``retail.loyalty``. Write it as a literal: schedulers find it by
+            reading the file.
         version: the author's word for this code; the content hash, not this, is what the platform trusts.
         sources: topics that are read.
         step: pure function from a :class:`Slice` to its effects, one DataFrame for each table and append output.
@@ -68,7 +69,8 @@ class Topology:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
             raise TopologyError(
-                f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as kappa.<topology>.e0001, would "
+                f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
+                "kappa.<topology>.e0001, would "
                 "have two meanings. Give it another name.",
                 name=self.name,
             )
@@ -99,7 +101,8 @@ class Topology:
             missing = sorted(set(topic.key) - set(names))
             if missing:
                 raise TopologyError(
-                    f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: {names}."
+                    f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: "
+                    f"{names}."
                 )
             _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:
@@ -208,18 +211,22 @@ def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
         return
     if not isinstance(of, Table):
         raise TopologyError(
-            f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no newest row of a key to "
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no "
+            "newest row of a key to "
             "compare. Make it of a table, or on_replay='versioned'."
         )
     if topic.key != of.key:
         raise TopologyError(
-            f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table {of.name!r} is keyed by {list(of.key)}. "
+            f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table "
+            f"{of.name!r} is keyed by {list(of.key)}. "
             f"Use key={list(of.key)}, so that each record stands for one row."
         )
 
 
 def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[str]) -> None:
-    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the same."""
+    """No epoch's versioned topic may ever have the name of another one; Kafka takes '.' and '_' in names for the
+    same.
+    """
     known = list(topics)
     versioned = [topic.name for topic in known if topic.is_versioned]
     others = [*(topic.name for topic in known if not topic.is_versioned), *sources]
@@ -228,13 +235,15 @@ def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[s
         for other in others:
             if own.fullmatch(_folded(other)):
                 raise TopologyError(
-                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of its epochs. "
+                    f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
+                    "its epochs. "
                     "Name one of them otherwise."
                 )
         for other in versioned:
             if other != name and _folded(other) == _folded(name):
                 raise TopologyError(
-                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one of them otherwise."
+                    f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one "
+                    "of them otherwise."
                 )
 
 

@@ -20,9 +20,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _LONGEST_VERSIONED = 240
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
-#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source asks for them.
-#: ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC, milliseconds);
-#: records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
+#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source
+#: asks for them. ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC,
+#: milliseconds); records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
 RECORD_COLUMNS = {
     "_key": "STRING",
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -44,13 +44,14 @@ class Source:
 
     Attributes:
         topic: the topic's name.
-        schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead letter.
-            Ignored unless ``format`` is ``json``.
+        schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead
+            letter. Ignored unless ``format`` is ``json``.
         format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
-        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times as long.
-        of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of that topology;
-            the step knows it by the name of the output.
+        headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
+            as long.
+        of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
+            that topology; the step knows it by the name of the output.
     """
 
     topic: str
@@ -65,16 +66,19 @@ class Source:
             raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
         if self.of is not None and not _NAME.fullmatch(self.of):
             raise TopologyError(
-                f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic output it is."
+                f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic "
+                "output it is."
             )
         if self.format == "json" and not self.schema:
             raise TopologyError(
-                f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT NULL'."
+                f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT "
+                "NULL'."
             )
         odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
         if odd:
             raise TopologyError(
-                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. Use STRING, or "
+                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. "
+                "Use STRING, or "
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         clash = sorted({c.name for c in self.columns} & RECORD_COLUMNS.keys())
@@ -103,8 +107,8 @@ class Source:
 class Table:
     """Keyed state: the newest row of each key (a KTable).
 
-    The step's effect of this name holds at most one row for each key of the slice. A row whose boolean column ``_deleted``
-    is true removes its key.
+    The step's effect of this name holds at most one row for each key of the slice. A row whose boolean column
+    ``_deleted`` is true removes its key.
 
     Attributes:
         name: name within the topology.
@@ -180,15 +184,18 @@ class Append:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """Records sent to a Kafka topic, derived from the written rows of an :class:`Append` or the changes of a :class:`Table`.
+    """Records sent to a Kafka topic, derived from the written rows of an :class:`Append` or the changes of a
+    :class:`Table`.
 
     Attributes:
         name: the topic's name.
         of: name of the append output or table whose rows are sent; a deleted key sends a null value.
         key: column whose value, as text, is the record's key; several are joined as a JSON array.
-        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch sends all
-            that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by pointer.
-            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone; only of
+        on_replay: what a replay means to readers. ``hold``: nothing is sent for history. ``versioned``: each epoch
+            sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
+            pointer.
+            ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
+                only of
             a table, by its key.
     """
 
@@ -209,7 +216,8 @@ class Topic:
             )
         if self.is_versioned and len(self.name) > _LONGEST_VERSIONED:
             raise TopologyError(
-                f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its name would be "
+                f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its "
+                "name would be "
                 f"longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
             )
 

@@ -40,7 +40,8 @@ class Declared:
 def declared(folder: Path) -> tuple[Declared, ...]:
     """Topologies that the files of a folder declare, by reading the files.
 
-    A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder count.
+    A file that does not parse declares nothing here; :func:`topologies` names it. Only files directly in the folder
+    count.
     """
     found: list[Declared] = []
     for file in files(folder):
@@ -140,7 +141,8 @@ def import_file(file: Path) -> list[Topology]:
     """Import a file in this process; the topologies that it defines.
 
     Raises:
-        CodeError: it does not import, would end the process, or has a step that reads what its topology does not declare.
+        CodeError: it does not import, would end the process, or has a step that reads what its topology does not
+            declare.
     """
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)

@@ -13,7 +13,8 @@ from kappa.topology import Topology
 def undeclared_reads(topology: Topology) -> list[str]:
     """Reads of tables and topics, by a name written out in the step itself, that can only fail; as sentences.
 
-    A name that is computed, or read in a function that the step calls, is not seen here; the slice refuses it when it runs.
+    A name that is computed, or read in a function that the step calls, is not seen here; the slice refuses it when it
+    runs.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(topology.step)))

@@ -1,7 +1,7 @@
 """What the broker says of an epoch, held against what the lake says of it.
 
-A marker vouches for a slice by number, end and the hash of its plan. A lake that was put back from a copy, or that lost its
-last commits, tells of fewer slices than were sent, and gives their numbers to others: nothing may be sent from it.
+A marker vouches for a slice by number, end and the hash of its plan. A lake that was put back from a copy, or that lost
+its last commits, tells of fewer slices than were sent, and gives their numbers to others: nothing may be sent from it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def check(epoch: EpochPaths, marker: Marker | None, state: LedgerState, *, is_se
     if ahead or behind:
         older = "lake is older than the broker" if ahead else "broker is older than the lake"
         raise DisagreementError(
-            f"The {older}: of epoch {epoch.epoch} {ahead or behind}. Nothing is sent. Way out: {way_out(epoch.topology)}",
+            f"The {older}: of epoch {epoch.epoch} {ahead or behind}. Nothing is sent. Way out: "
+            f"{way_out(epoch.topology)}",
             seq=state.seq,
             marker=None if marker is None else marker.seq,
         )
@@ -102,7 +103,10 @@ def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
         path = f"{epoch.root}/{place}"
         found, seq = tables.folded(path) if tables.exists(path) else (-1, None)
         if found < version:
-            said = f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version {version}"
+            said = (
+                f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version "
+                f"{version}"
+            )
         elif seq is not None and seq > state.seq:
             said = f"ledger is older than its tables: {path} holds slice {seq}, the ledger's last slice is {state.seq}"
         else:
@@ -156,7 +160,9 @@ def attested_if_asked(found: Certificate, config: Config, topology: str) -> Cert
 
 
 def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
-    """What the broker attests, and what it does not. The stream goes on meanwhile: a marker is read before and after."""
+    """What the broker attests, and what it does not. The stream goes on meanwhile: a marker is read before and
+    after.
+    """
     before = markers.read(broker, paths)
     state = Ledger(paths.ledger).state()
     missing = unknown_to_broker(markers.read(broker, paths), state)

@@ -30,7 +30,8 @@ def certificate_of(
 
     Args:
         candidate: an epoch about to go live: its ledger must hold as well.
-        ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are added.
+        ledgers: path -> ledger, of those that were opened before: of them only what came since is read. Others are
+            added.
     """
     facts, starts, read_starts = {}, {}, {}
     for epoch, ledger in ledgers_of(lake, record, candidate, {} if ledgers is None else ledgers).items():
@@ -72,7 +73,10 @@ def interval_said(event: Event) -> str:
     detail = event.detail
     begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
     outputs = ", ".join(sorted(detail["outputs"]))
-    return f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} offsets, slice {detail['seq']}"
+    return (
+        f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} "
+        f"offsets, slice {detail['seq']}"
+    )
 
 
 def ledgers_of(

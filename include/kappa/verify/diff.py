@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _SAMPLES = 5
-#: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice began.
+#: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice
+#: began.
 ORIGIN = ("_topic", "_partition", "_offset")
 _MASK = "***"
 
@@ -52,7 +53,8 @@ def verify(
         mine: paths of the epoch and its commit, whose slice ended at the same offsets.
         limits: thresholds by the full names of their measures.
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
-        by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different topics.
+        by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
+            topics.
         begun: where the reading of the later of both begins; dead letters from before are not compared.
     """
     paths, row = mine
@@ -250,7 +252,9 @@ def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
 def _dead_alone(
     session: SparkSession, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow], begun: Offsets | None
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Reason -> dead letters that only the live epoch has, and those that only the other one has, of topics that both read."""
+    """Reason -> dead letters that only the live epoch has, and those that only the other one has, of topics that both
+    read.
+    """
     from pyspark.sql import functions as F
 
     both = sorted(set(live[1].standing.topics) & set(mine[1].standing.topics))

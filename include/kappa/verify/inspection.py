@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
     """What may differ when a topology's step is run again on the same slice; see :mod:`kappa.replay.rules.step`.
 
-    The step is called once on DataFrames without rows that have the right columns. Nothing is computed or written. A step
-    that raises there is a finding, not an error: with records it may work.
+    The step is called once on DataFrames without rows that have the right columns. Nothing is computed or written. A
+    step that raises there is a finding, not an error: with records it may work.
     """
     try:
         records, tables = _without_rows(session, topology)

@@ -71,14 +71,16 @@ def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None)
             continue
         if folded is not None and folded > state.seq:
             problems.append(
-                f"{place} holds slice {folded}, the ledger ends at slice {state.seq}: the ledger lost its end, or the lake is an old copy."
+                f"{place} holds slice {folded}, the ledger ends at slice {state.seq}: the ledger lost its end, or the "
+                "lake is an old copy."
             )
         first = _first_in_log(path)
         if first > 0:
             unread.append(f"Commits of {place} before version {first}: its log no longer has them.")
         found = list(delta.commits_after(path, first - 1))
         problems += [
-            f"{place}: {described(commit)} was not made by Kappa. To undo what came after the last slice: kappa restore {paths.topology}"
+            f"{place}: {described(commit)} was not made by Kappa. To undo what came after the last slice: kappa "
+            f"restore {paths.topology}"
             for commit in delta.foreign(found)
         ]
         count, bad = _files(path, sorted({version, newest}))
@@ -133,10 +135,12 @@ def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterat
     for commit in state.commits:
         if commit.rows_read != commit.rows_parsed + commit.rows_dead:
             yield (
-                f"slice {commit.seq} read {commit.rows_read} records by the ledger; {commit.rows_parsed} parsed and {commit.rows_dead} are dead letters."
+                f"slice {commit.seq} read {commit.rows_read} records by the ledger; {commit.rows_parsed} parsed and "
+                f"{commit.rows_dead} are dead letters."
             )
         if found[commit.seq] != commit.rows_dead:
             yield (
-                f"slice {commit.seq} has {commit.rows_dead} dead letters by the ledger, {found[commit.seq]} are in dead_letters. "
+                f"slice {commit.seq} has {commit.rows_dead} dead letters by the ledger, {found[commit.seq]} are in "
+                "dead_letters. "
                 f"Compute it again: kappa replay {paths.topology}"
             )

@@ -1,7 +1,9 @@
 """What an epoch sent, counted again: its changelogs and topic outputs on Kafka, held against its Delta tables.
 
-A stream may go on meanwhile: what is counted is the state after one slice, and keys that change behind it are left out on both
-sides. A topic is read several times where it is long, each time for a share of its keys, so that memory does not grow with it.
+A stream may go on meanwhile: what is counted is the state after one slice, and keys that change behind it are left out
+    on both
+sides. A topic is read several times where it is long, each time for a share of its keys, so that memory does not grow
+with it.
 """
 
 from __future__ import annotations
@@ -264,7 +266,8 @@ class _Count:
             )
         if again and backfilled:
             self.unread.append(
-                f"Topic {name}: {again:,} records equal others. They are repeated, or of rows that a backfill has replaced."
+                f"Topic {name}: {again:,} records equal others. They are repeated, or of rows that a backfill has "
+                "replaced."
             )
         elif again and self._is_alone(topic):
             self.problems.append(f"topic {name} holds {again:,} records more than once. {self.way}")

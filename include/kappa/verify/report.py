@@ -151,7 +151,8 @@ def _count(rows: int | None) -> str:
 _WORDS = {
     Verdict.SAME: "Both epochs hold the same.",
     Verdict.DIFFERS: "The epochs differ; every check holds and every threshold is kept.",
-    Verdict.FAILED: "A check does not hold, a threshold is exceeded or a second run gave something else: the cutover is refused.",
+    Verdict.FAILED: "A check does not hold, a threshold is exceeded or a second run gave something else: the cutover "
+    "is refused.",
 }
 
 

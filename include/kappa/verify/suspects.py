@@ -1,7 +1,9 @@
-"""Keys whose rows may differ between an epoch and the live one: compared while it follows, so that little is left at the handover.
+"""Keys whose rows may differ between an epoch and the live one: compared while it follows, so that little is left at
+the handover.
 
-A comparison of the whole tables is made of any two commits, not of two at equal offsets. At the handover a key can differ only
-where it differed then, or where either side has changed it since. See docs/decisions/differences-are-written-before-the-pointer-moves.md.
+A comparison of the whole tables is made of any two commits, not of two at equal offsets. At the handover a key can
+differ only where it differed then, or where either side has changed it since. See
+docs/decisions/differences-are-written-before-the-pointer-moves.md.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def differing(after: DataFrame, known: DataFrame, table: Table) -> DataFrame:
 
 
 def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
-    """Write the keys that differ between the last commits of both epochs; from the last comparison on, where there is one.
+    """Write the keys that differ between the last commits of both epochs; from the last comparison on, where there is
+    one.
 
     Nothing is done where these commits were compared before. A crash leaves the comparison before this one.
 

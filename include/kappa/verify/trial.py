@@ -35,8 +35,8 @@ def evidence(
     """The last slices of an epoch computed with two codes, from one savepoint and over the same ranges, and compared.
 
     Sends nothing; what it writes within the epoch's folder is removed at the end. Killed, it leaves that for
-    ``kappa housekeeping``. Of append outputs only the rows of those slices are compared; checks and thresholds, which speak
-    of the whole state, are left out.
+    ``kappa housekeeping``. Of append outputs only the rows of those slices are compared; checks and thresholds, which
+    speak of the whole state, are left out.
 
     Args:
         paths: the live epoch.
@@ -79,7 +79,8 @@ def evidence(
         for code in ("old", "new"):
             discard(paths, f"{name}-{code}")
     note = (
-        f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, computed from its commit {base.seq} with the running code "
+        f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, computed from its commit {base.seq} with the "
+        "running code "
         "(as live) and with the deployed one (as candidate). Of outputs only the rows of those slices are compared."
     )
     at = {"live_seq": rows[-1].seq, "candidate_seq": rows[-1].seq, "notes": (note, *report.notes), "findings": found}

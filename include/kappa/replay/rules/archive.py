@@ -17,7 +17,8 @@ def archive_findings(archives: Mapping[str, ArchiveFacts], log: LogFacts) -> lis
 
 ARCHIVE_OF_ANOTHER_TOPIC = warns(
     "archive-of-another-topic",
-    "The archive of {topic!r} is of the topic with id {archived}, the broker has {found}: the topic was recreated, and nothing is read from the archive.",
+    "The archive of {topic!r} is of the topic with id {archived}, the broker has {found}: the topic was recreated, and "
+    "nothing is read from the archive.",
     "No action needed if Kafka has the records. To archive the new topic, move the old archive away and start another.",
     meaning="the topic was recreated since it was archived: nothing is read from the archive",
 )
@@ -34,9 +35,11 @@ def archive_of_another_topic(archives: Mapping[str, ArchiveFacts], topic_ids: Ma
 
 ARCHIVE_BEHIND_LOG = warns(
     "archive-behind-log",
-    "The archive of {topic}[{partition}] ends at offset {archived} and the log begins at {low}: {lost} offsets are in neither, and what lies before them cannot be joined to the log.",
+    "The archive of {topic}[{partition}] ends at offset {archived} and the log begins at {low}: {lost} offsets are in "
+    "neither, and what lies before them cannot be joined to the log.",
     "Archive from {low} on: `kappa archive start {topic} --skip-lost`. Nothing brings the others back.",
-    meaning="retention removed records behind the archive's end: they are in neither, and what lies before them cannot be replayed",
+    meaning="retention removed records behind the archive's end: they are in neither, and what lies before them cannot "
+    "be replayed",
 )
 
 
@@ -58,7 +61,8 @@ def archive_behind_log(
 
 COMPACTED_SOURCE_ARCHIVED = warns(
     "compacted-source-archived",
-    "Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any was compacted away.",
+    "Source {topic!r} has cleanup.policy={policy}; the archive took every offset of the plan before any was compacted "
+    "away.",
     "No action needed. Records behind the plan's end are read from the topic soon after they were written.",
     meaning="the source's topic is compacted, and its archive took every offset of the plan before any was gone",
 )
@@ -66,7 +70,8 @@ COMPACTED_SOURCE = refuses(
     "compacted-source",
     "Source {topic!r} has cleanup.policy={policy}: older records of a key are gone, in no order{archive}.",
     "If the newest record of each key is all that the step needs, --allow compacted-source.",
-    meaning="the source's topic is compacted: older records of a key are gone, and no [archive](archive.md#what-is-proved) shows that it took each offset before",
+    meaning="the source's topic is compacted: older records of a key are gone, and no "
+    "[archive](archive.md#what-is-proved) shows that it took each offset before",
     may_be_allowed=True,
 )
 

@@ -32,9 +32,12 @@ def no_such_output(topology: str, wanted: Iterable[str], known: Sequence[str]) -
 
 BACKFILL_CUMULATIVE = refuses(
     "backfill-cumulative",
-    "Rows of {output!r} are not computed record by record: the step {why}. The records of an interval do not say what they are.",
-    "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from a savepoint.",
-    meaning="rows depend on more than their record: a table, an aggregate, a window, a join. `--output` with the others leaves them out",
+    "Rows of {output!r} are not computed record by record: the step {why}. The records of an interval do not say what "
+    "they are.",
+    "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from "
+    "a savepoint.",
+    meaning="rows depend on more than their record: a table, an aggregate, a window, a join. `--output` with the "
+    "others leaves them out",
 )
 
 
@@ -66,7 +69,8 @@ def not_inspected(error: str) -> list[Finding]:
 
 BACKFILL_VERSIONED_TOPIC = refuses(
     "backfill-versioned-topic",
-    "Topic {topic!r} is versioned and holds every row of {output!r}. Rows that are replaced cannot be taken back from it.",
+    "Topic {topic!r} is versioned and holds every row of {output!r}. Rows that are replaced cannot be taken back from "
+    "it.",
     "`kappa replay {topology}` fills a new topic.",
     meaning="a versioned topic holds every row of the output, and records in it cannot be taken back",
 )
@@ -98,7 +102,8 @@ def reads_upstream(topology: str, upstreams: Iterable[str]) -> list[Finding]:
 
 BACKFILL_BEFORE_EPOCH = refuses(
     "backfill-before-epoch",
-    "The interval begins at offset {wanted} of {where}; the live epoch begins at {begin} and has no rows of earlier records.",
+    "The interval begins at offset {wanted} of {where}; the live epoch begins at {begin} and has no rows of earlier "
+    "records.",
     "`kappa replay {topology} --to-datetime TIME` builds an epoch that begins earlier.",
     meaning="the live epoch has no rows of records before its beginning",
 )

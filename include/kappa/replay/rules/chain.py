@@ -1,4 +1,5 @@
-"""Rules about topologies that read each other's versioned topics: what an epoch may be bound to, and what may move or go alone.
+"""Rules about topologies that read each other's versioned topics: what an epoch may be bound to, and what may move or
+go alone.
 
 As in ``log`` one function each, from plain facts to findings or sentences.
 """
@@ -73,13 +74,16 @@ UPSTREAM_NOT_LIVE = refuses(
     "upstream-not-live",
     "Source {source!r} is of {topology!r}, which has no live epoch to read.",
     "Start it first: kappa start {topology} --execute; or name an epoch of it: --upstream {topology}=<epoch>.",
-    meaning="a source is `of` another topology that has no live epoch; or this is a first epoch, which goes live by itself, and `--upstream` names one that is not live",
+    meaning="a source is `of` another topology that has no live epoch; or this is a first epoch, which goes live by "
+    "itself, and `--upstream` names one that is not live",
     way_out="`kappa start` the other topology first; leave --upstream away for a first epoch.",
 )
 _FIRST_READS_LIVE = replace(
     UPSTREAM_NOT_LIVE,
-    message="A first epoch goes live by itself, and would read epoch {epoch} of {topology!r}, which is not live ({live} is).",
-    remedy="Leave --upstream {topology}={epoch} away; once it is live beside a live epoch, a replay may read another one.",
+    message="A first epoch goes live by itself, and would read epoch {epoch} of {topology!r}, which is not live "
+    "({live} is).",
+    remedy="Leave --upstream {topology}={epoch} away; once it is live beside a live epoch, a replay may read another "
+    "one.",
 )
 UPSTREAM_UNKNOWN = refuses(
     "upstream-unknown",
@@ -116,7 +120,8 @@ def upstream_not_live_yet(of: str, epoch: int, live: int | None) -> list[Finding
 UPSTREAM_NOT_VERSIONED = refuses(
     "upstream-not-versioned",
     "Source {source!r} is of {topology!r}, and epoch {epoch} of that has no versioned topic for it; it has {topics}.",
-    "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, as a topic that all epochs share.",
+    "Declare it there as Topic(name={source!r}, on_replay='versioned') and replay {topology}; or read it without of=, "
+    "as a topic that all epochs share.",
     meaning="the epoch that would be read has no versioned topic for that topic output",
 )
 
@@ -131,8 +136,10 @@ def upstream_without_topic(of: str, epoch: int, source: str, topics: Collection[
 UPSTREAM_SILENT = refuses(
     "upstream-silent",
     "Epoch {epoch} of {topology!r} has no commit on record that says up to where its versioned topics are filled.",
-    "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so after: kappa upgrade {topology}",
-    meaning="no commit of that epoch says up to where its versioned topics are filled: it is not seeded yet, or runs an older platform",
+    "Wait until `kappa status {topology}` shows it past SEEDED. One that runs an older platform begins to say so "
+    "after: kappa upgrade {topology}",
+    meaning="no commit of that epoch says up to where its versioned topics are filled: it is not seeded yet, or runs "
+    "an older platform",
 )
 
 
@@ -199,14 +206,17 @@ def upstream_not_read(asked: Iterable[str], read: Collection[str]) -> list[Findi
 
 UPSTREAM_START = refuses(
     "upstream-start",
-    "A replay of a topology that reads {names} cannot start {start}: its slices begin where a slice of the other topology ended.",
+    "A replay of a topology that reads {names} cannot start {start}: its slices begin where a slice of the other "
+    "topology ended.",
     "Replay --to-earliest, or --from-savepoint.",
     meaning="a time or an offset names no place between two commits of the epoch that is read",
 )
 
 
 def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Finding]:
-    """Times and offsets are those of a topic that every epoch of the other topology has anew: they name no place in it."""
+    """Times and offsets are those of a topic that every epoch of the other topology has anew: they name no place in
+    it.
+    """
     if not bound or isinstance(start, (ToEarliest, FromSavepoint)):
         return []
     topics = sorted(binding.topic for binding in bound.values())
@@ -215,7 +225,8 @@ def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Findi
 
 UPSTREAM_MIXED_HISTORY = warns(
     "upstream-mixed-history",
-    "The savepoint was made of {earlier}, and the epoch will read {later} from there on: earlier rows stay as they are.",
+    "The savepoint was made of {earlier}, and the epoch will read {later} from there on: earlier rows stay as they "
+    "are.",
     "No action needed if that is what you want; --to-earliest reads all of it from the new one.",
     meaning="the savepoint was made of another epoch's topic than the one that is read from there on",
 )
@@ -263,19 +274,27 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
             f"kappa cutover {topology} {link.topology} --execute"
         )
     if link.topology in moves:
-        return f"{link.name} reads epoch {epoch} of {topology!r}, and epoch {live} of that would be live. Name epochs that belong together."
+        return (
+            f"{link.name} reads epoch {epoch} of {topology!r}, and epoch {live} of that would be live. Name epochs "
+            "that belong together."
+        )
     return (
-        f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other one "
-        f"(kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both together: "
-        f"kappa cutover {topology} {link.topology} --execute. Back again both go as well: kappa rollback {topology} {link.topology} --execute"
+        f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other "
+        "one "
+        f"(kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
+        "together: "
+        f"kappa cutover {topology} {link.topology} --execute. Back again both go as well: kappa rollback {topology} "
+        f"{link.topology} --execute"
     )
 
 
 def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[str]:
     """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
     return [
-        f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on or to come back. "
-        f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} --execute"
+        f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on "
+        "or to come back. "
+        f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} "
+        "--execute"
         for link in links
         if (topology, epoch) in link.upstreams and not link.stage.is_ended
     ]

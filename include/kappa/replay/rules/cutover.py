@@ -113,7 +113,8 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
         found = f": {member.failures}" if member.failures else ""
         yield (
             f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. "
-            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' --execute"
+            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
+            "--execute"
         )
     yield from member.unable
 

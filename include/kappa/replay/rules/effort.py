@@ -1,6 +1,7 @@
 """Rules that hold an estimate against the time that Kafka keeps records and the room that is left; one function each.
 
-An estimate may be wrong: these refuse only what cannot be done even when all that is not known turns out well, warn of the
+An estimate may be wrong: these refuse only what cannot be done even when all that is not known turns out well, warn of
+    the
 rest, and may be allowed by name.
 """
 
@@ -39,26 +40,35 @@ def effort_findings(facts: Facts, estimate: Estimate, slice_records: int, now: d
 
 _STOPS = "what is removed before it was read stops the replay."
 _RECORD = "Record {offset} of {topic}[{partition}] may be removed from {due_at} on (retention.ms={retention_ms})"
-_SIZE = "{topic}[{partition}] keeps {retention_bytes:,} bytes (retention.bytes), holds about {held:,} and grows by {growth:,} while the replay runs, as estimated"
+_SIZE = (
+    "{topic}[{partition}] keeps {retention_bytes:,} bytes (retention.bytes), holds about {held:,} and grows by "
+    "{growth:,} while the replay runs, as estimated"
+)
 
 RETENTION_OVERTAKES_REPLAY = refuses(
     "retention-overtakes-replay",
     f"{_RECORD} and is gone by {{gone_at}}; the replay would read it at {{read_at}}, as estimated.",
-    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow retention-overtakes-replay if the estimate is wrong: the replay stops where records are missing.",
-    meaning="at the measured rate, Kafka will have removed records before the replay reads them; no [archive](archive.md) has them",
+    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow "
+    "retention-overtakes-replay if the estimate is wrong: the replay stops where records are missing.",
+    meaning="at the measured rate, Kafka will have removed records before the replay reads them; no "
+    "[archive](archive.md) has them",
     may_be_allowed=True,
 )
 RETENTION_CLOSE_BEHIND = warns(
     "retention-close-behind",
-    f"{_RECORD}; the replay would read it at {{read_at}} at the earliest. It stays for as long as a later record of its segment does.",
+    f"{_RECORD}; the replay would read it at {{read_at}} at the earliest. It stays for as long as a later record of "
+    "its segment does.",
     f"{_RAISE}; {_STOPS}",
-    meaning="records may be removed before they are read: they are due soon, or already, and stay only because a later record of their segment does. A driver that meets removed records gets stuck and skips nothing",
+    meaning="records may be removed before they are read: they are due soon, or already, and stay only because a later "
+    "record of their segment does. A driver that meets removed records gets stuck and skips nothing",
 )
 SIZE_OVERTAKES_REPLAY = refuses(
     "size-overtakes-replay",
     f"{_SIZE}: all that it holds now is removed before the end.",
-    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow size-overtakes-replay.",
-    meaning="a partition will grow by more than `retention.bytes` while the replay runs, at the growth of the last hour",
+    f"{_RAISE}, archive it (`kappa archive start {{topic}}`) and plan again, start later, or --allow "
+    "size-overtakes-replay.",
+    meaning="a partition will grow by more than `retention.bytes` while the replay runs, at the growth of the last "
+    "hour",
     may_be_allowed=True,
 )
 SIZE_CLOSE_BEHIND = warns(
@@ -76,7 +86,8 @@ def retention_overtakes(
 
     Args:
         retention: of the topics from which the replay reads.
-        seconds: how long the bulk work takes, as estimated; ``None`` where nothing was measured: then nothing is refused.
+        seconds: how long the bulk work takes, as estimated; ``None`` where nothing was measured: then nothing is
+            refused.
         slice_share: how much of the span the largest slice is: a slice is done when all of it was read.
         now: when it would begin.
     """
@@ -87,7 +98,8 @@ def retention_overtakes(
         for probe in facts.probes if facts.keeps is not None else ():
             read = now + timedelta(seconds=total * min(1.0, probe.share + slice_share))
             late = now + CLOSE * (read - now)
-            # A record that should be gone and is there belongs to a segment with a later one: when that goes is unknown.
+            # A record that should be gone and is there belongs to a segment with a later one: when that goes is
+            # unknown.
             is_lost = now <= facts.gone(probe) < read
             if is_lost or facts.due(probe) < late or facts.due(probe) <= now:
                 by_partition.setdefault(probe.partition, []).append((is_lost, probe, read))
@@ -146,7 +158,8 @@ NOT_ENOUGH_DISK = refuses(
 DISK_GETS_TIGHT = warns(
     "disk-gets-tight",
     f"{_DISK}: more than half of it.",
-    "`kappa housekeeping` shows what is left over; `kappa retire` removes epochs that are no longer needed for a rollback.",
+    "`kappa housekeeping` shows what is left over; `kappa retire` removes epochs that are no longer needed for a "
+    "rollback.",
     meaning="the new epoch takes more than half of what is free on the lake's disk",
 )
 
@@ -159,12 +172,16 @@ def disk_too_small(needed: int | None, free: int | None, lake: str) -> list[Find
     return [(NOT_ENOUGH_DISK if needed > free else DISK_GETS_TIGHT)(words, needed=needed, free=free)]
 
 
-_FOLD = "The changelog of epoch {epoch} spans {offsets:,} offsets, {exact:,.1f} s to fold {rate}; tombstones stay {keeps:,.1f} s (delete.retention.ms)"
+_FOLD = (
+    "The changelog of epoch {epoch} spans {offsets:,} offsets, {exact:,.1f} s to fold {rate}; tombstones stay "
+    "{keeps:,.1f} s (delete.retention.ms)"
+)
 
 FOLD_OUTLASTS_TOMBSTONES = refuses(
     "fold-outlasts-tombstones",
     f"{_FOLD}: rows that were deleted may come back.",
-    "Raise delete.retention.ms of the changelog topics, or start from a savepoint; --allow fold-outlasts-tombstones if nothing was deleted.",
+    "Raise delete.retention.ms of the changelog topics, or start from a savepoint; --allow fold-outlasts-tombstones if "
+    "nothing was deleted.",
     meaning="folding the changelog takes longer than its tombstones stay: deleted rows may come back",
     may_be_allowed=True,
 )
@@ -177,7 +194,9 @@ FOLD_MAY_OUTLAST_TOMBSTONES = warns(
 
 
 def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
-    """A tombstone may be compacted away behind a reader that has seen the row which it deletes: the row would come back."""
+    """A tombstone may be compacted away behind a reader that has seen the row which it deletes: the row would come
+    back.
+    """
     if fold is None:
         return []
     known = fold.offsets_per_second

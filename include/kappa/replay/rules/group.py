@@ -15,7 +15,8 @@ from kappa.replay.rules.log import time_below_low_watermark
 
 GROUP_OF_EPOCH = refuses(
     "group-of-epoch",
-    "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where it is, and a group that was moved from outside only contradicts it.",
+    "Group {group!r} belongs to an epoch of {topology!r}: its ledger says where it is, and a group that was moved from "
+    "outside only contradicts it.",
     "`kappa replay {topology}` recomputes from any of these starts, beside the live epoch.",
     meaning="the group is that of a Kappa epoch, whose ledger says where it is",
 )
@@ -112,7 +113,8 @@ def offset_outside_log(target: Offsets, low: Offsets, high: Offsets) -> list[Fin
 
 GROUP_TIME_BELOW_LOW_WATERMARK = refuses(
     "group-time-below-low-watermark",
-    "{topic}[{partition}] begins at offset {low}, and that record is not before {at}: retention may have removed others of that time.",
+    "{topic}[{partition}] begins at offset {low}, and that record is not before {at}: retention may have removed "
+    "others of that time.",
     "Choose a later time, or --to-earliest if what is left is enough.",
     meaning="the first record that is left is not before the time: older ones of that time may be gone",
 )

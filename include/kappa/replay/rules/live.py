@@ -1,4 +1,6 @@
-"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in ``log``."""
+"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in
+``log``.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,16 @@ READER_SCHEMA_CHANGED = refuses(
     "reader-schema-changed",
     "{what} of the deployed code {changes}: readers of live epoch {epoch} would meet that at the cutover.",
     "Tell them first, then --allow reader-schema-changed; or keep what they read and add beside it.",
-    meaning="a table, output or column that readers of the live epoch have is gone in the deployed code, has another type or another key; what is added is fine",
+    meaning="a table, output or column that readers of the live epoch have is gone in the deployed code, has another "
+    "type or another key; what is added is fine",
     may_be_allowed=True,
 )
 
 
 def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
-    """A cutover would take tables, outputs or columns away from readers, or give them another type or key. More is fine."""
+    """A cutover would take tables, outputs or columns away from readers, or give them another type or key. More is
+    fine.
+    """
     found = []
     for place, was in sorted(live.items()):
         now = wanted.get(place)
@@ -74,12 +79,15 @@ GROUP_MOVED = warns(
     "group-moved",
     "Group {group!r} was moved from outside: {names}. The ledger says where the epoch is, the group only shows it.",
     "Find out what moved it: Kafka's tools show a wrong lag until the next slice sets it again. Nothing is lost.",
-    meaning="the live epoch's consumer group stands where no slice of its ledger ended: it was moved with Kafka's tools. The ledger counts",
+    meaning="the live epoch's consumer group stands where no slice of its ledger ended: it was moved with Kafka's "
+    "tools. The ledger counts",
 )
 
 
 def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Finding]:
-    """The consumer group of the live epoch stands where no slice of its ledger ended; ``found`` is ``None`` where it does not."""
+    """The consumer group of the live epoch stands where no slice of its ledger ended; ``found`` is ``None`` where it
+    does not.
+    """
     if found is None:
         return []
     moved = [at for at, offset in found.items() if position.get(*at) != offset]
@@ -89,9 +97,13 @@ def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Fi
 
 ORDER_ACROSS_CUTS = warns(
     "order-across-cuts",
-    "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the order of such records, as a running total at each of them does, may differ for that reason alone.",
-    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in the sources says so for good.",
-    meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on their order may differ for that reason alone",
+    "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the "
+    "order of such records, as a running total at each of them does, may differ for that reason alone.",
+    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in "
+    "the sources says so for good.",
+    meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; "
+    "partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on "
+    "their order may differ for that reason alone",
 )
 
 
@@ -108,8 +120,8 @@ def order_across_cuts(
 
     Of ``spread`` tables one key was seen in several partitions.
 
-    Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream and by
-    time in a replay. Sources that are declared ``keyed=False`` do not depend on it.
+    Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream
+    and by time in a replay. Sources that are declared ``keyed=False`` do not depend on it.
     """
     topics, tables = sorted(keyed), sorted(spread)
     more = [topic for topic in topics if 0 < len(origin.partitions(topic)) < len(high.partitions(topic))]

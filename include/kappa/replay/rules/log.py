@@ -27,14 +27,17 @@ def missing_topics(topics: Iterable[str], high: Offsets) -> list[Finding]:
 
 RECREATED_TOPIC = refuses(
     "recreated-topic",
-    "Source {topic!r} was recreated: {keeper} knows it by id {recorded}, the broker has {found}. Recorded offsets name other records there.",
+    "Source {topic!r} was recreated: {keeper} knows it by id {recorded}, the broker has {found}. Recorded offsets name "
+    "other records there.",
     "Bring the old topic back, or deploy the topology under a new name to start over.",
     meaning="the topic was deleted and made again (another topic id): recorded offsets name other records",
 )
 
 
 def recreated_topics(recorded: Mapping[str, str], found: Mapping[str, str], keeper: str) -> list[Finding]:
-    """A topic was deleted and made again: offsets on record name other records now. ``keeper`` is what recorded them."""
+    """A topic was deleted and made again: offsets on record name other records now. ``keeper`` is what recorded
+    them.
+    """
     return [
         RECREATED_TOPIC({"keeper": keeper}, topic=topic, recorded=recorded[topic], found=found[topic])
         for topic in sorted(recorded.keys() & found.keys())
@@ -44,9 +47,12 @@ def recreated_topics(recorded: Mapping[str, str], found: Mapping[str, str], keep
 
 PARTITION_COUNT_CHANGED = refuses(
     "partition-count-changed",
-    "Source {topic!r} had {before} partitions when its history began and has {now} now: records of one key lie in several partitions, ordered by timestamp only.",
-    "If the step does not depend on the order of a key's records, --allow partition-count-changed or declare the source keyed=False.",
-    meaning="a keyed source has another number of partitions than when its history began; records of one key lie in several, ordered by timestamp only",
+    "Source {topic!r} had {before} partitions when its history began and has {now} now: records of one key lie in "
+    "several partitions, ordered by timestamp only.",
+    "If the step does not depend on the order of a key's records, --allow partition-count-changed or declare the "
+    "source keyed=False.",
+    meaning="a keyed source has another number of partitions than when its history began; records of one key lie in "
+    "several, ordered by timestamp only",
     may_be_allowed=True,
 )
 
@@ -61,9 +67,11 @@ def partition_counts_changed(keyed: Iterable[str], before: Offsets, high: Offset
 
 STORED_VECTOR_BEYOND_END = refuses(
     "stored-vector-beyond-end",
-    "{keeper} stands at offset {stored} of {topic}[{partition}], the log {has}: the topic was truncated or recreated, or this is another broker.",
+    "{keeper} stands at offset {stored} of {topic}[{partition}], the log {has}: the topic was truncated or recreated, "
+    "or this is another broker.",
     "Check the broker's address; if it is right, bring the lost records back before planning.",
-    meaning="a ledger, savepoint or marker names offsets that the log does not have: truncated, recreated, or another broker (`KAPPA_BOOTSTRAP_SERVERS`)",
+    meaning="a ledger, savepoint or marker names offsets that the log does not have: truncated, recreated, or another "
+    "broker (`KAPPA_BOOTSTRAP_SERVERS`)",
 )
 
 
@@ -81,10 +89,13 @@ def vector_beyond_log(vector: Offsets, high: Offsets, keeper: str) -> list[Findi
 
 START_BELOW_LOW_WATERMARK = refuses(
     "start-below-low-watermark",
-    "Source {topic}[{partition}] starts at offset {low}, the plan begins at {start}: retention removed {removed} offsets.",
+    "Source {topic}[{partition}] starts at offset {low}, the plan begins at {start}: retention removed {removed} "
+    "offsets.",
     "Replay {instead}--from-savepoint with a later commit or --to-datetime with a later time.",
-    meaning="retention removed records that the plan begins with, and no [archive](archive.md) has them up to where the log begins",
-    way_out="Replay --from-savepoint with a later commit or --to-datetime with a later time; a replay from the beginning also --allow partial-history to begin with what is left.",
+    meaning="retention removed records that the plan begins with, and no [archive](archive.md) has them up to where "
+    "the log begins",
+    way_out="Replay --from-savepoint with a later commit or --to-datetime with a later time; a replay from the "
+    "beginning also --allow partial-history to begin with what is left.",
 )
 
 
@@ -106,7 +117,8 @@ def start_below_low_watermark(start: Offsets, low: Offsets, *, is_allowable: boo
 
 TIME_BELOW_LOW_WATERMARK = refuses(
     "time-below-low-watermark",
-    "Source {topic}[{partition}] starts at offset {low}, and that record is not before {at}: retention may have removed others of that time.",
+    "Source {topic}[{partition}] starts at offset {low}, and that record is not before {at}: retention may have "
+    "removed others of that time.",
     "Replay --to-datetime with a later time, or --allow partial-history to begin with what is left.",
     meaning="the first record that is left is not before the time asked for: older ones of that time may be gone",
 )
@@ -131,7 +143,8 @@ END_ABOVE_HIGH_WATERMARK = refuses(
 )
 END_ABOVE_STABLE_OFFSET = refuses(
     "end-above-stable-offset",
-    "Source {topic}[{partition}] can be read up to offset {stable}, the plan ends at {end}: a transaction is open in between.",
+    "Source {topic}[{partition}] can be read up to offset {stable}, the plan ends at {end}: a transaction is open in "
+    "between.",
     "Wait until its producer ends it, or leave the end away.",
     meaning="an end was given inside an open transaction",
 )

@@ -43,9 +43,11 @@ def code_does_not_import(topology: TopologyFacts) -> list[Finding]:
 
 UNKNOWN_THRESHOLD = refuses(
     "unknown-threshold",
-    "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that is no number, a key or masked.",
+    "Topology {topology!r} has nothing that threshold {name!r} could limit: no such table or output, or a column that "
+    "is no number, a key or masked.",
     "{hint}",
-    meaning="`--threshold` names a table, measure or column that the deployed code does not have; a key, a masked column and one that is no number cannot drift",
+    meaning="`--threshold` names a table, measure or column that the deployed code does not have; a key, a masked "
+    "column and one that is no number cannot drift",
     way_out="Take the nearest one, which the message names.",
 )
 
@@ -60,7 +62,8 @@ DETERMINISM_WITHOUT_LIVE_EPOCH = refuses(
     "determinism-without-live-epoch",
     "No epoch is live, so this one goes live as soon as it is seeded: it has no range that could be computed twice.",
     "Start it without --determinism, then `kappa replay --determinism` beside it.",
-    meaning="`--determinism` computes a replay's range twice, and a first epoch has none: it goes live as soon as it is seeded",
+    meaning="`--determinism` computes a replay's range twice, and a first epoch has none: it goes live as soon as it "
+    "is seeded",
 )
 
 
@@ -86,7 +89,8 @@ def replay_already_active(name: str, active: ActiveFacts | None) -> list[Finding
 
 END_AHEAD_OF_LIVE = refuses(
     "end-ahead-of-live",
-    "The live epoch has committed {topic}[{partition}] up to {committed}, the plan ends at {end}: a candidate follows the live epoch and never passes it.",
+    "The live epoch has committed {topic}[{partition}] up to {committed}, the plan ends at {end}: a candidate follows "
+    "the live epoch and never passes it.",
     "Leave the end away, or wait until the live epoch is there.",
     meaning="an end was given past the live epoch's last commit",
 )
@@ -104,7 +108,8 @@ def end_ahead_of_live(end: Offsets, position: Offsets) -> list[Finding]:
 
 START_AFTER_END = refuses(
     "start-after-end",
-    "The plan begins at offset {start} of {topic}[{partition}] and ends at {end}, which is as far as the live epoch has committed unless an end was given.",
+    "The plan begins at offset {start} of {topic}[{partition}] and ends at {end}, which is as far as the live epoch "
+    "has committed unless an end was given.",
     "Choose an earlier start, or wait until the live epoch has passed it.",
     meaning="the start is past the live epoch's last commit, or past the end that was given",
 )
@@ -191,7 +196,8 @@ UNKNOWN_SAVEPOINT_NAME = refuses(
 )
 SAVEPOINT_OF_OTHER_EPOCH = refuses(
     "savepoint-of-other-epoch",
-    "Savepoint {name!r} is seq {seq} of epoch {epoch}, and epoch {live} is live: the tables of epoch {epoch} were computed by other code, what it has sent since is not in them.",
+    "Savepoint {name!r} is seq {seq} of epoch {epoch}, and epoch {live} is live: the tables of epoch {epoch} were "
+    "computed by other code, what it has sent since is not in them.",
     "Choose a savepoint of the live epoch, or `kappa rollback` to that epoch first.",
     meaning="the savepoint was made of an epoch that is not live any more",
 )
@@ -226,7 +232,9 @@ def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[F
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
-    """The marker of the epoch that sent last: of the highest turn, and where turns have no number the furthest that sent."""
+    """The marker of the epoch that sent last: of the highest turn, and where turns have no number the furthest that
+    sent.
+    """
     last: MarkerFacts | None = None
     for marker in sorted(markers, key=lambda marker: marker.epoch):
         if marker.sends == "live" and (
@@ -240,7 +248,8 @@ def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
 
 OTHER_LAKE_SUPERSEDED = warns(
     "other-lake-superseded",
-    "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and a driver of it that is alive stops.",
+    "Epoch {epoch} belongs to {owner}, not to this lake: the rebuild ends it for good, and a driver of it that is "
+    "alive stops.",
     "No action needed if that lake is lost. If it is not, set KAPPA_LAKE to it instead of rebuilding.",
     meaning="the epoch whose changelog is to be folded belongs to another lake; the rebuild ends it for good",
 )
@@ -253,9 +262,12 @@ def other_lakes_epoch(marker: MarkerFacts) -> list[Finding]:
 
 CHANGELOG_GOES_ON = refuses(
     "changelog-goes-on",
-    "The driver of epoch {epoch}{of} runs: its changelog, at slice {seq} now, goes on and cannot be folded as of a slice.",
-    "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of any slice that is kept.",
-    meaning="the driver of the epoch whose changelog is to be folded runs, in this lake or another: more slices follow the one that the plan would name",
+    "The driver of epoch {epoch}{of} runs: its changelog, at slice {seq} now, goes on and cannot be folded as of a "
+    "slice.",
+    "Stop that driver first, with `kappa stop` in its lake; or start from a savepoint, which has the same tables as of "
+    "any slice that is kept.",
+    meaning="the driver of the epoch whose changelog is to be folded runs, in this lake or another: more slices follow "
+    "the one that the plan would name",
 )
 
 
@@ -267,7 +279,8 @@ def growing_changelog(marker: MarkerFacts) -> list[Finding]:
 
 MARKER_BEHIND_LAST_SENDER = refuses(
     "marker-behind-last-sender",
-    "The marker of epoch {epoch} ends at {ends}, epoch {last_epoch} has sent up to {sent_to}: going live from there would send records twice.",
+    "The marker of epoch {epoch} ends at {ends}, epoch {last_epoch} has sent up to {sent_to}: going live from there "
+    "would send records twice.",
     "Rebuild from the changelog of epoch {last_epoch}.",
     meaning="a rebuild from this marker would send again what another epoch has sent after it",
     way_out="Rebuild from the changelog of the epoch that sent last; that is the default.",
@@ -294,7 +307,8 @@ PARTIAL_HISTORY = warns(
     "partial-history",
     "The tables start empty and the plan begins late: {names}. Results that need earlier records lack them.",
     "No action needed if that is meant; otherwise replay --to-earliest or seed from a savepoint.",
-    meaning="empty tables and a start after the first offset: results that need earlier records lack them. Where its remedy names it, `--allow partial-history` lifts a refusal: the plan begins with what is left",
+    meaning="empty tables and a start after the first offset: results that need earlier records lack them. Where its "
+    "remedy names it, `--allow partial-history` lifts a refusal: the plan begins with what is left",
     may_be_allowed=True,
 )
 

@@ -1,4 +1,6 @@
-"""Rules about what a seed gives: a table that it lacks would begin without its history, rows of another shape would not fit."""
+"""Rules about what a seed gives: a table that it lacks would begin without its history, rows of another shape would not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ SEED_LACKS_OUTPUT = warns(
     "seed-lacks-output",
     "{keeper} has no output {output!r}: it will hold no row of earlier records.",
     _UNLESS_MEANT,
-    meaning="an append output of the deployed code is not in the savepoint: it begins with the first record of the replay",
+    meaning="an append output of the deployed code is not in the savepoint: it begins with the first record of the "
+    "replay",
 )
 SEED_KEY_CHANGED = refuses(
     "seed-key-changed",
@@ -50,7 +53,9 @@ SEED_LACKS_COLUMN = warns(
 
 
 def unlike_seed(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
-    """What a seed cannot give: a table that it lacks begins without its history, so it is refused; rows of another shape too."""
+    """What a seed cannot give: a table that it lacks begins without its history, so it is refused; rows of another
+    shape too.
+    """
     return [
         finding
         for place, shape in wanted.items()

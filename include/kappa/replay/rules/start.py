@@ -61,7 +61,8 @@ START_ABOVE_HIGH_WATERMARK = refuses(
 )
 START_ABOVE_STABLE_OFFSET = refuses(
     "start-above-stable-offset",
-    "Source {topic}[{partition}] can be read up to offset {stable}, the start is {start}: a transaction is open in between.",
+    "Source {topic}[{partition}] can be read up to offset {stable}, the start is {start}: a transaction is open in "
+    "between.",
     "Start at {stable} or before, or wait until its producer ends it.",
     meaning="an offset was named inside an open transaction",
 )

@@ -55,7 +55,8 @@ DEPENDS_ON_PARTITIONS = warns(
     "depends-on-partitions",
     "{suspect}: it tells how Spark happened to split the work, which differs from slice to slice.",
     "Number rows by a key of their own: `_topic`, `_partition` and `_offset` name each record for good.",
-    meaning="the step uses `monotonically_increasing_id`, `spark_partition_id`, `input_file_name`: how Spark split the work, which differs with the size of slices and the machine",
+    meaning="the step uses `monotonically_increasing_id`, `spark_partition_id`, `input_file_name`: how Spark split the "
+    "work, which differs with the size of slices and the machine",
 )
 NONDETERMINISTIC_FUNCTION = warns(
     "nondeterministic-function",
@@ -67,7 +68,8 @@ ORDER_UNDEFINED = warns(
     "order-undefined",
     "{suspect} without an order: which rows it takes, or in which order, is left to chance.",
     "Order by kappa.topology.ORDER: operators.newest, max_by, a window with orderBy, or sort_array around a list.",
-    meaning="`first`, `last`, `any_value`, `collect_list` and the like without an order, `limit` of rows that are not sorted, `dropDuplicates` on some columns: which row is taken is left to chance",
+    meaning="`first`, `last`, `any_value`, `collect_list` and the like without an order, `limit` of rows that are not "
+    "sorted, `dropDuplicates` on some columns: which row is taken is left to chance",
 )
 
 _BY_CAUSE: Mapping[Cause, Declaration] = {
@@ -93,7 +95,8 @@ def step_findings(suspects: Iterable[Suspect]) -> list[Finding]:
 STEP_NOT_INSPECTED = warns(
     "step-not-inspected",
     "The step could not be looked at, because it does not run without records: {error}",
-    "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes twice and compares.",
+    "Let it build its DataFrames without looking at rows (no collect, no count); `kappa replay --determinism` computes "
+    "twice and compares.",
     meaning="the step raises when there are no records, so nothing is known of it",
 )
 

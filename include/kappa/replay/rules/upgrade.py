@@ -83,7 +83,8 @@ UPGRADE_CHANGES_TOPICS = refuses(
     "upgrade-changes-topics",
     "The deployed code sends other records: {said}. Consumers would meet both in one topic.",
     f"{_REPLAY} Its cutover begins to send at an exact offset.",
-    meaning="a topic output came, went, is made of something else, keyed in another way, or means something else on a replay",
+    meaning="a topic output came, went, is made of something else, keyed in another way, or means something else on a "
+    "replay",
 )
 
 
@@ -96,7 +97,8 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
             found.append(f"topic {name!r} is on_replay={new[name].on_replay!r}, not {old[name].on_replay!r}")
         if (old[name].of, old[name].key) != (new[name].of, new[name].key):
             found.append(
-                f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by {list(old[name].key)}"
+                f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by "
+                f"{list(old[name].key)}"
             )
     return _changes(UPGRADE_CHANGES_TOPICS, found)
 
@@ -158,7 +160,8 @@ def fails_on_real_records(error: str) -> list[Finding]:
 UPGRADE_WITHOUT_EVIDENCE = warns(
     "upgrade-without-evidence",
     "No slice was computed with both codes: {reason}",
-    "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of history.",
+    "No action needed if its author knows what the new code does; otherwise `kappa replay`, which compares all of "
+    "history.",
     meaning="no slice could be computed with both codes, or `--slices 0`",
 )
 

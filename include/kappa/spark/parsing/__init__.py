@@ -31,13 +31,15 @@ _COUNTS = ", _read BIGINT, _bytes BIGINT"
 def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
     """The records of a source: its columns, its ``record_columns``, ``_value`` and ``_dead``.
 
-    ``_dead`` STRING is null for a good record, else the reason, which never holds the value. ``_value`` BINARY is null for a
-    good record, else the value. The source's columns of a dead letter mean nothing. In detail:
+    ``_dead`` STRING is null for a good record, else the reason, which never holds the value. ``_value`` BINARY is null
+    for a good record, else the value. The source's columns of a dead letter mean nothing. In detail:
 
     * A null value is a good record whose columns are null, ``NOT NULL`` ones too: it deletes its key.
     * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields
-      are ignored. Dead: no UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of nesting, a field of
-      another type, a ``NOT NULL`` column null or absent, and a DECIMAL with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
+      are ignored. Dead: no UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of
+          nesting, a field of
+      another type, a ``NOT NULL`` column null or absent, and a DECIMAL with an exponent of five digits, which
+      ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
     * Text is dead when it is no UTF-8.
     * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
@@ -45,7 +47,8 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     Args:
         raw: a Kafka source's columns, read with one task for each partition.
         source: how the values are read.
-        running_max: partition -> largest timestamp before the first record, in milliseconds; absent where there is none.
+        running_max: partition -> largest timestamp before the first record, in milliseconds; absent where there is
+            none.
         in_arrow: False leaves all JSON to ``from_json``; the result is the same.
 
     Raises:
@@ -57,7 +60,9 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
 def parse_counted(
     raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True
 ) -> DataFrame:
-    """The rows of :func:`parse`, and one more for each task with how many records it read; see :func:`~kappa.spark.parsing.batches.counted`."""
+    """The rows of :func:`parse`, and one more for each task with how many records it read; see
+    :func:`~kappa.spark.parsing.batches.counted`.
+    """
     from pyspark.sql import functions as F
 
     before = {partition: time * 1000 for partition, time in running_max.items()}
@@ -74,7 +79,8 @@ def parse_counted(
 
 
 def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> DataFrame | None:
-    """The rows of :func:`parse_counted` and ``_state``; where that is ``LEFT`` nothing is known yet: :func:`typed_rows` goes on with those.
+    """The rows of :func:`parse_counted` and ``_state``; where that is ``LEFT`` nothing is known yet: :func:`typed_rows`
+    goes on with those.
 
     Returns:
         None when the source has nothing that is parsed in Arrow.
@@ -104,7 +110,9 @@ def quoted_names(source: Source) -> list[str]:
 
 
 def columns_to_read(source: Source) -> list[SparkColumn]:
-    """What is taken from Kafka's columns: ``_value`` and the source's ``record_columns``, but for those that are added later."""
+    """What is taken from Kafka's columns: ``_value`` and the source's ``record_columns``, but for those that are added
+    later.
+    """
     from pyspark.sql import functions as F
 
     return [
@@ -138,7 +146,9 @@ def plain(records: DataFrame, kind: str) -> DataFrame:
 
 
 def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
-    """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it to do."""
+    """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it
+    to do.
+    """
     from pyspark.sql import functions as F
 
     wanted = ddl_of(_nullable(source))
@@ -200,7 +210,9 @@ def state_of_value() -> SparkColumn:
 
 
 def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool = False) -> DataFrame:
-    """The records with ``_order_timestamp``; ``before`` in microseconds, see :func:`kappa.spark.parsing.batches.ordered`."""
+    """The records with ``_order_timestamp``; ``before`` in microseconds, see
+    :func:`kappa.spark.parsing.batches.ordered`.
+    """
     from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,5 @@
-"""What a Python worker does with the Arrow batches of a topic: it puts the running maximum beside each record and, where it
+"""What a Python worker does with the Arrow batches of a topic: it puts the running maximum beside each record and,
+where it
 can, parses the JSON."""
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class RunningMaximum:
             run = offsets[start:end]
             if run[0] <= self._last.get(partition, -1) or (np.diff(run) <= 0).any():
                 raise Terminal(
-                    f"Records of partition {partition} come out of order near offset {int(run[0])}: the running maximum of their "
+                    f"Records of partition {partition} come out of order near offset {int(run[0])}: the running "
+                    "maximum of their "
                     f"timestamps would be wrong. Read the topic with one task for each partition.",
                     partition=partition,
                 )
@@ -62,10 +64,12 @@ class RunningMaximum:
 def counted(
     batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """What a work makes of the batches, and behind it one row that tells how many records came in and how large they were.
+    """What a work makes of the batches, and behind it one row that tells how many records came in and how large they
+    were.
 
-    The count is data of the task, taken before the work: a task or stage that runs again replaces it, while an accumulator
-    of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all others are.
+    The count is data of the task, taken before the work: a task or stage that runs again replaces it, while an
+    accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all
+    others are.
 
     Raises:
         Terminal: records came in and nothing came out.
@@ -122,7 +126,8 @@ def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Ite
 
 
 def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still needed.
+    """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still
+    needed.
 
     Args:
         batches: with the column ``_value``.

@@ -1,7 +1,7 @@
 """Numbers that ``from_json`` would not come back from.
 
-It rounds a DECIMAL by arithmetic on all its digits: ``1e-214748364`` keeps a core busy for hours, and one such record would
-hold up a topic for ever. They are found beforehand, with decimals read as text, and become dead letters.
+It rounds a DECIMAL by arithmetic on all its digits: ``1e-214748364`` keeps a core busy for hours, and one such record
+would hold up a topic for ever. They are found beforehand, with decimals read as text, and become dead letters.
 """
 
 from __future__ import annotations

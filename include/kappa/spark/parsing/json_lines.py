@@ -1,7 +1,7 @@
 """JSON objects parsed in Arrow, in bulk: exactly what Spark's ``from_json`` makes of them, or refused.
 
-Every record is refused whose result could differ; the caller gives those to ``from_json``. Arrow accepts less than Spark
-does, so what is left to watch is what both accept and read differently: see the guards below.
+Every record is refused whose result could differ; the caller gives those to ``from_json``. Arrow accepts less than
+Spark does, so what is left to watch is what both accept and read differently: see the guards below.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pyarrow.json
 
 Mask = npt.NDArray[np.bool_]
 
-#: Jackson's limits are on depth (1000), on digits of a number (1000) and on a name's length (50,000). Arrow has none, and
-#: parses by recursion: a deeper value would end the process. A shorter value cannot reach them.
+#: Jackson's limits are on depth (1000), on digits of a number (1000) and on a name's length (50,000). Arrow has none,
+#: and parses by recursion: a deeper value would end the process. A shorter value cannot reach them.
 _LIMIT = 1_000
 _LONG = 40_000
 #: A brace that closes before a further field: of the object around it, or of none.
@@ -36,7 +36,9 @@ _PATIENCE = 6
 
 
 def is_exact(kind: pa.DataType) -> bool:
-    """Whether values of this type can be read here; of the others (dates, times, maps, binary, floats) Spark has its own idea."""
+    """Whether values of this type can be read here; of the others (dates, times, maps, binary, floats) Spark has its
+    own idea.
+    """
     if pa.types.is_struct(kind):
         return all(is_exact(field.type) for field in kind)
     if pa.types.is_list(kind):

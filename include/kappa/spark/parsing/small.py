@@ -1,6 +1,7 @@
 """The records of a small slice, parsed in the driver: no Python worker is started, and Spark runs one job less.
 
-What :func:`kappa.spark.parsing.parse` leaves to ``from_json`` is left to it here too, in a job of its own for those records only.
+What :func:`kappa.spark.parsing.parse` leaves to ``from_json`` is left to it here too, in a job of its own for those
+records only.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ _END = "_kappa_end"
 def has_more(text: Column) -> Column:
     """Whether anything but white space follows the object with which a JSON text begins; null for null.
 
-    The text is read once more as the first of two items of an array: the second is found only if the text is one object.
-    Where the first brace that closes is the last character, the object is flat and nothing follows it.
+    The text is read once more as the first of two items of an array: the second is found only if the text is one
+    object. Where the first brace that closes is the last character, the object is flat and nothing follows it.
     """
     from pyspark.sql import functions as F
 
