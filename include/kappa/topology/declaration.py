@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA, Frontier, least
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.schedule import Schedule
 from kappa.topology.thresholds import Threshold, limits_of, unknown
@@ -67,6 +68,17 @@ class Topology:
     def __post_init__(self) -> None:
         for name in ("sources", "tables", "outputs", "checks", "thresholds"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        # A copy of a topology (dataclasses.replace) brings the output along.
+        late = Append(name=LATE_RECORDS, schema=LATE_SCHEMA)
+        object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
+        if LATE_RECORDS in {member.name for member in (*self.tables, *self.appends)}:
+            raise TopologyError(
+                f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace brings by itself. "
+                "Give it another name.",
+                name=self.name,
+            )
+        if self.has_event_time:
+            object.__setattr__(self, "outputs", (*self.outputs, late))
         if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
             raise TopologyError(
                 f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
@@ -112,6 +124,11 @@ class Topology:
         if self.name in {source.of for source in self.sources}:
             raise TopologyError(f"Topology {self.name!r} has a source of={self.name!r}: it would feed itself.")
         _check_versioned(self.name, self.topics, self.source_topics)
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps those that are."""
+        return any(source.grace is not None for source in self.sources)
 
     @property
     def appends(self) -> tuple[Append, ...]:
@@ -168,11 +185,13 @@ class Slice:
         seq: the slice's number in its epoch, from 1.
         records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
         tables: table name -> its rows before this slice, in the table's schema.
+        frontiers: topic -> its frontier at the end of the slice, of sources with event time.
     """
 
     seq: int
     records: Mapping[str, DataFrame]
     tables: Mapping[str, DataFrame]
+    frontiers: Mapping[str, Frontier] = field(default_factory=dict)
 
     def __getitem__(self, topic: str) -> DataFrame:
         """Parsed records of a source topic, dead letters excluded.
@@ -197,6 +216,20 @@ class Slice:
                 f"The step reads table {name!r}, which is not declared; tables are {sorted(self.tables)}."
             )
         return self.tables[name]
+
+    def frontier(self, *topics: str) -> Frontier:
+        """The event time that all partitions of these sources have passed at the end of the slice, less their grace.
+
+        Raises:
+            TopologyError: one is no source with event time.
+        """
+        for topic in topics:
+            if topic not in self.frontiers:
+                raise TopologyError(
+                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. Declare "
+                    "grace='10 seconds' at its source."
+                )
+        return least(self.frontiers[topic] for topic in topics)
 
 
 def _check_unique(topology: str, kind: str, names: list[str]) -> None:

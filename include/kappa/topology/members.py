@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
+from kappa.topology.durations import milliseconds
+from kappa.topology.event_time import EVENT_COLUMNS
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 
 if TYPE_CHECKING:
@@ -52,6 +54,12 @@ class Source:
             as long.
         of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
             that topology; the step knows it by the name of the output.
+        time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
+            record without it is a dead letter.
+        grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and ``_frontier``, and
+            the topology an output ``late_records``. None for a source without event time.
+        ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of a
+            distant year would make all that follow it late.
     """
 
     topic: str
@@ -60,6 +68,9 @@ class Source:
     keyed: bool = True
     headers: bool = False
     of: str | None = None
+    time: str | None = None
+    grace: str | None = None
+    ahead: str = "1 hour"
 
     def __post_init__(self) -> None:
         if self.format not in ("json", "string", "bytes"):
@@ -81,7 +92,8 @@ class Source:
                 "Use STRING, or "
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
-        clash = sorted({c.name for c in self.columns} & RECORD_COLUMNS.keys())
+        _check_event_time(self)
+        clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
         if clash:
             raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
 
@@ -91,6 +103,16 @@ class Source:
         if self.format == "json":
             return columns_of(self.schema, f"source {self.topic!r}")
         return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
+
+    @property
+    def grace_ms(self) -> int | None:
+        """How late a record may be, in milliseconds; None where the source has no event time."""
+        return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far past Kafka's timestamp the event time may lie, in milliseconds."""
+        return milliseconds(self.ahead, f"Source {self.topic!r}: ahead")
 
     @property
     def record_columns(self) -> tuple[str, ...]:
@@ -115,12 +137,15 @@ class Table:
         key: key columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
         masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of other
+            parameters is not taken over.
     """
 
     name: str
     key: tuple[str, ...] | list[str]
     schema: str
     masked: tuple[str, ...] | list[str] = ()
+    made_by: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", tuple(self.key))
@@ -244,6 +269,30 @@ class Check:
     def __post_init__(self) -> None:
         if bool(self.sql) == (self.function is not None):
             raise TopologyError(f"Check {self.name!r} needs exactly one of sql and function.")
+
+
+def _check_event_time(source: Source) -> None:
+    """The column of the event time is there and holds a time."""
+    if source.grace is None:
+        if source.time is not None:
+            raise TopologyError(
+                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
+                "grace='10 seconds'."
+            )
+        return
+    milliseconds(source.grace, f"Source {source.topic!r}: grace")
+    milliseconds(source.ahead, f"Source {source.topic!r}: ahead")
+    if source.time is None:
+        return
+    types = {column.name: column.type for column in source.columns}
+    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
+        found = (
+            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
+        )
+        raise TopologyError(
+            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT in "
+            "epoch milliseconds."
+        )
 
 
 def _check_name(kind: str, name: str) -> None:

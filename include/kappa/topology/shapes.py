@@ -17,11 +17,13 @@ class Shape:
         columns: column -> its type as Spark DDL.
         required: columns that may not be null.
         key: key columns; none for an append output.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own.
     """
 
     columns: Mapping[str, str]
     required: tuple[str, ...]
     key: tuple[str, ...] = ()
+    made_by: str = ""
 
     @classmethod
     def of(cls, item: Table | Append) -> Shape:
@@ -30,12 +32,18 @@ class Shape:
             columns={column.name: column.type for column in item.columns},
             required=tuple(column.name for column in item.columns if not column.nullable),
             key=tuple(item.key) if isinstance(item, Table) else (),
+            made_by=item.made_by if isinstance(item, Table) else "",
         )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Shape:
         """Read what :func:`shapes_as_dict` gave."""
-        return cls(columns=values["columns"], required=tuple(values["required"]), key=tuple(values["key"]))
+        return cls(
+            columns=values["columns"],
+            required=tuple(values["required"]),
+            key=tuple(values["key"]),
+            made_by=values.get("made_by", ""),
+        )
 
 
 def shapes_of(topology: Topology) -> dict[str, Shape]:

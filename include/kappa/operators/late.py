@@ -1,0 +1,40 @@
+"""Records that an operator refused because they came too late."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kappa.topology import ORDER
+from kappa.topology.ddl import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_COLUMNS = ("operator", "reason", "event_time", "frontier", "record", *ORDER)
+
+
+def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
+    """Refused rows as the output ``late_records`` keeps them.
+
+    Args:
+        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else begins with ``_`` is left out.
+        operator: the operator, for people.
+        reason: why it refused them, for people.
+    """
+    from pyspark.sql import functions as F
+
+    kept = quoted(name for name in df.columns if not name.startswith("_"))
+    return df.select(
+        F.lit(operator).alias("operator"),
+        F.lit(reason).alias("reason"),
+        F.expr("_event_time AS event_time"),
+        F.expr("_frontier AS frontier"),
+        F.expr(f"to_json(STRUCT({', '.join(kept)})) AS record"),
+        *ORDER,
+    )
+
+
+def late_records(*parts: DataFrame) -> DataFrame:
+    """The late records of several operators as one effect."""
+    return reduce(lambda left, right: left.unionByName(right), (part.select(*_COLUMNS) for part in parts))

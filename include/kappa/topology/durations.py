@@ -1,0 +1,52 @@
+"""Lengths of time as a topology's author writes them: ``10 seconds``, ``1 hour 30 minutes``."""
+
+from __future__ import annotations
+
+import re
+
+from kappa.errors import TopologyError
+
+_UNITS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_PART = re.compile(r"\s*(\d+)\s+([a-z]+?)s?(?=\s|,|$),?", re.IGNORECASE)
+
+
+def milliseconds(text: str, what: str = "The duration") -> int:
+    """A length of time in milliseconds.
+
+    Args:
+        text: numbers and units from milliseconds to weeks, for example ``10 seconds``.
+        what: what it is the length of, for the message.
+
+    Raises:
+        TopologyError: the text is no length of time.
+    """
+    total, at = 0, 0
+    while at < len(text.rstrip()):
+        part = _PART.match(text, at)
+        if part is None or part[2].lower() not in _UNITS:
+            raise TopologyError(
+                f"{what} {text!r} is no length of time. Write it as '10 seconds' or '1 hour 30 minutes' "
+                f"({', '.join(_UNITS)}).",
+                duration=text,
+            )
+        total, at = total + int(part[1]) * _UNITS[part[2].lower()], part.end()
+    if not at:
+        raise TopologyError(f"{what} is empty. Write it as '10 seconds'.", duration=text)
+    return total
+
+
+def shown(millis: int) -> str:
+    """The same as text, in the largest units that leave no rest: one text for one length."""
+    found = []
+    for unit, size in sorted(_UNITS.items(), key=lambda item: -item[1]):
+        count, millis = divmod(millis, size)
+        if count:
+            found.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    return " ".join(found) or "0 seconds"

@@ -1,0 +1,57 @@
+"""Event time: how far a source has come, and from when on its records are late.
+
+*Stream time* at a record is the largest event time of its partition so far, the record's own included. Stream time minus
+the source's ``grace`` is the *frontier*: an operator refuses what lies before it, and closes what it has passed. Both
+depend on offsets alone, so that a replay cut in any other way refuses and closes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+#: Columns that records of a source with event time have beside those of every record.
+EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP"}
+#: The output of records that an operator refused, which every topology with event time has.
+LATE_RECORDS = "late_records"
+#: Its columns. ``record`` is the row as JSON, without the record's metadata; null where the source is sensitive.
+LATE_SCHEMA = """
+    operator STRING NOT NULL, reason STRING NOT NULL, event_time TIMESTAMP NOT NULL, frontier TIMESTAMP, record STRING
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frontier:
+    """The event time that every partition of one or more sources has passed, less the grace.
+
+    Attributes:
+        ms: epoch milliseconds; None while a partition has no record yet: nothing closes then.
+    """
+
+    ms: int | None
+
+    @property
+    def sql(self) -> str:
+        """The frontier as an SQL expression of type TIMESTAMP; null where there is none."""
+        return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
+
+
+def least(frontiers: Iterable[Frontier]) -> Frontier:
+    """What all of them have passed."""
+    found = [frontier.ms for frontier in frontiers]
+    known = [ms for ms in found if ms is not None]
+    return Frontier(ms=min(known) if found and len(known) == len(found) else None)
+
+
+def frontier_of(stream_times: Mapping[int, int], partitions: Iterable[int], grace_ms: int) -> Frontier:
+    """The frontier of a topic.
+
+    Args:
+        stream_times: partition -> its stream time, epoch milliseconds; absent while it has no record.
+        partitions: all partitions of the topic.
+        grace_ms: how late a record may be.
+    """
+    return least(
+        Frontier(ms=None if partition not in stream_times else stream_times[partition] - grace_ms)
+        for partition in partitions
+    )
