@@ -21,9 +21,9 @@ _HEAD = """\
 
 This page is made by `python -m benchmarks.page` from `benchmarks/measured.json`.
 
-`make bench` measures on {invoices:,} generated invoices and writes a table, and JSON with a description of the machine, to `benchmarks/results/`.
-`python -m benchmarks a d --records 200000` runs some parts, smaller. A ratio compares two measurements of one run on one machine. Seconds and records/s
-hold for the machine of the run only.
+`make bench` measures on {invoices:,} generated invoices and writes a table, and JSON with a description of the machine,
+to `benchmarks/results/`. `python -m benchmarks a d --records 200000` runs some parts, smaller. A ratio compares two
+measurements of one run on one machine. Seconds and records/s hold for the machine of the run only.
 
 Machine: {machine}. Size: {invoices:,} invoices unless the row says otherwise.
 

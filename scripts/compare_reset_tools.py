@@ -284,18 +284,20 @@ def words_of(output: str) -> str:
 def page(rows: Sequence[str]) -> str:
     return f"""# Kafka's reset tools and `kappa offsets`
 
-This page compares Kafka's reset tools with `kappa offsets`, for one plain request and for requests that cannot be met as asked.
-`scripts/compare_reset_tools.py` writes it. The script runs `kafka-consumer-groups --reset-offsets --execute` and `kafka-streams-application-reset` of Kafka
-4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and `{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute` on one broker, each case on its own topic and
-group:
+This page compares Kafka's reset tools with `kappa offsets`, for one plain request and for requests that cannot be met
+as asked. `scripts/compare_reset_tools.py` writes it. The script runs `kafka-consumer-groups --reset-offsets --execute`
+and `kafka-streams-application-reset` of Kafka 4.2.0 (their classes, `{GROUPS.rpartition(".")[2]}` and
+`{STREAMS.rpartition(".")[2]}`) and `kappa offsets --group reports --execute` on one broker, each case on its own topic
+and group:
 
 ```sh unrun: it starts a broker and dozens of processes, which takes minutes; this page is what it writes
 PYTHONPATH=include python scripts/compare_reset_tools.py
 ```
 
-Topic `pos` has two partitions with ten records each, one an hour from 2026-01-01T00:00Z on. Retention removed the first three records of partition 0, so the
-offsets 3 to 10 and 0 to 10 can be set. The committed offsets of the group are 5 and 6, unless the case says otherwise. The result of a tool is read from the
-broker afterwards, not from the tool's output. The rows of applications are those of `kafka-streams-application-reset`; the others are those of
+Topic `pos` has two partitions with ten records each, one an hour from 2026-01-01T00:00Z on. Retention removed the first
+three records of partition 0, so the offsets 3 to 10 and 0 to 10 can be set. The committed offsets of the group are 5
+and 6, unless the case says otherwise. The result of a tool is read from the broker afterwards, not from the tool's
+output. The rows of applications are those of `kafka-streams-application-reset`; the others are those of
 `kafka-consumer-groups`.
 
 | case | Kafka's tool | Kappa |

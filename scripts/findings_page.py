@@ -13,8 +13,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 _HEAD = """\
 # Findings
 
-What `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill` may say, by the code in brackets at the end of its line. A finding refuses, or it warns. One that may be allowed warns
-where it would refuse when the request names it: `--allow <code>`, on record in the plan. The numbers of a message are in `--json`.
+What `kappa plan`, `kappa offsets`, `kappa upgrade` and `kappa backfill` may say, by the code in brackets at the end of
+its line. A finding refuses, or it warns. One that may be allowed warns where it would refuse when the request names it:
+`--allow <code>`, on record in the plan. The numbers of a message are in `--json`.
 
 This page is made of the declarations in `include/kappa/replay/rules` by `scripts/findings_page.py`.
 """

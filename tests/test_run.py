@@ -48,7 +48,12 @@ import time
 from support import brokers
 
 def test_needs_the_broker():
-    gone = SimpleNamespace(is_running=lambda: False, bootstrap_servers="127.0.0.1:1", data_dir=Path("."), process=SimpleNamespace(poll=lambda: 137))
+    gone = SimpleNamespace(
+        is_running=lambda: False,
+        bootstrap_servers="127.0.0.1:1",
+        data_dir=Path("."),
+        process=SimpleNamespace(poll=lambda: 137),
+    )
     Path("broker.log").write_text("no space left on device")
     brokers.WATCHED.append(gone)
     time.sleep(600)

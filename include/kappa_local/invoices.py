@@ -245,9 +245,10 @@ def _delivery(draw: int, who: int) -> str:
         return f'"DeliveryType":"{_AWAY}"'
     city, state, pin = _PLACES[who % len(_PLACES)]
     return (
-        f'"DeliveryType":"{_HOME[draw]}","DeliveryAddress":{{"AddressLine":"{1 + who % 97} '
-        f'{_STREETS[who // 7 % len(_STREETS)]}",'
-        f'"City":"{city}","State":"{state}","PinCode":"{pin + who % 89}","ContactNumber":"{9_000_000_000 + who * 7919 % 999_999_937}"}}'
+        f'"DeliveryType":"{_HOME[draw]}","DeliveryAddress":{{'
+        f'"AddressLine":"{1 + who % 97} {_STREETS[who // 7 % len(_STREETS)]}",'
+        f'"City":"{city}","State":"{state}","PinCode":"{pin + who % 89}",'
+        f'"ContactNumber":"{9_000_000_000 + who * 7919 % 999_999_937}"}}'
     )
 
 

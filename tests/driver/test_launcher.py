@@ -16,14 +16,21 @@ from kappa.lake import code, heartbeat
 
 TOPOLOGY = """
 from kappa.topology import Append, Source, Topology
-t = Topology(name="a.b", version="1", sources=[Source(topic="in", schema="a STRING")], outputs=[Append(name="rows", schema="a STRING")], step=lambda s: {})
+t = Topology(
+    name="a.b",
+    version="1",
+    sources=[Source(topic="in", schema="a STRING")],
+    outputs=[Append(name="rows", schema="a STRING")],
+    step=lambda s: {},
+)
 """
 JOB = """
 import json, os
 import kappa, kappa.clock, kappa.driver.driver
 from kappa.config import Config
 Config.from_env()
-print(json.dumps([kappa.__file__, kappa.driver.driver.__file__, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), flush=True)
+files = [kappa.__file__, kappa.driver.driver.__file__]
+print(json.dumps([*files, kappa.clock.WHICH, os.environ["KAPPA_TOPOLOGIES"]]), flush=True)
 """
 
 

@@ -46,7 +46,8 @@ def worker(_):
 
 
 def step(slice):
-    return {{"places": slice["{topic}"].select("id", "amount", origin("id").alias("origin"), worker("id").alias("worker"))}}
+    at = [origin("id").alias("origin"), worker("id").alias("worker")]
+    return {{"places": slice["{topic}"].select("id", "amount", *at)}}
 
 
 places = Topology(

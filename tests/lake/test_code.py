@@ -17,7 +17,13 @@ from kappa.topology import registry
 
 FILE = """
 from kappa.topology import Append, Source, Topology
-t = Topology(name="{name}", version="1", sources=[Source(topic="in", schema="a STRING")], outputs=[Append(name="rows", schema="a STRING")], step=lambda s: {{}})
+t = Topology(
+    name="{name}",
+    version="1",
+    sources=[Source(topic="in", schema="a STRING")],
+    outputs=[Append(name="rows", schema="a STRING")],
+    step=lambda s: {{}},
+)
 """
 
 

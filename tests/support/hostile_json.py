@@ -11,8 +11,9 @@ from collections.abc import Callable
 from random import Random
 
 SCHEMA = """
-    n BIGINT, i INT, s SMALLINT, t TINYINT, b BOOLEAN, text STRING, f DOUBLE, money DECIMAL(5,2), whole DECIMAL(3,0), big DECIMAL(28,10),
-    place STRUCT<x: INT, y: STRING, z: ARRAY<DOUBLE>>, list ARRAY<BIGINT>, lines ARRAY<STRUCT<k: STRING, v: DECIMAL(12,2)>>
+    n BIGINT, i INT, s SMALLINT, t TINYINT, b BOOLEAN, text STRING, f DOUBLE,
+    money DECIMAL(5,2), whole DECIMAL(3,0), big DECIMAL(28,10), place STRUCT<x: INT, y: STRING, z: ARRAY<DOUBLE>>,
+    list ARRAY<BIGINT>, lines ARRAY<STRUCT<k: STRING, v: DECIMAL(12,2)>>
 """
 
 _Token = Callable[[Random], str]

@@ -12,7 +12,13 @@ from kappa.topology import registry
 GOOD = """
 from kappa.topology import Append, Source, Topology
 from beside import SCHEMA
-t = Topology(name="{name}", version="3", sources=[Source(topic="in", schema=SCHEMA)], outputs=[Append(name="rows", schema=SCHEMA)], step=lambda s: {{}})
+t = Topology(
+    name="{name}",
+    version="3",
+    sources=[Source(topic="in", schema=SCHEMA)],
+    outputs=[Append(name="rows", schema=SCHEMA)],
+    step=lambda s: {{}},
+)
 """
 
 

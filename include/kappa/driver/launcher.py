@@ -19,7 +19,9 @@ from kappa.replay.dry_run import about_to
 _DETACH = """
 import subprocess, sys
 log = open(sys.argv[1], "ab")
-print(subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/").pid)
+nothing = subprocess.DEVNULL
+driver = subprocess.Popen(sys.argv[2:], stdin=nothing, stdout=log, stderr=log, start_new_session=True, cwd="/")
+print(driver.pid)
 """
 
 

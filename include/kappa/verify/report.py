@@ -208,15 +208,19 @@ _STYLE = """
   --head: #1d1e21; --same: #3dd68c; --differs: #ffca16; --failed: #ff9592; } }
 body { margin: 2rem auto; padding: 0 1rem; max-width: 72rem; background: var(--back); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere; } h2 { font-size: 1.15rem; margin-top: 2.2rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin-top: 2.2rem; overflow-wrap: anywhere; }
 .verdict { border: 2px solid; border-radius: 8px; padding: .7rem 1rem; }
 .verdict b { display: block; font-size: 1.3rem; text-transform: uppercase; letter-spacing: .04em; }
 .same { color: var(--same); } .differs { color: var(--differs); } .failed { color: var(--failed); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6rem 0; }
 caption { text-align: left; color: var(--soft); padding: .2rem 0; }
-th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-th { background: var(--head); white-space: nowrap; } td.k { white-space: nowrap; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top;
+  overflow-wrap: anywhere; }
+th { background: var(--head); white-space: nowrap; }
+td.k { white-space: nowrap; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
 td.bad { color: var(--failed); font-weight: 600; }
 @media print { body { max-width: none; margin: 0; } }
 """
