@@ -1,0 +1,445 @@
+"""Aggregates that merge: a row becomes a part, parts of a group merge in any order, values come from what is merged.
+
+``count``, ``sum``, ``min``, ``max``, ``avg``, ``first``, ``last``, ``distinct``, ``top`` and ``collect`` are what an
+author names; :func:`parts_of` gives the columns that an operator keeps for them, :func:`lifted` makes parts of rows and
+:func:`merged` brings them into a state. Each result is a function of the set of rows, so that it does not depend on how
+a log is cut. Nulls are left out by all of them but ``count()``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kappa.errors import TopologyError
+from kappa.operators import origin
+from kappa.topology import ORDER
+from kappa.topology.ddl import Column, columns_of, is_numeric, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+#: Decimals have at most so many digits.
+_DIGITS = 38
+#: A group whose parts are merged has this column: whether one of them came from the rows at hand.
+CHANGED = "_changed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One column of an operator's state.
+
+    Attributes:
+        name: the column.
+        type: its type as Spark DDL.
+        of_row: SQL, a scalar over a row: what a group of this one row has. Empty for a column that is derived only.
+        of_parts: SQL, an aggregate over this column: what several parts have together. Empty likewise.
+        derived: SQL, a scalar over the merged columns: the column's value in the end. Empty for what merging gave.
+        undone: SQL, a scalar over a row: a part that takes the row out again. Empty where none does.
+        is_value: whether it is what an author asked for; the others are kept in order to merge.
+    """
+
+    name: str
+    type: str
+    of_row: str = ""
+    of_parts: str = ""
+    derived: str = ""
+    undone: str = ""
+    is_value: bool = False
+
+    @property
+    def ddl(self) -> str:
+        """The column as Spark DDL."""
+        return f"{quote(self.name)} {self.type}"
+
+
+Types = Mapping[str, Column]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate:
+    """What an author asks for: an aggregate of a column.
+
+    Attributes:
+        text: it with all its parameters, the same text for the same aggregate; part of a table's shape.
+        parts: the columns that it keeps, by its name and the rows' columns; the first one is its value.
+    """
+
+    text: str
+    parts: Callable[[str, Types], tuple[Part, ...]] = field(compare=False, repr=False)
+
+
+#: Where an emitted row comes from, as a part; for operators that emit rows.
+ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW, of_parts=origin.OF_PARTS)
+
+
+def count(column: str | None = None) -> Aggregate:
+    """How many rows there are, or how many of them have a value in a column: BIGINT, never null."""
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        if column is None:
+            return (_added(name, "BIGINT", "1L", "-1L", is_value=True),)
+        sql = _sql(types, column, "count")
+        return (_counted(name, sql, is_value=True),)
+
+    return Aggregate(text="count()" if column is None else f"count({column})", parts=parts)
+
+
+def sum(column: str) -> Aggregate:
+    """The sum of a column: BIGINT of integers, DECIMAL(min(38, p + 10), s) of DECIMAL(p, s); 0 where there is no value.
+
+    A sum that its type does not hold fails the slice. DOUBLE and FLOAT are refused: their sums depend on the order.
+    """
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        return (_summed(name, types, column, "sum", is_value=True),)
+
+    return Aggregate(text=f"sum({column})", parts=parts)
+
+
+def min(column: str) -> Aggregate:
+    """The least value of a column, in its type; null where there is none."""
+    return _least("min", column)
+
+
+def max(column: str) -> Aggregate:
+    """The greatest value of a column, in its type; null where there is none."""
+    return _least("max", column)
+
+
+def avg(column: str) -> Aggregate:
+    """The mean of a column: DECIMAL(24, 4) of integers, DECIMAL(min(38, p + 4), min(37, s + 4)) of DECIMAL(p, s).
+
+    Sum and count are kept and divided, rounded half up; null where there is no value. Past 24 digits of the column the
+    last digits of the quotient are zeros. DOUBLE and FLOAT are refused, as by :func:`sum`.
+    """
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        total = _summed(f"{name}__sum", types, column, "avg")
+        many = _counted(f"{name}__count", _sql(types, column, "avg"))
+        size = _DECIMAL.fullmatch(str(types[column].delta))
+        digits, scale = (20, 0) if size is None else (int(size[1]), int(size[2]))
+        kind = f"DECIMAL({builtins.min(_DIGITS, digits + 4)}, {builtins.min(_DIGITS - 1, scale + 4)})"
+        whole = f"CAST({quote(total.name)} AS DECIMAL(20, 0))" if size is None else quote(total.name)
+        # A divisor of 20 digits: Spark gives a quotient as many integer digits as the dividend has, whatever divides.
+        divisor = f"CAST(NULLIF({quote(many.name)}, 0L) AS DECIMAL(20, 0))"
+        value = Part(name=name, type=kind, derived=f"CAST({whole} / {divisor} AS {kind})", is_value=True)
+        return value, total, many
+
+    return Aggregate(text=f"avg({column})", parts=parts)
+
+
+def first(column: str) -> Aggregate:
+    """The first value of a column in the total order, in its type; of several rows of one record the least value."""
+    return _at_an_end("first", "MIN", column)
+
+
+def last(column: str) -> Aggregate:
+    """The last value of a column in the total order, in its type; of several rows of one record the greatest value."""
+    return _at_an_end("last", "MAX", column)
+
+
+def distinct(column: str, k: int = 1024) -> Aggregate:
+    """How many different values a column has: BIGINT, exact below ``k`` and about ``1 / sqrt(k)`` off above.
+
+    The ``k`` smallest 64-bit hashes are kept. Unlike a HyperLogLog's, the estimate does not depend on the order of
+    merging.
+
+    Raises:
+        TopologyError: ``k`` is below 2.
+    """
+    _at_least(2, k, f"agg.distinct({column!r}): k")
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        sql, hashes = _sql(types, column, "distinct"), f"{name}__hashes"
+        kept = quote(hashes)
+        # Hashes are signed: the k-th smallest lies at (h + 2^63) / 2^64 of the way.
+        reached = f"((ELEMENT_AT({kept}, {k}) + 9223372036854775808D) / 18446744073709551616D)"
+        estimate = f"GREATEST({k}L, CAST(ROUND({k - 1} / {reached}) AS BIGINT))"
+        return (
+            Part(
+                name=name,
+                type="BIGINT",
+                derived=f"CASE WHEN SIZE({kept}) < {k} THEN CAST(SIZE({kept}) AS BIGINT) ELSE {estimate} END",
+                is_value=True,
+            ),
+            Part(
+                name=hashes,
+                type="ARRAY<BIGINT>",
+                of_row=_listed(f"{sql} IS NULL", f"XXHASH64({sql})", "BIGINT"),
+                of_parts=f"SLICE(SORT_ARRAY(ARRAY_DISTINCT(FLATTEN(COLLECT_SET({kept})))), 1, {k})",
+            ),
+        )
+
+    return Aggregate(text=f"distinct({column}, k={k})", parts=parts)
+
+
+def top(column: str, n: int, *, by: str) -> Aggregate:
+    """The ``n`` values of a column that reach the greatest ``by``: ARRAY<STRUCT<by, value>>, the greatest first.
+
+    A value counts once, by the greatest ``by`` of its rows; of equals the greater value comes first. A row with a null
+    in either column is left out.
+
+    Raises:
+        TopologyError: ``n`` is below 1.
+    """
+    _at_least(1, n, f"agg.top({column!r}): n")
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        sql, rank, own = _sql(types, column, "top"), _sql(types, by, "top"), quote(name)
+        pair = f"STRUCT<by: {types[by].type}, value: {types[column].type}>"
+        is_known = "EXISTS(_kept, _other -> _other.value = _one.value)"
+        return (
+            Part(
+                name=name,
+                type=f"ARRAY<{pair}>",
+                of_row=_listed(f"({sql} IS NULL OR {rank} IS NULL)", f"STRUCT({rank} AS by, {sql} AS value)", pair),
+                of_parts=f"SORT_ARRAY(FLATTEN(COLLECT_SET({own})), FALSE)",
+                derived=f"AGGREGATE({own}, CAST(ARRAY() AS ARRAY<{pair}>), (_kept, _one) -> "
+                f"IF(SIZE(_kept) >= {n} OR {is_known}, _kept, CONCAT(_kept, ARRAY(_one))))",
+                is_value=True,
+            ),
+        )
+
+    return Aggregate(text=f"top({column}, n={n}, by={by})", parts=parts)
+
+
+def collect(column: str, most: int = 100) -> Aggregate:
+    """The first values of a column in the total order, at most so many: ARRAY, empty where there is none.
+
+    Several rows of one record are ordered by value.
+
+    Raises:
+        TopologyError: ``most`` is below 1.
+    """
+    _at_least(1, most, f"agg.collect({column!r}): most")
+
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        sql, rows = _sql(types, column, "collect"), f"{name}__rows"
+        kind = _placed(types[column].type)
+        sorted_rows = f"SORT_ARRAY(FLATTEN(COLLECT_LIST({quote(rows)})))"
+        return (
+            Part(name=name, type=f"ARRAY<{types[column].type}>", derived=f"{quote(rows)}.value", is_value=True),
+            Part(
+                name=rows,
+                type=f"ARRAY<{kind}>",
+                of_row=_listed(f"{sql} IS NULL", _place(sql), kind),
+                of_parts=f"SLICE({sorted_rows}, 1, {most})",
+            ),
+        )
+
+    return Aggregate(text=f"collect({column}, most={most})", parts=parts)
+
+
+def parts_of(
+    aggregates: Mapping[str, Aggregate], *, rows: str, what: str, taken: Iterable[str] = ()
+) -> tuple[Part, ...]:
+    """The columns that an operator keeps for its aggregates: each one's value, then what it needs to merge.
+
+    Args:
+        aggregates: by the name of their column.
+        rows: Spark DDL of the rows.
+        what: the operator, for messages.
+        taken: columns of the operator's own.
+
+    Raises:
+        TopologyError: there is none; a name is taken or is no name; a column is not there or of the wrong type.
+    """
+    types = {column.name: column for column in columns_of(rows, what)}
+    reserved = {name.lower() for name in taken}
+    found: list[Part] = []
+    if not aggregates:
+        raise TopologyError(f"{what} has no aggregate. Name one: aggregates={{'rows': agg.count()}}.")
+    for name, aggregate in aggregates.items():
+        if not name or name.startswith("_") or "__" in name or name.lower() in reserved:
+            raise TopologyError(
+                f"{what}: no aggregate can be called {name!r}; names that begin with '_' or hold '__', and "
+                f"{sorted(taken)}, are the operator's own. Give it another name."
+            )
+        reserved.add(name.lower())
+        try:
+            found.extend(aggregate.parts(name, types))
+        except TopologyError as error:
+            raise TopologyError(f"{what}: {name!r} = {error}", **error.data) from error
+    return tuple(found)
+
+
+def text_of(aggregates: Mapping[str, Aggregate]) -> str:
+    """Aggregates as one text, for :attr:`kappa.topology.Table.made_by`."""
+    return ", ".join(f"{name}={aggregates[name].text}" for name in sorted(aggregates))
+
+
+def values(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Those that an author asked for."""
+    return tuple(part for part in parts if part.is_value)
+
+
+def ddl_of(parts: Iterable[Part]) -> str:
+    """Parts as Spark DDL."""
+    return ", ".join(part.ddl for part in parts)
+
+
+def lifted(rows: DataFrame, keep: Sequence[str], parts: Sequence[Part], *, undo: bool = False) -> DataFrame:
+    """Each row as a part of a state.
+
+    Args:
+        rows: rows with the aggregates' columns and, for ``first``, ``last``, ``collect`` and :data:`ORIGIN`, the order
+            columns.
+        keep: SQL of the columns to keep beside, the groups among them, for example ``quote("symbol")``.
+        parts: of the aggregates, and of the operator's own.
+        undo: whether the parts take the rows out again.
+    """
+    return rows.selectExpr(
+        *keep, *(f"{part.undone if undo else part.of_row} AS {quote(part.name)}" for part in parts if part.of_parts)
+    )
+
+
+def merged(rows: DataFrame, before: DataFrame | None, group: Sequence[str], parts: Sequence[Part]) -> DataFrame:
+    """Parts of rows and the state before, merged and derived: one row a group, in one shuffle.
+
+    Args:
+        rows: what :func:`lifted` gave.
+        before: the state so far, with the group columns and the parts'; None for none.
+        group: names of the columns that a group is one value of.
+        parts: those that ``rows`` were lifted with.
+
+    Returns:
+        The group columns, the parts' columns, and ``_changed BOOLEAN``: whether a row of ``rows`` is in the group.
+        Groups that are only in ``before`` are there too.
+    """
+    from pyspark.sql import functions as F
+
+    kept = [part for part in parts if part.of_parts]
+    keys = quoted(group)
+    columns = [*keys, *quoted(part.name for part in kept)]
+    both = rows.selectExpr(*columns, f"TRUE AS {CHANGED}")
+    if before is not None:
+        both = both.union(before.selectExpr(*columns, f"FALSE AS {CHANGED}"))
+    whole = both.groupBy(*keys).agg(
+        *(F.expr(f"{part.of_parts} AS {quote(part.name)}") for part in kept), F.expr(f"BOOL_OR({CHANGED}) AS {CHANGED}")
+    )
+    return derived(whole, [*keys, CHANGED], parts).select(*keys, *quoted(part.name for part in parts), CHANGED)
+
+
+def derived(merged_parts: DataFrame, keep: Sequence[str], parts: Sequence[Part]) -> DataFrame:
+    """Merged parts with the columns that are derived from them.
+
+    Args:
+        merged_parts: one row a group, with the columns of the parts that merge.
+        keep: SQL of the columns to keep beside.
+        parts: all of them.
+    """
+    return merged_parts.selectExpr(
+        *keep, *(f"{part.derived or quote(part.name)} AS {quote(part.name)}" for part in parts)
+    )
+
+
+def _added(name: str, kind: str, of_row: str, undone: str, *, is_value: bool = False) -> Part:
+    own = quote(name)
+    return Part(
+        name=name, type=kind, of_row=of_row, of_parts=f"CAST(SUM({own}) AS {kind})", undone=undone, is_value=is_value
+    )
+
+
+def _counted(name: str, sql: str, *, is_value: bool = False) -> Part:
+    return _added(name, "BIGINT", f"IF({sql} IS NULL, 0L, 1L)", f"IF({sql} IS NULL, 0L, -1L)", is_value=is_value)
+
+
+def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool = False) -> Part:
+    sql = _sql(types, column, what)
+    found = types[column]
+    if not is_numeric(found) or found.delta in ("double", "float"):
+        raise TopologyError(
+            f"agg.{what}({column!r}): the column is {found.type}, whose sum "
+            f"{'depends on the order of adding' if is_numeric(found) else 'there is not'}. Name a column of integers "
+            "or of DECIMAL; cast it before.",
+            column=column,
+        )
+    size = _DECIMAL.fullmatch(str(found.delta))
+    kind = "BIGINT" if size is None else f"DECIMAL({builtins.min(_DIGITS, int(size[1]) + 10)}, {size[2]})"
+    return _added(
+        name,
+        kind,
+        f"CAST(COALESCE({sql}, 0) AS {kind})",
+        f"CAST(-COALESCE(CAST({sql} AS {kind}), 0) AS {kind})",
+        is_value=is_value,
+    )
+
+
+def _least(what: str, column: str) -> Aggregate:
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        sql = _sql(types, column, what)
+        own = f"{what.upper()}({quote(name)})"
+        return (Part(name=name, type=types[column].type, of_row=sql, of_parts=own, is_value=True),)
+
+    return Aggregate(text=f"{what}({column})", parts=parts)
+
+
+def _at_an_end(what: str, function: str, column: str) -> Aggregate:
+    def parts(name: str, types: Types) -> tuple[Part, ...]:
+        sql, row = _sql(types, column, what), f"{name}__{what}"
+        return (
+            Part(name=name, type=types[column].type, derived=f"{quote(row)}.value", is_value=True),
+            Part(
+                name=row,
+                type=_placed(types[column].type),
+                of_row=f"IF({sql} IS NULL, NULL, {_place(sql)})",
+                of_parts=f"{function}({quote(row)})",
+            ),
+        )
+
+    return Aggregate(text=f"{what}({column})", parts=parts)
+
+
+def _place(sql: str) -> str:
+    """A value behind its place in the total order: structs compare by their fields, in this order."""
+    return f"STRUCT({', '.join(ORDER)}, {sql} AS value)"
+
+
+def _placed(kind: str) -> str:
+    return f"{origin.ORIGIN_TYPE.removesuffix('>')}, value: {kind}>"
+
+
+def _listed(is_left_out: str, sql: str, kind: str) -> str:
+    return f"IF({is_left_out}, CAST(ARRAY() AS ARRAY<{kind}>), ARRAY({sql}))"
+
+
+def _sql(types: Types, column: str, what: str) -> str:
+    """A column's value, of equals always the same one.
+
+    Raises:
+        TopologyError: there is no such column, or its values cannot be compared.
+    """
+    if column not in types:
+        near = difflib.get_close_matches(column, types, n=1, cutoff=0.0)
+        raise TopologyError(
+            f"agg.{what}({column!r}): the rows have no such column. Did you mean {near[0] if near else None!r}? They "
+            f"have {sorted(types)}.",
+            column=column,
+        )
+    if _has_map(types[column].delta):
+        raise TopologyError(
+            f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without.",
+            column=column,
+        )
+    if types[column].delta in ("double", "float"):  # -0.0 equals 0.0, and which one came first would show
+        return f"CAST({quote(column)} + 0D AS {types[column].type})"
+    return quote(column)
+
+
+def _has_map(kind: Any) -> bool:
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return any(_has_map(part["type"]) for part in kind["fields"])
+    return kind["type"] == "map" or _has_map(kind["elementType"])
+
+
+def _at_least(least: int, found: int, what: str) -> None:
+    if found < least:
+        raise TopologyError(f"{what}={found} is too small. Use at least {least}.")
