@@ -34,10 +34,12 @@ from kappa.kafka.encoding import topic_records
 from kappa.slices.effects import collect
 from kappa.slices.state import newest
 from kappa.slices.writing import step_effects
+from kappa.spark.event_time import in_memory
 from kappa.spark.parsing.small import parse_rows
 from kappa.spark.session import frame_of
-from kappa.topology import ORDER, Source, Topology
+from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
+from kappa.topology.event_time import frontier_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,12 +75,21 @@ class TopologyDriver:
     Args:
         session: Spark, as :func:`kappa.spark.session.build_session` makes it.
         now: what the clock shows at first, aware. It moves by :meth:`advance` only.
+        partitions: topic -> how many partitions it has. A frontier waits for all of them; of a topic that is not named,
+            for those that had records.
 
     Attributes:
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
     """
 
-    def __init__(self, topology: Topology, session: SparkSession, *, now: datetime = BEGIN) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        session: SparkSession,
+        *,
+        now: datetime = BEGIN,
+        partitions: Mapping[str, int] | None = None,
+    ) -> None:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
         self._session = session
@@ -86,6 +97,8 @@ class TopologyDriver:
         self._seq = 0
         self._offsets: Counter[tuple[str, int]] = Counter()
         self._times: dict[str, dict[int, int]] = {}
+        self._stream_times: dict[str, dict[int, int]] = {}
+        self._known = partitions or {}
         self._tables: dict[str, pa.Table] = {}
         self._outputs: dict[str, pa.Table] = {}
         self._sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic.name: [] for topic in topology.topics}
@@ -114,19 +127,27 @@ class TopologyDriver:
         """
         import pyarrow as pa
 
-        given = _timed(inputs, self._now)
-        strangers = sorted({item.topic for item in given} - set(self.topology.source_topics))
+        timed = _timed(inputs, self._now)
+        strangers = sorted({item.topic for item in timed} - set(self.topology.source_topics))
         if strangers:
             raise TopologyError(
                 f"{strangers} are no sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
             )
         self._seq += 1
         records = {
-            source.topic: self._parsed(source, [i for i in given if i.topic == source.topic])
+            source.topic: self._parsed(source, [i for i in timed if i.topic == source.topic])
             for source in self.topology.sources
         }
         before = {table.name: self._before(table.name) for table in self.topology.tables}
-        effects = collect(step_effects(self.topology, self._seq, records, before))
+        frontiers = {
+            source.topic: frontier_of(
+                self._stream_times.get(source.topic, {}), self._partitions(source.topic), source.grace_ms
+            )
+            for source in self.topology.sources
+            if source.grace_ms is not None
+        }
+        given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers)
+        effects = collect(step_effects(self.topology, given))
         for append in self.topology.appends:
             rows = effects[append.name]
             known = self._outputs.get(append.name)
@@ -178,7 +199,15 @@ class TopologyDriver:
         self.dead_letters.extend(
             rows.filter(pc.invert(is_good)).select(["_topic", "_partition", "_offset", "_value", "_dead"]).to_pylist()
         )
-        return frame_of(self._session, rows.filter(is_good).select(source.row_columns))
+        good = rows.filter(is_good).select(source.row_columns)
+        if source.grace is not None:
+            reached = self._stream_times.get(source.topic, {})
+            good, self._stream_times[source.topic] = in_memory(good, source, reached, times)
+        return frame_of(self._session, good)
+
+    def _partitions(self, topic: str) -> Sequence[int]:
+        """Partitions of a topic: those that the driver was told of, else those that had records."""
+        return range(self._known[topic]) if topic in self._known else sorted(self._times.get(topic, {}))
 
     def _raw(self, topic: str, inputs: list[Input]) -> DataFrame:
         rows = []

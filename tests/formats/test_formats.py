@@ -249,7 +249,10 @@ def test_a_stored_example_is_read_and_written_again_as_it_was(name: str, tmp_pat
     form = FORMS[name]
     found = form.read(example(name), tmp_path)
     assert found == form.means
-    assert form.write(found, tmp_path) == example(name)
+    # Fields that came later are written too, as what a record without them means.
+    written = form.write(found, tmp_path)
+    assert {field: written[field] for field in example(name)} == example(name)
+    assert not any(json.loads(v) if isinstance(v, str) else v for f, v in written.items() if f not in example(name))
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -13,7 +13,7 @@ import pytest
 from support import python_functions as functions
 
 from kappa.slices.writing import call_step
-from kappa.topology import Topology, registry
+from kappa.topology import Slice, Topology, registry
 
 #: What Spark does with the functions of a plan: it pickles them while the step runs.
 STEP = """
@@ -56,7 +56,7 @@ def test_a_worker_needs_no_file_of_the_topology(tmp_path: Path, load: Callable[[
         file.write(STEP)
     try:
         topology = load(tmp_path, "a.functions")
-        pickled = call_step(topology, 1, {}, {})["rows"]
+        pickled = call_step(topology, Slice(seq=1, records={}, tables={}))["rows"]
     finally:
         sys.modules.pop("functions", None)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

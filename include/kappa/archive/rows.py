@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.spark.parsing import in_order, plain, quoted_names, state_of_value, typed
+from kappa.spark.parsing import event_time, in_order, plain, quoted_names, state_of_value, typed
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
 
@@ -60,7 +60,10 @@ def schema_name(source: Source) -> str | None:
     """
     if source.format != "json" or not _can_be_kept(source.columns):
         return None
-    content = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
+    content: list[Any] = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
+    time = event_time(source)
+    if time is not None:
+        content.append([time.column, time.ahead_ms])
     return f"parsed_{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]}"
 
 

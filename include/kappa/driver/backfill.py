@@ -286,6 +286,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
             code=run.code,
             delta_versions=versions,
             max_timestamps=committed.max_timestamps,
+            stream_times=committed.stream_times,
             detail={DETAIL: detail},
         )
     )

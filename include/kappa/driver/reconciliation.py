@@ -224,9 +224,7 @@ def send(run: EpochRun, handover: int) -> None:
     crash_point("reconcile.open", state.seq)
     # "live": from here on the topics hold what this epoch's tables hold.
     last = state.committed
-    closing = marker(
-        run, last.seq, state.position, last.max_timestamps, "live", handover, roots=last.detail.get("roots")
-    )
+    closing = marker(run, last.seq, state.position, last, "live", handover, roots=last.detail.get("roots"))
     run.sent.sender.extend([closing])
     run.sent.sender.commit(state.position)
     run.sent.handover = handover

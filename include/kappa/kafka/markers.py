@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.kafka.encoding import to_json
@@ -49,6 +49,7 @@ class Marker:
         turn: number of the turn in which the epoch sends or sent last; 0 when it never did.
         superseded_by: the epoch that was built from it in another lake.
         superseded_lake: id of that lake.
+        stream_times: topic -> partition -> stream time, epoch milliseconds; of sources with event time.
     """
 
     seq: int
@@ -67,6 +68,7 @@ class Marker:
     turn: int = 0
     superseded_by: int | None = None
     superseded_lake: str = ""
+    stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def standing(self) -> Offsets:
@@ -75,8 +77,11 @@ class Marker:
 
 
 def record(paths: EpochPaths, marker: Marker) -> Record:
-    """A marker as it is sent to the markers topic of its epoch; fields that are None are left out."""
+    """A marker as it is sent to the markers topic of its epoch; fields that are None and stream times that are empty are
+    left out.
+    """
     values = {item.name: getattr(marker, item.name) for item in fields(marker)}
+    values["stream_times"] = marker.stream_times or None
     content = {name: value for name, value in {**values, "end": marker.end.as_dict()}.items() if value is not None}
     return Record(topic=paths.markers, key=KEY, value=to_json({"format": FORMAT, **content}))
 
@@ -123,5 +128,9 @@ def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
 
 
 def _marker(content: Mapping[str, Any]) -> Marker:
-    times = {t: {int(p): ms for p, ms in parts.items()} for t, parts in content["max_timestamps"].items()}
-    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), "max_timestamps": times})
+    times = {name: _times(content[name]) for name in ("max_timestamps", "stream_times") if content.get(name)}
+    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), **times})
+
+
+def _times(values: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    return {topic: {int(p): ms for p, ms in parts.items()} for topic, parts in values.items()}

@@ -183,6 +183,10 @@ class Ledger:
         return replace(row, n=written["n"])
 
 
+#: Fields that are times by topic and partition.
+_TIMES = ("max_timestamps", "stream_times")
+
+
 def _log(path: str) -> AppendLog:
     return AppendLog(path, _arrow_schema(), format=FORMAT, what="ledger row")
 
@@ -191,26 +195,25 @@ def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
     text = {
-        name: pa.string()
-        for name in ("kind", "writer", "sends", "code", "ranges", "max_timestamps", "delta_versions", "detail")
+        name: pa.string() for name in ("kind", "writer", "sends", "code", "ranges", *_TIMES, "delta_versions", "detail")
     }
-    numbers = {name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead")}
+    numbers = {name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead", "rows_late")}
     return pa.schema({"n": pa.int64(), **numbers, **text, "logged": pa.bool_(), "at": pa.timestamp("us", "UTC")})
 
 
 def _to_record(row: LedgerRow) -> dict[str, Any]:
     record = {name: getattr(row, name) for name in row.__dataclass_fields__ if name != "n"}
     record["ranges"] = ranges_to_json(row.ranges)
-    for name in ("max_timestamps", "delta_versions", "detail"):
+    for name in (*_TIMES, "delta_versions", "detail"):
         record[name] = json.dumps(record[name])
     return record
 
 
 def _from_record(record: dict[str, Any]) -> LedgerRow:
     values = dict(record)
-    for name in ("ranges", "max_timestamps", "delta_versions", "detail"):
+    for name in ("ranges", *_TIMES, "delta_versions", "detail"):
         values[name] = json.loads(values.get(name) or "{}")
     values["ranges"] = ranges_from_json(values["ranges"])
-    times = values["max_timestamps"]
-    values["max_timestamps"] = {topic: {int(p): t for p, t in parts.items()} for topic, parts in times.items()}
+    for name in _TIMES:
+        values[name] = {topic: {int(p): t for p, t in parts.items()} for topic, parts in values[name].items()}
     return stored.read(LedgerRow, values)

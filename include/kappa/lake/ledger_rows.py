@@ -45,7 +45,10 @@ class LedgerRow:
         rows_read: records read from Kafka, counted before parsing.
         rows_parsed: records that parsed.
         rows_dead: dead letters.
+        rows_late: records that an operator refused because they came too late; each is in ``late_records``.
         max_timestamps: topic -> partition -> running maximum of record timestamps, epoch milliseconds.
+        stream_times: topic -> partition -> stream time, the running maximum of event times, epoch milliseconds; of
+            sources with event time.
         delta_versions: table path within the epoch -> Delta version.
         detail: whatever else belongs to the kind.
     """
@@ -62,7 +65,9 @@ class LedgerRow:
     rows_read: int = 0
     rows_parsed: int = 0
     rows_dead: int = 0
+    rows_late: int = 0
     max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     delta_versions: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
 

@@ -18,7 +18,8 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
     """Refused rows as the output ``late_records`` keeps them.
 
     Args:
-        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else begins with ``_`` is left out.
+        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else begins with ``_`` is left
+            out.
         operator: the operator, for people.
         reason: why it refused them, for people.
     """

@@ -107,9 +107,7 @@ def write_baseline(run: EpochRun) -> LedgerRow:
             run.ledger.check_claim(run.writer)
             run.sent.sender.send(begun.lacking(records), state.position)
             crash_point("baseline.topics", committed.seq)
-        closing = marker(
-            run, committed.seq, state.position, committed.max_timestamps, "held", roots=committed.detail.get("roots")
-        )
+        closing = marker(run, committed.seq, state.position, committed, "held", roots=committed.detail.get("roots"))
         run.sent.sender.send([closing], state.position)
         run.sent.seq, run.sent.plan = committed.seq, None
         crash_point("baseline.marker", committed.seq)

@@ -177,7 +177,9 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             rows_read=effects.rows_read,
             rows_parsed=effects.rows_parsed,
             rows_dead=effects.rows_dead,
+            rows_late=effects.rows_late,
             max_timestamps=effects.max_timestamps,
+            stream_times=effects.stream_times,
             delta_versions={**effects.delta_versions, **versions},
             detail={
                 **effects.detail,

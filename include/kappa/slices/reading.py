@@ -12,6 +12,7 @@ from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices.effects import with_seq
+from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
 from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
 from kappa.spark.parsing.batches import LEFT
@@ -19,6 +20,7 @@ from kappa.spark.parsing.small import parse_rows
 from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
+from kappa.topology.event_time import Frontier, frontier_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,8 @@ class Counts:
         rows_parsed: records that parsed.
         rows_dead: dead letters.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        stream_times: topic -> partition -> running maximum of event times, epoch milliseconds; of sources with event
+            time.
         bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
     """
 
@@ -43,6 +47,7 @@ class Counts:
     rows_parsed: int
     rows_dead: int
     max_timestamps: Mapping[str, Mapping[int, int]]
+    stream_times: Mapping[str, Mapping[int, int]]
     bytes_read: int | None
 
 
@@ -67,6 +72,7 @@ class Reading:
 
     Attributes:
         records: topic -> parsed records.
+        frontiers: topic -> its frontier at the end of the slice, of sources with event time.
         is_small: whether they are in the driver's memory. Rows of an archive never are.
     """
 
@@ -89,6 +95,7 @@ class Reading:
         self._sources = sources
         self._plan = plan
         self._carried = committed.max_timestamps
+        self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._raw = raw
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
@@ -103,6 +110,7 @@ class Reading:
         self._to_count: list[Callable[[], None]] = []
         self._counting: list[Future[None]] = []
         self.records: dict[str, DataFrame] = {}
+        self.frontiers: dict[str, Frontier] = {}
         self._small_slice = small_slice
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
@@ -111,6 +119,8 @@ class Reading:
             self.hold([self._raw])
         for source in self._sources:
             self.records[source.topic] = self._source(source)
+            if source.grace_ms is not None:
+                self.frontiers[source.topic] = self._frontier(source, source.grace_ms)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,6 +148,26 @@ class Reading:
         before |= {row[1]: row[4] for row in self._rows if row[0] == topic}
         return frame.unionByName(self._logged(source, rest, before))
 
+    def _frontier(self, source: Source, grace_ms: int) -> Frontier:
+        """The frontier of a source at the end of the slice."""
+        topic = self._topic(source)
+        partitions = [r.partition for r in self._plan.ranges if r.topic == topic]
+        return frontier_of(self._stream_times.get(topic, {}), partitions, grace_ms)
+
+    def _timed(self, source: Source, rows: DataFrame, tally: pa.Table) -> DataFrame:
+        """Good rows with their event times, where the source has them, and how far those have come by partition."""
+        if source.grace is None:
+            return rows
+        topic = self._topic(source)
+        before = self._stream_times.get(topic, {})
+        timed = by_spark(rows, source, before)
+        reached = dict(before)
+        for row in tally.select(["_partition", LATEST]).to_pylist():
+            if row["_partition"] is not None and row[LATEST] is not None:
+                reached[row["_partition"]] = max(row[LATEST], reached.get(row["_partition"], row[LATEST]))
+        self._stream_times[topic] = reached
+        return timed
+
     def _topic(self, source: Source) -> str:
         """What the source's topic is called in Kafka, and in the ledger."""
         return self._bound.get(source.topic, source.topic)
@@ -151,6 +181,11 @@ class Reading:
         """
         archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
+        if source.grace is not None:
+            # The frontier has to be known before the step is called.
+            tally = self._count_archived(archive, source, ranges, frame)
+            good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
+            return self._timed(source, good, tally)
         if archive.is_parsed(source, archive.overlapping(ranges)):
             self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
         else:
@@ -160,8 +195,8 @@ class Reading:
 
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
-    ) -> None:
-        by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally()).toArrow()
+    ) -> pa.Table:
+        by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally(), latest(source, "_dead IS NULL")).toArrow()
         if sum(by_chunk["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").select(*_LETTER).toArrow())
         counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
@@ -169,6 +204,7 @@ class Reading:
         tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         self._note_read(archive.count(ranges), None)
+        return by_chunk
 
     def count_aside(self) -> None:
         """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle`
@@ -217,9 +253,14 @@ class Reading:
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select(source.row_columns)
+        if source.grace is not None:
+            topic = self._topic(source)
+            newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
+            good, self._stream_times[topic] = in_memory(good, source, self._stream_times.get(topic, {}), newest)
         return frame_of(self._session, good)
 
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
+        import pyarrow as pa
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
 
@@ -228,7 +269,8 @@ class Reading:
             return self._by_spark(source, ranges, before)
         self.hold([frame])
         is_left = F.count_if(F.col("_state") == LEFT).alias("left")
-        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left).toArrow()
+        reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}")
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left, reached).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()
@@ -239,24 +281,30 @@ class Reading:
             self._count_all(source, tally)
             if dead:
                 self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
-            return good
+            return self._timed(source, good, tally)
         odd = frame.where(f"_dead IS NOT NULL OR _state = {LEFT}").toArrow()
         to_do = pc.equal(odd["_state"], LEFT)
         rows = typed_rows(self._session, odd.filter(to_do), source)
         is_good = pc.is_null(rows["_dead"])
         self._dead += [odd.filter(pc.invert(to_do)), rows.filter(pc.invert(is_good))]
         self._count_all(source, tally, also_dead=rows.filter(pc.invert(is_good)))
-        return good.unionByName(frame_of(self._session, rows.filter(is_good).select(names)))
+        slow = frame_of(self._session, rows.filter(is_good).select(names))
+        if source.grace is None:
+            return good.unionByName(slow)
+        also = slow.withColumn("_dead", F.lit(None)).groupBy("_partition").agg(latest(source, "TRUE")).toArrow()
+        both = pa.concat_tables([tally.select(also.column_names), also], promote_options="permissive")
+        return self._timed(source, good.unionByName(slow), both)
 
     def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """The same where Arrow reads nothing, or too little."""
         frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
         self.hold([frame])
-        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally()).toArrow()
+        is_good = "_read IS NULL AND _dead IS NULL"
+        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good)).toArrow()
         self._count_all(source, tally)
         if sum(tally["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
-        return frame.where("_read IS NULL AND _dead IS NULL").selectExpr(*quoted(source.row_columns))
+        return self._timed(source, frame.where(is_good).selectExpr(*quoted(source.row_columns)), tally)
 
     def _count_all(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
         """Note what was parsed and, from the rows that tasks added for it, what was read before."""
@@ -269,7 +317,8 @@ class Reading:
         more = Counter(also_dead["_partition"].to_pylist() if also_dead is not None else [])
         # As numbers: a record's time may lie outside the years that Python has.
         newest = tally["newest"].cast("int64").to_pylist()
-        for row, micros in zip(tally.drop_columns("newest").to_pylist(), newest, strict=True):
+        counted = tally.select(["_partition", "rows", "dead"]).to_pylist()
+        for row, micros in zip(counted, newest, strict=True):
             millis = micros // 1000
             dead = row["dead"] + more[row["_partition"]]
             self._rows.append((self._topic(source), row["_partition"], row["rows"], dead, millis))
@@ -309,6 +358,7 @@ class Reading:
             rows_parsed=sum(row[2] for row in self._rows) - dead,
             rows_dead=dead,
             max_timestamps=times,
+            stream_times={topic: dict(parts) for topic, parts in self._stream_times.items()},
         )
 
 

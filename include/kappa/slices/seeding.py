@@ -6,7 +6,7 @@ A seed ends with commit 0. Everything before that row is repeated after a crash,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -49,6 +49,14 @@ class SeedSource:
     outputs: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """How far the records had come before the first slice; see :class:`~kappa.lake.ledger_rows.LedgerRow`."""
+
+    max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
 def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     """Bring the epoch's tables to their state before its first slice.
 
@@ -66,7 +74,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     if state.committed is not None:
         return state.commits[0]
     create_tables(run.topology, run.paths)
-    times: Mapping[str, Mapping[int, int]] = {}
+    times = Times()
     if source.kind == "from-savepoint":
         times = _from_savepoint(run, source, start)
     elif source.kind == "from-changelog":
@@ -85,7 +93,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
             at=clock.now(),
             code=run.code,
             ranges=start.span_to(start),
-            max_timestamps=times,
+            max_timestamps=times.max_timestamps,
+            stream_times=times.stream_times,
             delta_versions=versions,
             detail={
                 "seed": source.kind,
@@ -102,7 +111,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     return row
 
 
-def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
+def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
     assert source.epoch is not None
     paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     state = Ledger(paths.ledger).state()
@@ -127,10 +136,10 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
-    return row.max_timestamps
+    return Times(max_timestamps=row.max_timestamps, stream_times=row.stream_times)
 
 
-def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mapping[str, Mapping[int, int]]:
+def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
     assert source.epoch is not None
     paths = EpochPaths(lake=run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
     if paths.markers in run.engines.broker.topics(paths.markers):
@@ -152,7 +161,7 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Mappin
             run.engines.session, run.engines.bootstrap_servers, run.engines.broker, paths, table, marker.seq
         )
         tables.overwrite_frame(run.paths.table(table.name), frame, 0)
-    return marker.max_timestamps
+    return Times(max_timestamps=marker.max_timestamps, stream_times=marker.stream_times)
 
 
 def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:

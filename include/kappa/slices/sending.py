@@ -79,7 +79,7 @@ def marker(
     run: EpochRun,
     seq: int,
     end: Offsets,
-    max_timestamps: Mapping[str, Mapping[int, int]],
+    of: LedgerRow,
     sends: Sends,
     reconciled: int | None = None,
     roots: Mapping[str, Any] | None = None,
@@ -88,13 +88,17 @@ def marker(
 ) -> Record:
     """The marker of a slice of this epoch, by its plan's hash, of the handover whose differences are sent with it, or
     of its going live.
+
+    Args:
+        of: the row that says how far the times of the records have come.
     """
     return markers.record(
         run.paths,
         Marker(
             seq=seq,
             end=end,
-            max_timestamps=max_timestamps,
+            max_timestamps=of.max_timestamps,
+            stream_times=of.stream_times,
             topic_ids=dict(run.topic_ids),
             shapes=shapes_as_dict(tables_only(shapes_of(run.topology))),
             code=run.code,
@@ -144,7 +148,7 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         run,
         plan.seq,
         ranges_end(plan.ranges),
-        effects.max_timestamps,
+        effects,
         plan.sends,
         roots=plan.detail.get("roots"),
         plan=plan_hash(plan),

@@ -99,14 +99,7 @@ def begin(run: EpochRun, state: LedgerState, turn: int) -> None:
     # The marker that it replaces vouches for the last slice by its plan, and so does this one.
     plan = found.plan if found is not None and found.seq == last.seq else None
     closing = marker(
-        run,
-        last.seq,
-        state.position,
-        last.max_timestamps,
-        "live",
-        kind="live",
-        roots=last.detail.get("roots"),
-        plan=plan,
+        run, last.seq, state.position, last, "live", kind="live", roots=last.detail.get("roots"), plan=plan
     )
     run.sent.sender.send([closing], state.position)
     run.sent.seq, run.sent.plan = last.seq, plan

@@ -10,7 +10,7 @@ from kappa import clock
 from kappa.archive.reader import Archive
 from kappa.errors import LedgerError, MiscountedError, TopologyError
 from kappa.faults import crash_point
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
@@ -20,6 +20,7 @@ from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
 from kappa.spark.pickling import send_by_value
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
+from kappa.topology.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,8 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         bound=run.bound,
         small_slice=run.engines.small_slice,
     ) as reading:
-        effects = call_step(run.topology, plan.seq, reading.records, before)
+        given = Slice(seq=plan.seq, records=reading.records, tables=before, frontiers=reading.frontiers)
+        effects = call_step(run.topology, given)
         kept = [] if reading.is_small else shared(list(effects.values()))
         reading.hold(kept)
         frames = conformed(run.topology, effects)
@@ -86,13 +88,27 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             rows_read=counts.rows_read,
             rows_parsed=counts.rows_parsed,
             rows_dead=counts.rows_dead,
+            rows_late=late_count(run, plan, versions),
             max_timestamps=counts.max_timestamps,
+            stream_times=counts.stream_times,
             delta_versions=versions,
             detail={} if counts.bytes_read is None else {"bytes_read": counts.bytes_read},
         )
     )
     crash_point("effects", plan.seq)
     return row
+
+
+def late_count(run: EpochRun, plan: LedgerRow, versions: Mapping[str, int]) -> int:
+    """How many records of the slice an operator refused: each once, however many operators did."""
+    if not run.topology.has_event_time:
+        return 0
+    place, record = f"outputs/{LATE_RECORDS}", ["_topic", "_partition", "_offset"]
+    rows = run.scratch.written.get(place)
+    if rows is None:
+        path = f"{run.paths.root}/{place}"
+        rows = queries.query(path, versions[place], select=", ".join(record), where=f"_seq = {plan.seq}")
+    return int(rows.group_by(record).aggregate([]).num_rows)
 
 
 def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Counts) -> None:
@@ -133,16 +149,12 @@ def archives_of(run: EpochRun, plan: LedgerRow) -> dict[str, Archive]:
     return found
 
 
-def step_effects(
-    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
-) -> dict[str, DataFrame]:
+def step_effects(topology: Topology, given: Slice) -> dict[str, DataFrame]:
     """Call the step and hold its effects against what the topology declares; see :func:`conformed`."""
-    return conformed(topology, call_step(topology, seq, records, before))
+    return conformed(topology, call_step(topology, given))
 
 
-def call_step(
-    topology: Topology, seq: int, records: Mapping[str, DataFrame], before: Mapping[str, DataFrame]
-) -> dict[str, DataFrame]:
+def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
     """The effects of a slice as the step returns them, one for each table and append output.
 
     Raises:
@@ -150,7 +162,7 @@ def call_step(
     """
     send_by_value(topology.step)
     try:
-        effects = topology.step(Slice(seq=seq, records=records, tables=before))
+        effects = topology.step(given)
     except SystemExit as error:  # else the driver would end, and be started again for ever
         raise TopologyError(
             f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "

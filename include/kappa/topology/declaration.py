@@ -73,7 +73,8 @@ class Topology:
         object.__setattr__(self, "outputs", tuple(output for output in self.outputs if output != late))
         if LATE_RECORDS in {member.name for member in (*self.tables, *self.appends)}:
             raise TopologyError(
-                f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace brings by itself. "
+                f"Topology {self.name!r} declares {LATE_RECORDS!r}, the output that a source with grace brings by "
+                "itself. "
                 "Give it another name.",
                 name=self.name,
             )
@@ -127,7 +128,9 @@ class Topology:
 
     @property
     def has_event_time(self) -> bool:
-        """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps those that are."""
+        """Whether one of its sources has event time: records can then be late, and ``late_records`` keeps those that
+        are.
+        """
         return any(source.grace is not None for source in self.sources)
 
     @property
@@ -226,7 +229,8 @@ class Slice:
         for topic in topics:
             if topic not in self.frontiers:
                 raise TopologyError(
-                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. Declare "
+                    f"The step asks for the frontier of {topic!r}; sources with grace are {sorted(self.frontiers)}. "
+                    "Declare "
                     "grace='10 seconds' at its source."
                 )
         return least(self.frontiers[topic] for topic in topics)

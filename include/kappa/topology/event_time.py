@@ -1,8 +1,8 @@
 """Event time: how far a source has come, and from when on its records are late.
 
-*Stream time* at a record is the largest event time of its partition so far, the record's own included. Stream time minus
-the source's ``grace`` is the *frontier*: an operator refuses what lies before it, and closes what it has passed. Both
-depend on offsets alone, so that a replay cut in any other way refuses and closes the same.
+*Stream time* at a record is the largest event time of its partition so far, the record's own included. Stream time
+minus the source's ``grace`` is the *frontier*: an operator refuses what lies before it, and closes what it has passed.
+Both depend on offsets alone, so that a replay cut in any other way refuses and closes the same.
 """
 
 from __future__ import annotations

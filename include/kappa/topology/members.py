@@ -56,10 +56,10 @@ class Source:
             that topology; the step knows it by the name of the output.
         time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
             record without it is a dead letter.
-        grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and ``_frontier``, and
-            the topology an output ``late_records``. None for a source without event time.
-        ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of a
-            distant year would make all that follow it late.
+        grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and
+            ``_frontier``, and the topology an output ``late_records``. None for a source without event time.
+        ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
+            a distant year would make all that follow it late.
     """
 
     topic: str
@@ -137,8 +137,8 @@ class Table:
         key: key columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
         masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
-        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of other
-            parameters is not taken over.
+        made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
+            other parameters is not taken over.
     """
 
     name: str
@@ -290,7 +290,8 @@ def _check_event_time(source: Source) -> None:
             f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
         )
         raise TopologyError(
-            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT in "
+            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT "
+            "in "
             "epoch milliseconds."
         )
 

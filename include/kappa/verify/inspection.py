@@ -10,11 +10,12 @@ from kappa.replay.findings import Finding
 from kappa.replay.rules.step import step_findings, step_not_inspected
 from kappa.slices.writing import step_effects
 from kappa.spark.catalyst import across_records, suspects
-from kappa.topology import RECORD_COLUMNS, registry
+from kappa.topology import RECORD_COLUMNS, Slice, registry
 from kappa.topology.ddl import ddl_of
+from kappa.topology.event_time import EVENT_COLUMNS, Frontier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from kappa.topology import Source, Topology
 
@@ -26,8 +27,7 @@ def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
     step that raises there is a finding, not an error: with records it may work.
     """
     try:
-        records, tables = _without_rows(session, topology)
-        effects = step_effects(topology, 1, records, tables)
+        effects = step_effects(topology, _without_rows(session, topology))
         found = [suspect for name, frame in effects.items() for suspect in suspects(name, frame)]
     except Exception as error:  # whatever a step does without rows is no reason not to replay it
         return (step_not_inspected(f"{type(error).__name__}: {first_line(error)}"),)
@@ -42,9 +42,11 @@ def dependencies(session: SparkSession, topology: Topology) -> dict[str, tuple[s
     Raises:
         Exception: whatever the step raises there.
     """
-    records, tables = _without_rows(session, topology)
-    effects = step_effects(topology, 1, records, tables)
-    return {append.name: across_records(effects[append.name], records, tables) for append in topology.appends}
+    given = _without_rows(session, topology)
+    effects = step_effects(topology, given)
+    return {
+        append.name: across_records(effects[append.name], given.records, given.tables) for append in topology.appends
+    }
 
 
 def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
@@ -63,12 +65,17 @@ def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
         return inspected(spark.session, deployed)
 
 
-def _without_rows(session: SparkSession, topology: Topology) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
-    """Records and tables of a slice, with the right columns and no rows."""
-    records = {s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources}
-    return records, {t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables}
+def _without_rows(session: SparkSession, topology: Topology) -> Slice:
+    """A slice with the right columns and no rows."""
+    return Slice(
+        seq=1,
+        records={s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
+        tables={t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
+        frontiers={s.topic: Frontier(ms=0) for s in topology.sources if s.grace is not None},
+    )
 
 
 def _record_ddl(source: Source) -> str:
     columns = [f"`{column.name}` {column.type}" for column in source.columns]
-    return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns)])
+    times = [f"{name} {kind}" for name, kind in EVENT_COLUMNS.items() if source.grace is not None]
+    return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns), *times])

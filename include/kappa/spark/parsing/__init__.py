@@ -10,7 +10,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kappa.spark.parsing.batches import ABSENT, LEFT, NOT_TEXT, NOT_UTF8, TOMBSTONE, counted, ordered, parsed
+from kappa.spark.parsing.batches import (
+    ABSENT,
+    EARLIEST_MS,
+    LEFT,
+    NO_TIME,
+    NOT_TEXT,
+    NOT_UTF8,
+    TOMBSTONE,
+    TOO_FAR,
+    EventTime,
+    counted,
+    ordered,
+    parsed,
+)
 from kappa.spark.parsing.decimals import is_endless
 from kappa.spark.parsing.json_lines import is_exact
 from kappa.spark.parsing.trailing import has_more
@@ -38,8 +51,9 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields
       are ignored. Dead: no UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of
           nesting, a field of
-      another type, a ``NOT NULL`` column null or absent, and a DECIMAL with an exponent of five digits, which
-      ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
+      another type, a ``NOT NULL`` column null or absent, an event time that is null or too far ahead, and a DECIMAL
+      with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not
+      checked.
     * Text is dead when it is no UTF-8.
     * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
@@ -168,7 +182,8 @@ def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
         *(name for name in records.columns if name not in by_spark),
         _reason(is_left, text).alias("_dead"),
     )
-    absent = F.coalesce(F.col("_dead"), *(_absent(column.name) for column in source.columns if not column.nullable))
+    lacking = (_absent(column.name) for column in source.columns if not column.nullable)
+    absent = F.coalesce(F.col("_dead"), *lacking, *_untimely(source))
     return rows.withColumn("_dead", F.when(F.col("_state") != TOMBSTONE, absent)).withColumn(
         "_value", F.when(F.col("_dead").isNotNull(), F.col("_value"))
     )
@@ -194,6 +209,28 @@ def _absent(name: str) -> SparkColumn:
     from pyspark.sql import functions as F
 
     return F.when(F.col(quote(name)).isNull(), ABSENT.format(name))
+
+
+def _untimely(source: Source) -> Iterator[SparkColumn]:
+    """Why the event time of a record makes it a dead letter, where a column holds it."""
+    from pyspark.sql import functions as F
+
+    time = event_time(source)
+    if time is None:
+        return
+    own = F.col(quote(time.column))
+    kinds = {column.name: column.type for column in source.columns}
+    millis = F.unix_millis(own) if kinds[time.column] == "TIMESTAMP" else own
+    latest = F.unix_millis(F.col("_timestamp")) + F.lit(time.ahead_ms)
+    yield F.when(own.isNull(), NO_TIME.format(time.column))
+    yield F.when((millis > latest) | (millis < EARLIEST_MS), TOO_FAR.format(time.column))
+
+
+def event_time(source: Source) -> EventTime | None:
+    """The column of the event time; None where Kafka's timestamp is the time, or there is none."""
+    if source.grace is None or source.time is None:
+        return None
+    return EventTime(column=source.time, ahead_ms=source.ahead_ms)
 
 
 def state_of_value() -> SparkColumn:
@@ -225,10 +262,10 @@ def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool 
 def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
     from pyspark.sql.types import StructType
 
-    needed = required(source)
+    needed, time = required(source), event_time(source)
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return counted(given, lambda read: ordered(parsed(read, kind, needed), before))
+        return counted(given, lambda read: ordered(parsed(read, kind, needed, time), before))
 
     columns = [
         *_fields(ddl_of(_nullable(source))),

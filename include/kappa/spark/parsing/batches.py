@@ -5,6 +5,7 @@ can, parses the JSON."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,10 @@ DONE, LEFT, NOT_TEXT, TOMBSTONE = 0, 1, 2, 3
 #: Why a record is a dead letter, as far as it is known here.
 NOT_UTF8 = "the value is not UTF-8"
 ABSENT = "{} is NOT NULL and absent"
+NO_TIME = "the event time {} is absent"
+TOO_FAR = "the event time {} lies too far past the record's timestamp, or is no time"
+#: No event time lies before this: what is kept in microseconds ends there.
+EARLIEST_MS = -9_000_000_000_000_000
 #: More than this share of a batch refused: the rest of the task is left to ``from_json`` unread.
 _TOO_MANY = 0.5
 
@@ -125,7 +130,22 @@ def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Ite
         yield batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
 
 
-def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str]) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, kw_only=True)
+class EventTime:
+    """Which column holds the time of a record, and how far past Kafka's timestamp it may lie.
+
+    Attributes:
+        column: TIMESTAMP or BIGINT in epoch milliseconds.
+        ahead_ms: milliseconds.
+    """
+
+    column: str
+    ahead_ms: int
+
+
+def parsed(
+    batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str], time: EventTime | None = None
+) -> Iterator[pa.RecordBatch]:
     """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still
     needed.
 
@@ -133,12 +153,15 @@ def parsed(batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Seq
         batches: with the column ``_value``.
         kind: the columns to parse.
         required: columns without which a record is a dead letter: its value is kept.
+        time: the event time, where a column holds it; a record without one is a dead letter.
     """
     is_worth_it = True
     for batch in batches:
         rows, state = _rows(batch["_value"], kind, is_worth_it)
         is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
         dead = _dead(rows, state, required)
+        if time is not None:
+            dead = pc.coalesce(dead, _untimely(rows.field(time.column), batch["_timestamp"], state, time))
         is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
         kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
         others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
@@ -161,6 +184,20 @@ def _dead(rows: pa.StructArray, state: npt.NDArray[np.int8], required: Sequence[
         if is_dead.any():
             found = pc.coalesce(found, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
     return found
+
+
+def _untimely(own: pa.Array, timestamps: pa.Array, state: npt.NDArray[np.int8], time: EventTime) -> pa.StringArray:
+    """Why the event time of a record makes it a dead letter; null where it does not."""
+    millis = (
+        own if pa.types.is_integer(own.type) else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
+    )
+    known = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
+    latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + time.ahead_ms
+    is_done = state == DONE
+    is_absent = is_done & ~own.is_valid().to_numpy(zero_copy_only=False)
+    is_far = is_done & ((known > latest) | (known < EARLIEST_MS))
+    reasons = np.where(is_absent, NO_TIME.format(time.column), TOO_FAR.format(time.column))
+    return pa.array(reasons, pa.string(), mask=~(is_absent | is_far))
 
 
 def _rows(

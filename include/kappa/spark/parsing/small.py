@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.spark.parsing import arrow_kind, columns_to_read, parse_counted, required, typed_rows
+from kappa.spark.parsing import arrow_kind, columns_to_read, event_time, parse_counted, required, typed_rows
 from kappa.spark.parsing.batches import LEFT, ordered, parsed, size_of
 from kappa.topology import Source
 
@@ -56,7 +56,7 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     records = raw.select(*columns_to_read(source))
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = records.toArrow()
-    batches = list(ordered(parsed(rows.to_batches(), kind, required(source)), before))
+    batches = list(ordered(parsed(rows.to_batches(), kind, required(source), event_time(source)), before))
     schema = pa.schema(
         [
             *kind,

@@ -1,0 +1,181 @@
+"""Event time of a slice's records: plain Python says what each way of reading has to give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from kappa import clock
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.offsets.vector import OffsetRange
+from kappa.slices.reading import Counts, Reading
+from kappa.topology import Source
+from kappa.topology.event_time import Frontier
+
+if TYPE_CHECKING:
+    from conftest_spark import Log, Sent
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+GRACE, AHEAD, COUNT = 2_000, 60_000, 400
+BEGIN = 1_700_000_000_000
+Row = tuple[int, int, int, int]
+
+
+def event_ms(value: bytes | None, timestamp_ms: int) -> int | None:
+    """The time of a good record, None of one that is a dead letter, by the rule that is tested."""
+    if value is None:
+        return timestamp_ms
+    try:
+        at = orjson.loads(value).get("at")
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(at, str):
+        at = int(at[17:19]) * 1000 + int(at[20:23]) + BEGIN // 60_000 * 60_000
+    return at if isinstance(at, int) and at <= timestamp_ms + AHEAD else None
+
+
+def records(seed: int, kind: str) -> list[Sent]:
+    """Records out of order in two partitions; some broken, some tombstones, some too far ahead."""
+    chance = random.Random(seed)
+    found: list[Sent] = []
+    for n in range(COUNT):
+        sent_ms = BEGIN + n * 20
+        at: Any = sent_ms - chance.randrange(0, 6_000)
+        if n % 37 == 0:
+            at = sent_ms + AHEAD + 1
+        if kind == "TIMESTAMP":
+            seconds, millis = divmod(at - BEGIN // 60_000 * 60_000, 1000)
+            at = f"2023-11-14T22:13:{seconds % 60:02d}.{millis:03d}Z" if seconds < 60 else 1.5
+        value: bytes | None = orjson.dumps({"n": n, "at": None if n % 41 == 0 else at})
+        if n % 31 == 0:
+            value = value.replace(b"{", b"{\n", 1)
+        if n % 43 == 0:
+            value = None
+        if n % 47 == 0:
+            value = b"{"
+        found.append((n % 2 if n > 50 else 0, sent_ms, value))
+    return found
+
+
+def expected(sent: Sequence[Sent], source: Source) -> tuple[list[Row], dict[int, int]]:
+    """Partition, offset, event time and frontier of the good records; stream times at the end."""
+    offsets, reached = {0: 0, 1: 0}, dict[int, int]()
+    rows = []
+    for partition, timestamp_ms, value, *_ in sent:
+        offset = offsets[partition]
+        offsets[partition] += 1
+        own = event_ms(value, timestamp_ms) if source.time else timestamp_ms
+        if source.time is None:
+            reached[partition] = max(timestamp_ms, reached.get(partition, timestamp_ms))
+        if own is None or (source.time is None and value == b"{"):
+            continue
+        if source.time is not None:
+            reached[partition] = max(own, reached.get(partition, own))
+        rows.append((partition, offset, own, reached[partition] - GRACE))
+    return sorted(rows), reached
+
+
+def read(
+    spark: SparkSession, log: Log, source: Source, sent: Sequence[Sent], cuts: Sequence[int], small_slice: int
+) -> tuple[list[Row], Counts, Mapping[str, Frontier]]:
+    """The same, read in slices that end at these records."""
+    rows: list[Row] = []
+    committed = LedgerRow(kind="commit", seq=0, writer="test", at=clock.now())
+    whole = log(sent).localCheckpoint()
+    before = {0: 0, 1: 0}
+    for cut in cuts:
+        after = {p: sum(1 for item in sent[:cut] if item[0] == p) for p in before}
+        ranges = tuple(OffsetRange(topic="pos", partition=p, start=before[p], end=after[p]) for p in before)
+        plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges)
+        condition = " OR ".join(
+            f"(partition = {r.partition} AND offset >= {r.start} AND offset < {r.end})" for r in ranges
+        )
+        with Reading(spark, "", [source], plan, committed, whole.where(condition), small_slice=small_slice) as reading:
+            found = reading.records["pos"].selectExpr(
+                "_partition", "_offset", "unix_millis(_event_time) AS own", "unix_millis(_frontier) AS frontier"
+            )
+            rows += [tuple(row) for row in found.collect()]
+            counts, frontiers = reading.counts(), reading.frontiers
+            assert counts.rows_read == counts.rows_parsed + counts.rows_dead
+        committed = LedgerRow(
+            kind="commit",
+            seq=1,
+            writer="test",
+            at=clock.now(),
+            max_timestamps=counts.max_timestamps,
+            stream_times=counts.stream_times,
+        )
+        before = after
+    return sorted(rows), counts, frontiers
+
+
+@pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
+@pytest.mark.parametrize("kind", ["BIGINT", "TIMESTAMP", None], ids=["epoch ms", "timestamp", "of Kafka"])
+def test_event_times_and_frontiers_depend_on_offsets_alone(
+    spark: SparkSession, log: Log, kind: str | None, small_slice: int
+) -> None:
+    source = Source(
+        topic="pos",
+        schema=f"n BIGINT, at {kind or 'STRING'}",
+        time="at" if kind else None,
+        grace="2 seconds",
+        ahead="1 minute",
+    )
+    sent = records(20261123, kind or "BIGINT")
+    if kind is None:
+        sent = [(p, t, None if v is None else v.replace(b'"at":', b'"other":')) for p, t, v, *_ in sent]
+    rows, reached = expected(sent, source)
+    assert len(rows) > 300
+
+    whole = read(spark, log, source, sent, [COUNT], small_slice)
+    cut = read(spark, log, source, sent, [60, 200, 201, COUNT], small_slice)
+
+    for found, counts, frontiers in (whole, cut):
+        assert found == rows
+        assert counts.stream_times == {"pos": reached}
+        assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}
+
+
+def test_a_partition_without_records_holds_the_frontier_back(spark: SparkSession, log: Log) -> None:
+    source = Source(topic="pos", schema="n BIGINT", grace="2 seconds")
+
+    _, counts, frontiers = read(spark, log, source, [(1, BEGIN, b'{"n": 1}')], [1], 50_000)
+
+    assert counts.stream_times == {"pos": {1: BEGIN}}
+    assert frontiers == {"pos": Frontier(ms=None)}
+
+
+def test_a_dead_letter_says_what_is_wrong_with_its_event_time(spark: SparkSession, log: Log) -> None:
+    source = Source(topic="pos", schema="at BIGINT", time="at", grace="0 seconds", ahead="1 second")
+    values = [
+        b'{"at": 1}',
+        b"{}",
+        orjson.dumps({"at": BEGIN + 1_001}),
+        b'{"at": -9223372036854775808}',
+        b'{\n"at": null}',
+    ]
+    reasons = []
+    for small_slice in (50_000, 0):
+        plan = LedgerRow(
+            kind="plan",
+            seq=1,
+            writer="test",
+            at=clock.now(),
+            ranges=(OffsetRange(topic="pos", partition=0, start=0, end=5),),
+        )
+        committed = LedgerRow(kind="commit", seq=0, writer="test", at=clock.now())
+        raw = log([(0, BEGIN, value) for value in values])
+        with Reading(spark, "", [source], plan, committed, raw, small_slice=small_slice) as reading:
+            letters = reading.dead_letters().sort_by("offset")
+        reasons.append(letters.select(["offset", "value", "reason"]).to_pylist())
+    far = "the event time at lies too far past the record's timestamp, or is no time"
+    absent = "the event time at is absent"
+    assert reasons[0] == reasons[1]
+    assert [(row["offset"], row["reason"]) for row in reasons[0]] == [(1, absent), (2, far), (3, far), (4, absent)]
+    assert [row["value"] for row in reasons[0]] == values[1:]
