@@ -536,6 +536,18 @@ def _(here: Site) -> Provoked:
     )
 
 
+@provokes("seed-operator-changed")
+def _(here: Site) -> Provoked:
+    windows = "tumbling_window(size=5 seconds)"
+    state = f'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT", made_by="{windows}")'
+    return Provoked(
+        command=reshaped(here, tables=state),
+        numbers={"name": "balances", "made_by": windows, "seed_made_by": "no operator"},
+        says=windows,
+        remedy="--to-earliest",
+    )
+
+
 @provokes("seed-lacks-required-column")
 def _(here: Site) -> Provoked:
     return Provoked(

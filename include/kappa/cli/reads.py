@@ -92,6 +92,12 @@ def status(
         if one.moved_with:
             say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
     say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
+    say(
+        f"{s.topology} epoch {p.epoch}: {p.event_time}{_late(p.rows_late)}"
+        for s in found
+        for p in s.epochs
+        if p.event_time
+    )
     say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
     say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in found for epoch, topics in s.reads.items())
     if not rows:
@@ -325,6 +331,10 @@ def _remark(entry: Entry) -> str:
     """Why, and what came of it."""
     found = [entry.reason or entry.outcome, *(f"({more})" for more in (entry.reconciled, entry.interval) if more)]
     return " ".join(filter(None, found))
+
+
+def _late(rows: int) -> str:
+    return f", {rows:,} late records" if rows else ""
 
 
 def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:

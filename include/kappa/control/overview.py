@@ -10,6 +10,7 @@ from kappa.config import Config
 from kappa.control import approval
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
+from kappa.lake import tables
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -22,6 +23,8 @@ from kappa.replay.certificate import Certificate
 from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
 from kappa.replay.verdict import DiffReport
+from kappa.topology import event_time
+from kappa.topology.event_time import LATE_RECORDS
 from kappa.verify.attestation import attested_if_asked
 from kappa.verify.certificate import certificate_of
 from kappa.verify.measurements import outcome
@@ -45,6 +48,8 @@ class Progress:
         outcome: what was estimated of its bulk work and what it was, once that is done.
         rejected: who rejected it and when; empty for one that was not.
         is_recalled: whether it was retired and is being brought back.
+        event_time: how far its event time has come and which partition is behind; empty for sources without one.
+        rows_late: rows of ``late_records``.
     """
 
     topology: str
@@ -62,6 +67,8 @@ class Progress:
     outcome: str = ""
     rejected: str = ""
     is_recalled: bool = False
+    event_time: str = ""
+    rows_late: int = 0
 
     @property
     def doing(self) -> str:
@@ -179,7 +186,9 @@ def chronicle(
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
     driver = driver_status(config, record.topology, epoch.epoch)
     total = epoch.plan.start.count_to(epoch.plan.end)
-    row = Ledger(EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch).ledger).last_commit()
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
+    row = Ledger(paths.ledger).last_commit()
+    late = row.delta_versions.get(f"outputs/{LATE_RECORDS}") if row else None
     done = min(total, _read(epoch.plan.start, ranges_end(row.ranges))) if row else 0
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
@@ -198,6 +207,8 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         outcome=outcome(epoch),
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
+        event_time=event_time.described(row.stream_times) if row else "",
+        rows_late=0 if late is None else tables.count(paths.output(LATE_RECORDS), late),
     )
 
 

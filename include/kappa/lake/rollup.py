@@ -112,6 +112,7 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
                 rows_read=row.rows_read,
                 rows_parsed=row.rows_parsed,
                 rows_dead=row.rows_dead,
+                rows_late=row.rows_late,
                 code=row.code,
                 archived=ranges_from_json(row.detail.get("archived", {})),
                 read=row.ranges if is_chained else (),

@@ -50,7 +50,7 @@ class Run:
             "turn": self.turn,
             "seconds": round(self.seconds, 3),
             "bytes": [self.bytes_read, self.sized_records, self.sized],
-            "rows": [facts.rows_read, facts.rows_parsed, facts.rows_dead],
+            "rows": [facts.rows_read, facts.rows_parsed, facts.rows_dead, facts.rows_late],
             "ranges": ranges_as_dict(facts.ranges),
             "read": ranges_as_dict(facts.read),
             "archived": [[r.topic, r.partition, r.start, r.end] for r in facts.archived],
@@ -59,7 +59,7 @@ class Run:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Run:
         """Read what :meth:`as_dict` wrote."""
-        rows_read, rows_parsed, rows_dead = values["rows"]
+        rows_read, rows_parsed, rows_dead, *late = values["rows"]
         bytes_read, sized_records, sized = values["bytes"]
         facts = SliceFacts(
             seq=values["first"],
@@ -69,6 +69,7 @@ class Run:
             rows_read=rows_read,
             rows_parsed=rows_parsed,
             rows_dead=rows_dead,
+            rows_late=late[0] if late else 0,
             ranges=ranges_from_json(values["ranges"]),
             read=ranges_from_json(values["read"]),
             archived=tuple(OffsetRange(topic=t, partition=p, start=s, end=e) for t, p, s, e in values["archived"]),
@@ -138,6 +139,7 @@ def _joined(run: Run, following: Run) -> Run:
         rows_read=one.rows_read + two.rows_read,
         rows_parsed=one.rows_parsed + two.rows_parsed,
         rows_dead=one.rows_dead + two.rows_dead,
+        rows_late=one.rows_late + two.rows_late,
     )
     return replace(
         run,

@@ -48,6 +48,7 @@ class SliceFacts:
         archived: the part of the ranges that was read from archives instead of Kafka.
         read: what it read in Kafka's own names, when ``ranges`` are those of root topics that this was made of.
         seq_last: number of the last of several; None for one.
+        rows_late: of the parsed records those that an operator refused because they came too late.
     """
 
     seq: int
@@ -60,6 +61,7 @@ class SliceFacts:
     archived: tuple[OffsetRange, ...] = ()
     read: tuple[OffsetRange, ...] = ()
     seq_last: int | None = None
+    rows_late: int = 0
 
     @property
     def last(self) -> int:
@@ -124,6 +126,7 @@ class Certificate:
         attested: what the broker says of the live epoch, where it was asked and agrees.
         approved: epoch -> who approved it and when, of epochs that went live with an approval.
         backfilled: epoch -> intervals of its outputs that were computed again, oldest first.
+        rows_late: of the parsed records those that an operator refused because they came too late.
     """
 
     topology: str
@@ -142,6 +145,7 @@ class Certificate:
     attested: str = ""
     approved: Mapping[int, str] = field(default_factory=dict)
     backfilled: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    rows_late: int = 0
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -188,6 +192,8 @@ class Certificate:
         lines.append(
             f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters"
         )
+        if self.rows_late:
+            lines.append(f"  {self.rows_late:,} of the parsed records came too late for an operator: see late_records")
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
         lines += [f"  epoch {epoch} was approved by {by}" for epoch, by in sorted(self.approved.items())]

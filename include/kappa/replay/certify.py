@@ -69,6 +69,7 @@ def certify(
         rows_read=sum(slice_.rows_read for _, slice_ in sending),
         rows_parsed=sum(slice_.rows_parsed for _, slice_ in sending),
         rows_dead=sum(slice_.rows_dead for _, slice_ in sending),
+        rows_late=sum(slice_.rows_late for _, slice_ in sending),
         codes={epoch: tuple(sorted({s.code for s in slices})) for epoch, slices in sorted(ledgers.items())},
         archived={
             epoch: found

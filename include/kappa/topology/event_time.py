@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Columns that records of a source with event time have beside those of every record.
 EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP"}
 #: The output of records that an operator refused, which every topology with event time has.
@@ -55,3 +57,26 @@ def frontier_of(stream_times: Mapping[int, int], partitions: Iterable[int], grac
         Frontier(ms=None if partition not in stream_times else stream_times[partition] - grace_ms)
         for partition in partitions
     )
+
+
+def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:
+    """How far the event times of an epoch's sources have come, and which partition is behind the others; one line.
+
+    Args:
+        stream_times: topic -> partition -> stream time, epoch milliseconds.
+    """
+    reached = sorted((ms, topic, partition) for topic, parts in stream_times.items() for partition, ms in parts.items())
+    if not reached:
+        return ""
+    least, topic, partition = reached[0]
+    most = reached[-1][0]
+    behind = "" if len(reached) == 1 else f", held by {topic}[{partition}]; the furthest is at {shown(most)}"
+    return f"event time {shown(least)}{behind}"
+
+
+def shown(ms: int) -> str:
+    """Epoch milliseconds as a time in UTC; as a number where no calendar has it."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{ms} ms"

@@ -38,6 +38,13 @@ SEED_TYPE_CHANGED = refuses(
     meaning="a column has another type than in the savepoint or changelog, or may no longer be null",
     way_out=f"{_FROM_START} A new column beside the old one does as well.",
 )
+SEED_OPERATOR_CHANGED = refuses(
+    "seed-operator-changed",
+    "Table {name!r} is the state of {made_by}; in {place} it is that of {seed_made_by}.",
+    _FROM_START,
+    meaning="a table is the state of another operator, or of one with other parameters, than in the savepoint or "
+    "changelog",
+)
 SEED_LACKS_REQUIRED_COLUMN = refuses(
     "seed-lacks-required-column",
     "{keeper} has no columns {columns} of {name!r}, which may not be null.",
@@ -78,6 +85,9 @@ def _unlike(place: str, wanted: Shape, seed: Shape, keeper: str) -> Iterable[Fin
     words = {"keeper": keeper, "place": f"{keeper[0].lower()}{keeper[1:]}"}
     if wanted.key != seed.key:
         yield SEED_KEY_CHANGED(words, name=name, key=list(wanted.key), seed_key=list(seed.key))
+    if wanted.made_by != seed.made_by:
+        made_by, seed_made_by = wanted.made_by or "no operator", seed.made_by or "no operator"
+        yield SEED_OPERATOR_CHANGED(words, name=name, made_by=made_by, seed_made_by=seed_made_by)
     changed = [c for c, kind in wanted.columns.items() if seed.columns.get(c, kind) != kind]
     changed += [c for c in wanted.required if c in seed.columns and c not in seed.required and c not in changed]
     if changed:
