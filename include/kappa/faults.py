@@ -10,13 +10,17 @@ otherwise.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+from kappa.errors import UsageError
 
 #: Environment variable in which the wish to die is handed to a driver.
 VARIABLE = "KAPPA_CRASH_AFTER"
@@ -132,3 +136,44 @@ def _leave_mark(folder: Path, mark: dict[str, Any]) -> None:
         out.flush()
         os.fsync(out.fileno())
     file.with_suffix(".tmp").rename(file)
+
+
+class CrashAfter:
+    """Makes the next driver that is in this process or started by it die at a named point, by SIGKILL.
+
+        with CrashAfter("effects", seq=2):
+            control.start(config, "retail.spending", actor="test")   # its driver dies in slice 2
+        control.start(config, "retail.spending", actor="test")       # and this one repairs it
+
+    A driver takes the wish along when it is started: leaving the context does not spare it, and a driver that is
+    started afterwards is not affected. Each process dies once. Not for threads that wish for different points.
+
+    Args:
+        point: one of :data:`POINTS`.
+        seq: the slice; None for the first time that the point is passed.
+
+    Raises:
+        UsageError: there is no such point; the message names the nearest.
+    """
+
+    def __init__(self, point: str, seq: int | None = None) -> None:
+        if point not in POINTS:
+            near = difflib.get_close_matches(point, POINTS, n=1, cutoff=0.0)[0]
+            raise UsageError(
+                f"There is no crash point {point!r}. Did you mean {near!r}? All of them: {', '.join(POINTS)}.",
+                point=point,
+            )
+        self._wish = point if seq is None else f"{point}@{seq}"
+        self._before: str | None = None
+
+    def __enter__(self) -> Self:
+        self._before = os.environ.get(VARIABLE)
+        os.environ[VARIABLE] = self._wish
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.environ.pop(VARIABLE, None)
+        if self._before is not None:
+            os.environ[VARIABLE] = self._before

@@ -15,28 +15,25 @@ nothing.
 
 from __future__ import annotations
 
-import difflib
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from kappa import faults
 from kappa.errors import TopologyError, UsageError
+from kappa.faults import CrashAfter
 from kappa.kafka.encoding import topic_records
 from kappa.slices.effects import collect
 from kappa.slices.state import newest
 from kappa.slices.writing import step_effects
 from kappa.spark.event_time import in_memory
 from kappa.spark.parsing.small import parse_rows
-from kappa.spark.session import frame_of
+from kappa.spark.session import frame_of, local_session
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import frontier_of
@@ -45,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+
+__all__ = ["BEGIN", "CrashAfter", "Input", "TopologyDriver", "assert_slice_invariant", "local_session"]
 
 #: Where a driver's clock begins unless told otherwise.
 BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
@@ -230,22 +229,6 @@ class TopologyDriver:
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
 
 
-def local_session(name: str = "tests") -> SparkSession:
-    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all
-    tests.
-
-    Args:
-        name: shown by Spark's own tools.
-
-    Raises:
-        ConfigError: a variable is malformed.
-    """
-    from kappa.config import Config
-    from kappa.spark.session import build_session
-
-    return build_session(Config.from_env(), name)
-
-
 def _listed(rows: pa.Table | None) -> list[dict[str, Any]]:
     return [] if rows is None else rows.to_pylist()
 
@@ -267,9 +250,18 @@ def _time_of(item: Input) -> int:
 
 
 def assert_slice_invariant(
-    topology: Topology, inputs: Iterable[Input], session: SparkSession, *, cuts: int = 3, seed: int = 0
+    topology: Topology,
+    inputs: Iterable[Input],
+    session: SparkSession,
+    *,
+    cuts: int = 3,
+    seed: int = 0,
+    by_arrival: bool = False,
 ) -> None:
-    """Assert that a topology gives the same however its log is cut by time, as a replay cuts it.
+    """Assert that a topology gives the same however its log is cut.
+
+    By time, as a replay cuts it; with ``by_arrival`` by what happened to be there, as a live stream cuts it. What holds
+    under both is the same live and replayed.
 
     The records are run as one slice, as one slice a record, and in several random ways. A cut is a time T: in each
     partition, the first offset at which the running maximum of the timestamps reaches T. What is compared with the one
@@ -284,14 +276,18 @@ def assert_slice_invariant(
         inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
         cuts: how many random ways, each at one to four times.
         seed: which random ways.
+        by_arrival: also cut each partition at a place of its own, so that partitions and topics lag each other. What
+            was sent is then compared without its order.
 
     Raises:
         AssertionError: a result differs; names the table, output or topic, the cut, and the first rows that differ.
     """
     placed = _placed(_timed(inputs, BEGIN))
-    whole = _results(topology, session, [placed])
-    for name, slices in _ways(placed, cuts, random.Random(seed)):  # noqa: S311 - reproducible on purpose
-        found = _results(topology, session, slices)
+    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    ways = [*_ways(placed, cuts, chance), *(_arrivals(placed, cuts, chance) if by_arrival else ())]
+    whole = _results(topology, session, [placed], is_ordered=not by_arrival)
+    for name, slices in ways:
+        found = _results(topology, session, slices, is_ordered=not by_arrival)
         for what, expected in whole.items():
             if found[what] != expected:
                 raise AssertionError(_difference(topology.name, what, name, expected, found[what]))
@@ -337,9 +333,30 @@ def _ways(placed: list[_Placed], cuts: int, chance: random.Random) -> Iterable[t
         yield f"cut at {shown}", [list(part) for _, part in parts]
 
 
-def _results(topology: Topology, session: SparkSession, slices: Iterable[Sequence[_Placed]]) -> dict[str, list[Any]]:
+def _arrivals(placed: list[_Placed], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[_Placed]]]]:
+    """Names of ways in which the records may have come, with the slices: each partition has its own pace."""
+    places = sorted({(one.topic, one.partition) for one in placed})
+    for _ in range(cuts):
+        last = chance.randint(1, 4)
+        slices: list[list[_Placed]] = [[] for _ in range(last + 1)]
+        for place in places:
+            mine = [one for one in placed if (one.topic, one.partition) == place]
+            ends = sorted(chance.randint(0, len(mine)) for _ in range(last))
+            for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(mine)], strict=True)):
+                slices[number] += mine[start:end]
+        shown = "; ".join(", ".join(f"{one.topic}[{one.partition}]@{one.offset}" for one in part) for part in slices)
+        yield f"as they came ({shown})", [sorted(part) for part in slices if part]
+
+
+def _results(
+    topology: Topology, session: SparkSession, slices: Iterable[Sequence[_Placed]], *, is_ordered: bool = True
+) -> dict[str, list[Any]]:
     """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
-    driver = TopologyDriver(topology, session)
+    slices = list(slices)
+    partitions: Counter[str] = Counter()
+    for one in (one for part in slices for one in part):
+        partitions[one.topic] = max(partitions[one.topic], one.partition + 1)
+    driver = TopologyDriver(topology, session, partitions=partitions)
     for part in slices:
         driver.pipe(one.item for one in part)
     found: dict[str, list[Any]] = {f"table {table.name}": driver.rows(table.name) for table in topology.tables}
@@ -350,7 +367,13 @@ def _results(topology: Topology, session: SparkSession, slices: Iterable[Sequenc
         sent = driver.sent(topic.name)
         if topic.of not in keys:
             # Kafka keeps the order of a key's records; those without a key have none.
-            sent.sort(key=lambda one: (one[0] is not None, one[0] or b"", one[1] or b"" if one[0] is None else b""))
+            sent.sort(
+                key=lambda one: (
+                    one[0] is not None,
+                    one[0] or b"",
+                    one[1] or b"" if one[0] is None or not is_ordered else b"",
+                )
+            )
             found[f"topic {topic.name}"] = sent
         elif set(topic.key) == set(keys[topic.of]):
             found[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
@@ -370,44 +393,3 @@ def _difference(topology: str, what: str, way: str, expected: list[Any], found: 
     for name, rows in (("one slice", expected), (way, found)):
         lines += [f"  {name}:", *(f"    {row}" for row in rows[first : first + 3] or ["(no further row)"])]
     return "\n".join(lines)
-
-
-class CrashAfter:
-    """Makes the next driver that is in this process or started by it die at a named point, by SIGKILL.
-
-        with CrashAfter("effects", seq=2):
-            control.start(config, "retail.spending", actor="test")   # its driver dies in slice 2
-        control.start(config, "retail.spending", actor="test")       # and this one repairs it
-
-    A driver takes the wish along when it is started: leaving the context does not spare it, and a driver that is
-    started afterwards is not affected. Each process dies once. Not for threads that wish for different points.
-
-    Args:
-        point: one of :data:`kappa.faults.POINTS`.
-        seq: the slice; None for the first time that the point is passed.
-
-    Raises:
-        UsageError: there is no such point; the message names the nearest.
-    """
-
-    def __init__(self, point: str, seq: int | None = None) -> None:
-        if point not in faults.POINTS:
-            near = difflib.get_close_matches(point, faults.POINTS, n=1, cutoff=0.0)[0]
-            raise UsageError(
-                f"There is no crash point {point!r}. Did you mean {near!r}? All of them: {', '.join(faults.POINTS)}.",
-                point=point,
-            )
-        self._wish = point if seq is None else f"{point}@{seq}"
-        self._before: str | None = None
-
-    def __enter__(self) -> Self:
-        self._before = os.environ.get(faults.VARIABLE)
-        os.environ[faults.VARIABLE] = self._wish
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        os.environ.pop(faults.VARIABLE, None)
-        if self._before is not None:
-            os.environ[faults.VARIABLE] = self._before

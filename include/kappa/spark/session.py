@@ -153,6 +153,19 @@ def is_too_large(error: BaseException) -> bool:
     return "spark.driver.maxResultSize" in str(error)
 
 
+def local_session(name: str = "tests") -> SparkSession:
+    """Spark on this machine with a driver's settings, by the ``KAPPA_*`` variables. It takes seconds: make one for all
+    tests.
+
+    Args:
+        name: shown by Spark's own tools.
+
+    Raises:
+        ConfigError: a variable is malformed.
+    """
+    return build_session(Config.from_env(), name)
+
+
 def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -> DataFrame:
     """A DataFrame of rows in memory.
 
