@@ -90,7 +90,7 @@ def doctor(json: Json = False) -> None:
 
 
 def generate(
-    scenario: Annotated[str, typer.Argument(help="A scenario: retail.")],
+    scenario: Annotated[str, typer.Argument(help=f"A scenario: {', '.join(generator.SCENARIOS)}.")],
     records: Annotated[int, typer.Option(help="How many records.")] = 10_000,
     rate: Annotated[float | None, typer.Option(help="Records a second; as fast as it goes when left out.")] = None,
     bad_share: Annotated[float, typer.Option(help="Share of records that do not parse, 0 to 1.")] = 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -15,13 +15,42 @@ from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import explained, producer_settings, unreachable
-from kappa_local import invoices
+from kappa_local import customers as customers_module
+from kappa_local import invoices, logs, movies_music, stocks, text_inventory
+from kappa_local.draws import DEFAULT_START, Block, Course, Made, Stream
 
 #: Kafka applies retention to the time in a record, and refuses times more than an hour ahead: generated times are
 #: neither old nor new.
 TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
-SCENARIOS = {"retail": invoices.TOPIC}
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What is generated, and for which topic.
+
+    Attributes:
+        topic: where its records go unless another topic is named.
+        make: its records; None for invoices, which have options of their own.
+        is_text: whether values are text instead of JSON.
+    """
+
+    topic: str
+    make: Callable[[Block], Iterable[Made]] | None = None
+    is_text: bool = False
+
+
+SCENARIOS = {
+    "retail": Scenario(topic=invoices.TOPIC),
+    "stocks": Scenario(topic=stocks.TICKS, make=stocks.ticks),
+    "logs": Scenario(topic=logs.LOGS, make=logs.actions),
+    "page-views": Scenario(topic=logs.PAGE_VIEWS, make=logs.page_views),
+    "captcha": Scenario(topic=logs.CAPTCHA, make=logs.captchas),
+    "text": Scenario(topic=text_inventory.LINES, make=text_inventory.lines, is_text=True),
+    "inventory": Scenario(topic=text_inventory.ITEMS, make=text_inventory.items),
+    "movies": Scenario(topic=movies_music.RATINGS, make=movies_music.ratings),
+    "music": Scenario(topic=movies_music.PLAYS, make=movies_music.plays),
+    "customers": Scenario(topic=customers_module.CUSTOMERS, make=customers_module.changes),
+}
 
 _CONNECT_SECONDS = 8.0
 _DELIVERY_SECONDS = 120.0
@@ -71,7 +100,7 @@ def produce(
     stores: int = 24,
     customers: int | None = None,
     partitions: int = 3,
-    start_time: datetime = invoices.DEFAULT_START,
+    start_time: datetime = DEFAULT_START,
     time_step: timedelta = timedelta(milliseconds=100),
     first: int | None = None,
     topic: str | None = None,
@@ -82,15 +111,15 @@ def produce(
 
     Args:
         config: names the brokers.
-        scenario: ``retail``.
+        scenario: one of :data:`SCENARIOS`.
         records: how many.
         rate: records a second; None is as fast as it goes.
         bad_share: share of bad values.
         out_of_order: share of records with an earlier time.
         rogue_future: whether some of those lie far in the future.
         seed: another seed, other records.
-        stores: number of stores, the keys.
-        customers: number of customers; None lets them grow with the records.
+        stores: number of stores, the keys; of ``retail``.
+        customers: number of customers, of ``retail``; None lets them grow with the records.
         partitions: partitions of a topic that is created; one that exists must have as many.
         start_time: time of record 0.
         time_step: time between two records.
@@ -106,19 +135,23 @@ def produce(
         TopologyError: the topic exists with another number of partitions, or refuses a record.
         BrokerUnreachableError: Kafka does not answer, or a record was not delivered; then start with a new topic.
     """
-    topic = topic or _topic_of(scenario)
+    chosen = scenario_of(scenario)
+    topic = topic or chosen.topic
     if records < 0 or (rate is not None and rate <= 0):
         raise UsageError(f"records={records} and rate={rate} must be positive.", records=records, rate=rate)
-    made = invoices.Invoices(
-        seed=seed,
-        bad_share=bad_share,
-        out_of_order=out_of_order,
-        rogue_future=rogue_future,
-        stores=stores,
-        customers=customers,
-        start_time=start_time,
-        time_step=time_step,
-    )
+    course: dict[str, Any] = {
+        "seed": seed,
+        "bad_share": bad_share,
+        "out_of_order": out_of_order,
+        "rogue_future": rogue_future,
+        "start_time": start_time,
+        "time_step": time_step,
+    }
+    made: Course
+    if chosen.make is None:
+        made = invoices.Invoices(stores=stores, customers=customers, **course)
+    else:
+        made = Stream(make=chosen.make, is_text=chosen.is_text, **course)
     with Broker(config.bootstrap_servers) as broker:
         broker.create_topic(topic, partitions, TOPIC_CONFIG)
         before = _ends(broker, topic)
@@ -148,12 +181,7 @@ class _Delivery:
         self._failure: KafkaError | None = None
 
     def run(
-        self,
-        made: invoices.Invoices,
-        first: int,
-        count: int,
-        rate: float | None,
-        progress: Callable[[int, int], None] | None,
+        self, made: Course, first: int, count: int, rate: float | None, progress: Callable[[int, int], None] | None
     ) -> float:
         producer, topic, failed = self._producer, self._topic, self._failed
         produce, begun, reported = producer.produce, time.monotonic(), time.monotonic()
@@ -201,9 +229,14 @@ class _Delivery:
             )
 
 
-def _topic_of(scenario: str) -> str:
-    if scenario not in SCENARIOS:
-        near = get_close_matches(scenario, SCENARIOS, n=1)
+def scenario_of(name: str) -> Scenario:
+    """The scenario of that name.
+
+    Raises:
+        UsageError: there is none; the message names the nearest.
+    """
+    if name not in SCENARIOS:
+        near = get_close_matches(name, SCENARIOS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(sorted(SCENARIOS))}."
-        raise UsageError(f"Unknown scenario {scenario!r}.{hint}", scenario=scenario)
-    return SCENARIOS[scenario]
+        raise UsageError(f"Unknown scenario {name!r}.{hint}", scenario=name)
+    return SCENARIOS[name]

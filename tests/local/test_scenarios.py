@@ -1,0 +1,135 @@
+"""The records of the scenarios: the same for an index, as bad as they say, and fit for what the scenario shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa.config import Config
+from kappa.offsets.vector import Offsets
+from kappa_local.draws import Generated, Stream
+from kappa_local.generator import SCENARIOS, produce
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import TopicFactory
+
+    from kappa.kafka.broker import Broker
+
+#: Of the first 700 records: what is shown in a document or measured today is there tomorrow.
+DIGESTS = {
+    "stocks": "af5e82e2f018",
+    "logs": "ec4d7e39405b",
+    "page-views": "0e8d9ed88a49",
+    "captcha": "8e952433ae13",
+    "text": "e353792da61d",
+    "inventory": "8ada7535cdc3",
+    "movies": "5a4f6f8480b8",
+    "music": "eccb34179e20",
+    "customers": "da51ab2b5d9d",
+}
+NAMES = [name for name, scenario in SCENARIOS.items() if scenario.make is not None]
+
+
+def stream(name: str, **options: Any) -> Stream:
+    scenario = SCENARIOS[name]
+    assert scenario.make is not None
+    return Stream(make=scenario.make, is_text=scenario.is_text, **options)
+
+
+def is_bad(value: bytes | None, *, is_text: bool) -> bool:
+    try:
+        if value is not None:
+            text = value.decode()
+            if not is_text:
+                json.loads(text)
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_index_gives_the_same_record_whatever_was_asked_before(name: str) -> None:
+    made = stream(name, bad_share=0.2, out_of_order=0.3)
+    whole = list(made.records(0, 5_000))
+    assert list(made.records(4_090, 4_110)) == whole[4_090:4_110]
+    assert list(stream(name, seed=2).records(0, 50)) != whole[:50]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_records_are_as_many_as_it_says(name: str) -> None:
+    made, is_text = stream(name, bad_share=0.2), SCENARIOS[name].is_text
+    assert sum(is_bad(value, is_text=is_text) for _, value, _ in made.records(0, 5_000)) == made.bad(0, 5_000)
+    assert not any(is_bad(value, is_text=is_text) for _, value, _ in stream(name).records(0, 5_000))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_stay_what_they_are(name: str) -> None:
+    found = hashlib.sha256(repr(list(stream(name).records(0, 700))).encode()).hexdigest()
+    assert found[:12] == DIGESTS[name]
+
+
+def values(name: str, count: int = 5_000) -> list[tuple[Generated, Any]]:
+    return [(one, one[1] and json.loads(one[1])) for one in stream(name).records(0, count)]
+
+
+def test_symbols_are_delisted_and_come_back() -> None:
+    gone, back = set(), set()
+    for (key, value, _), _ in values("stocks"):
+        if value is None:
+            gone.add(key)
+        elif key in gone:
+            back.add(key)
+    assert len(gone) > 5 and back == gone
+
+
+def test_some_pages_have_most_views_and_crawlers_are_among_them() -> None:
+    views = Counter(view["page"] for _, view in values("page-views"))
+    assert views.most_common(1)[0][1] > 500 > 20 > min(views.values())
+    assert 800 < sum(view["agent"].endswith("Bot") for _, view in values("page-views")) < 1_200
+
+
+def test_customers_change_as_their_events_say() -> None:
+    table: dict[int, Any] = {}
+    ops = Counter[str]()
+    for (key, _, _), event in values("customers"):
+        id = json.loads(key or b"")["id"]
+        if event is None:
+            assert id not in table
+            continue
+        ops[event["op"]] += 1
+        assert event["before"] == table.pop(id, None)
+        if event["after"] is not None:
+            assert event["after"]["id"] == id
+            table[id] = event["after"]
+    assert set(ops) == {"r", "c", "u", "d"}
+    assert len(table) > 300
+
+
+def test_viewers_rate_some_movies_again() -> None:
+    rated = Counter((rating["userID"], rating["movieID"]) for _, rating in values("movies"))
+    assert 100 < sum(count > 1 for count in rated.values()) < len(rated) / 2
+
+
+def test_stock_is_seldom_sold_out() -> None:
+    stock = Counter[tuple[str, str]]()
+    for _, item in values("inventory", 50_000):
+        sign = 1 if item["type"] == "RESTOCK" else -1
+        stock[item["storeID"], item["sku"]] += sign * item["quantity"]
+    assert sum(number < 0 for number in stock.values()) < len(stock) / 4
+
+
+@pytest.mark.broker
+def test_null_values_and_records_without_a_key_are_sent(kafka: Broker, topic: TopicFactory, tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers})
+    for name in ("customers", "text"):
+        sent = topic(3)
+        produce(config, name, records=400, topic=sent)
+        read = [message for batch in kafka.read(Offsets(), kafka.stable_offsets([sent])) for message in batch]
+        wanted = [(key, value) for key, value, _ in stream(name).records(0, 400)]
+        assert Counter((message.key(), message.value()) for message in read) == Counter(wanted)
