@@ -55,6 +55,7 @@ class Config:
         rejected_hours: how long the tables of a rejected epoch are kept.
         delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
         rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
+        mask_key: key of masked values, at least 16 characters; part of no lake, topic or log.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -85,6 +86,7 @@ class Config:
     rejected_hours: float = 72.0
     approval_hours: float = 24.0
     rollup_slices: int = 1000
+    mask_key: str = field(default="", repr=False)
     launcher: str = "here"
 
     @classmethod

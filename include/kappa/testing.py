@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-__all__ = ["BEGIN", "CrashAfter", "Input", "TopologyDriver", "assert_slice_invariant", "local_session"]
+__all__ = ["BEGIN", "MASK_KEY", "CrashAfter", "Input", "TopologyDriver", "assert_slice_invariant", "local_session"]
 
+#: The key of masked values in tests.
+MASK_KEY = "the key of tests, and of nothing else"
 #: Where a driver's clock begins unless told otherwise.
 BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -145,7 +147,7 @@ class TopologyDriver:
             for source in self.topology.sources
             if source.grace_ms is not None
         }
-        given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers)
+        given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers, secret=MASK_KEY)
         effects = collect(step_effects(self.topology, given))
         for append in self.topology.appends:
             rows = effects[append.name]

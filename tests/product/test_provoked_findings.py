@@ -30,6 +30,7 @@ from kappa.slices import ownership
 
 #: The fixture, and the module whose import registers its cases.
 __all__ = ["backfill_findings", "chain_findings", "eager_broker"]
+from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker
 
@@ -699,6 +700,36 @@ def _(here: Site) -> Provoked:
 
 
 # The live epoch
+
+
+SENSITIVE = 'Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", sensitive=True)'
+
+
+@provokes("mask-key-missing")
+def _(here: Site) -> Provoked:
+    here.deploy(sources=SENSITIVE)
+    here.create()
+    return Provoked(
+        command="plan NAME", numbers={"shortest": 16}, says="KAPPA_MASK_KEY is not set", remedy="Set KAPPA_MASK_KEY"
+    )
+
+
+@provokes("mask-key-changed")
+def _(here: Site) -> Provoked:
+    here.config = replace(here.config, mask_key="the key of this year")
+    here.deploy(sources=SENSITIVE)
+    epoch = ready(here)
+    here.config = replace(here.config, mask_key="another key, of the next year")
+    return Provoked(
+        command="plan NAME",
+        numbers={
+            "epoch": epoch,
+            "live": fingerprint("the key of this year"),
+            "now": fingerprint("another key, of the next year"),
+        },
+        says="Every masked value would differ",
+        remedy="--allow mask-key-changed",
+    )
 
 
 @provokes("reader-schema-changed")

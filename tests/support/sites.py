@@ -38,7 +38,9 @@ from kappa.replay.certificate import Sends
 from kappa.replay.estimates import Measured
 from kappa.slices import changelog, versioned_topics
 from kappa.slices.places import create_tables
+from kappa.slices.run import MASK
 from kappa.topology import registry
+from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
 from support.brokers import watched
 
@@ -320,6 +322,7 @@ class Site:
                 "topic_ids": self.ids,
                 "shapes": shapes_as_dict(shapes_of(topology)),
                 **({"roots": roots} if roots else {}),
+                **({MASK: fingerprint(self.config.mask_key)} if topology.is_sensitive else {}),
             },
         )
         ledger.append(row)

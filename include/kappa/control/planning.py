@@ -44,7 +44,9 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.topic import colliding
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices import ownership, turns
+from kappa.slices.run import MASK
 from kappa.topology import registry
+from kappa.topology.masking import SHORTEST, fingerprint
 from kappa.topology.shapes import shapes_from_dict
 from kappa.verify import measurements
 
@@ -159,7 +161,8 @@ def _topology(config: Config, name: str) -> TopologyFacts | None:
     except CodeError as error:
         return TopologyFacts(name=name, error=str(error))
     code, _ = code_store.snapshot(config.topologies, name)
-    return topology_facts(topology, code)
+    is_masked = topology.is_sensitive and len(config.mask_key) >= SHORTEST
+    return topology_facts(topology, code, fingerprint(config.mask_key) if is_masked else "")
 
 
 def _physical(source: SourceFacts, chain: ChainFacts) -> SourceFacts:
@@ -215,6 +218,7 @@ def _live(
         upstreams=tuple(topics_of(bound)),
         root_origin=record.epoch(record.live).origin,
         is_behind=position is None,
+        mask=state.commits[0].detail.get(MASK, ""),
         is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
     ), state
 

@@ -116,6 +116,7 @@ class Context:
             begin=self.watchdog.begin,
             arrow_rows=config.arrow_rows,
             small_slice=config.small_slice,
+            mask_key=config.mask_key,
             fold_seconds=config.fold_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
         )

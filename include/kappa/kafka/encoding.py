@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kappa.kafka.json_forms import json_rows
 from kappa.kafka.producer import Record
@@ -27,9 +29,24 @@ def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name:
     """
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
-    for key, row in zip(_keys(rows, topic.key), json_rows(rows, [*columns, *marks(rows)]), strict=True):
+    contents = json_rows(rows, [*columns, *marks(rows)])
+    for key, row, time in zip(_keys(rows, topic.key), contents, _times(rows, topic.time), strict=True):
         value = None if row.pop(DELETED, False) else to_json(row)
-        yield Record(topic=name or topic.name, key=key, value=value)
+        yield Record(topic=name or topic.name, key=key, value=value, timestamp_ms=time)
+
+
+def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
+    """Each record's timestamp in epoch milliseconds; None, the time of sending, where there is none or Kafka has none
+    so
+    early.
+    """
+    if column is None:
+        return repeat(None, rows.num_rows)
+    times = rows[column]
+    if pa.types.is_timestamp(times.type):
+        times = pc.divide(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), 1000)
+    found: list[int | None] = pc.if_else(pc.less(times, 0), None, times).to_pylist()
+    return found
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:

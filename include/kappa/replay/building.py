@@ -47,6 +47,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
+    found += request_rules.mask_key_missing(topology)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
     found += live_rules.live_findings(topology, facts.log, facts.live, facts.spread) if facts.live else []

@@ -48,6 +48,8 @@ class TopologyFacts:
         shapes: keys and columns of its tables and append outputs, by place.
         measures: full names of what a threshold may limit.
         error: why the code does not import, if it does not; the other fields then hold what could be read.
+        is_sensitive: whether a source may hold what no table may.
+        mask: fingerprint of the key under which its values would be masked; empty where none is set.
     """
 
     name: str
@@ -62,6 +64,8 @@ class TopologyFacts:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     error: str | None = None
+    is_sensitive: bool = False
+    mask: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,7 @@ class LiveFacts:
         upstreams: epochs of other topologies whose versioned topics it reads.
         root_origin: where of the root topics the history in its tables begins.
         is_behind: whether no epoch that the plan reads ever stood where it stands, or before.
+        mask: fingerprint of the key under which it masks values; empty where it masks none.
     """
 
     epoch: int
@@ -155,6 +160,7 @@ class LiveFacts:
     upstreams: tuple[Key, ...] = ()
     root_origin: Offsets | None = None
     is_behind: bool = False
+    mask: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +264,10 @@ class Facts:
     step: tuple[Finding, ...] = ()
 
 
-def topology_facts(topology: Topology, code: str) -> TopologyFacts:
-    """Facts of a topology that imports; ``code`` is the content hash of its code."""
+def topology_facts(topology: Topology, code: str, mask: str = "") -> TopologyFacts:
+    """Facts of a topology that imports; ``code`` is the content hash of its code, ``mask`` the fingerprint of its
+    key.
+    """
     return TopologyFacts(
         name=topology.name,
         version=topology.version,
@@ -272,4 +280,6 @@ def topology_facts(topology: Topology, code: str) -> TopologyFacts:
         reconciled={topic.name: topic.of for topic in topology.reconciled_topics},
         shapes=shapes_of(topology),
         measures=topology.measures,
+        is_sensitive=topology.is_sensitive,
+        mask=mask,
     )

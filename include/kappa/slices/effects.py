@@ -11,6 +11,7 @@ from kappa.lake import tables
 from kappa.spark.session import is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
+from kappa.topology.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,10 @@ def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str,
         TopologyError: the columns of an effect differ from the schema.
     """
     members: list[Table | Append] = [*topology.appends, *topology.tables]
-    return {member.name: conform(effects[member.name], member, topology.name) for member in members}
+    found = {member.name: conform(effects[member.name], member, topology.name) for member in members}
+    if topology.is_sensitive and LATE_RECORDS in found:
+        found[LATE_RECORDS] = found[LATE_RECORDS].selectExpr("* EXCEPT (record)", "CAST(NULL AS STRING) AS record")
+    return found
 
 
 def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFrame:

@@ -37,7 +37,8 @@ def create_tables(topology: Topology, paths: EpochPaths) -> None:
     """Create every Delta table of an epoch; does nothing for those that are there."""
     tables.create(paths.dead_letters, tables.DEAD_LETTER)
     for append in topology.appends:
-        tables.create(paths.output(append.name), (tables.SEQ, *append.columns, *tables.LINEAGE))
+        columns = (tables.SEQ, *append.columns, *tables.LINEAGE)
+        tables.create(paths.output(append.name), columns, partition_by=append.partition_by)
     for table in topology.tables:
         loose = [
             Column(name=c.name, type=c.type, nullable=c.name not in table.key, delta=c.delta) for c in table.columns

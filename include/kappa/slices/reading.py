@@ -21,6 +21,7 @@ from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
 from kappa.topology.event_time import Frontier, frontier_of
+from kappa.topology.masking import withheld
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ class Reading:
         begun: where the epoch's own reading begins.
         bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's
             name.
+        mask_key: key of what is kept of dead letters from sensitive sources.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:
@@ -89,6 +91,7 @@ class Reading:
         begun: Offsets | None = None,
         bound: Mapping[str, str] | None = None,
         small_slice: int = 50_000,
+        mask_key: str = "",
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -112,6 +115,7 @@ class Reading:
         self.records: dict[str, DataFrame] = {}
         self.frontiers: dict[str, Frontier] = {}
         self._small_slice = small_slice
+        self._mask_key = mask_key
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
     def __enter__(self) -> Reading:
@@ -331,9 +335,30 @@ class Reading:
         parts = []
         for rows in self._dead:
             letters = with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq)
-            parts.append(self._findable(letters))
+            parts.append(self._findable(self._withheld(letters)))
         # What may be null differs by where the rows come from; the table of dead letters says what may be.
         return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
+
+    def _withheld(self, letters: pa.Table) -> pa.Table:
+        """Dead letters without what a sensitive source may hold."""
+        import pyarrow as pa
+
+        sensitive = {source.topic for source in self._sources if source.sensitive}
+        if not sensitive or not letters.num_rows:
+            return letters
+        topics = letters["topic"].to_pylist()
+        for name in ("key", "value"):
+            field = letters.schema.field(name)
+            kept = [
+                withheld(value.encode() if isinstance(value, str) else value, self._mask_key)
+                if topic in sensitive
+                else value
+                for topic, value in zip(topics, letters[name].to_pylist(), strict=True)
+            ]
+            if pa.types.is_string(field.type):
+                kept = [value.decode() if isinstance(value, bytes) else value for value in kept]
+            letters = letters.set_column(letters.schema.get_field_index(name), field, pa.array(kept, field.type))
+        return letters
 
     def _findable(self, letters: pa.Table) -> pa.Table:
         """Dead letters with the topic in which the record is, not the name that the step knows."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kappa.kafka.producer import Sender
 
 
+#: In the detail of commit 0: fingerprint of the key under which the epoch masks values.
+MASK = "mask"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engines:
     """What an epoch is computed with, and how large its work is cut.
@@ -33,6 +37,7 @@ class Engines:
         arrow_rows: most rows of one effect that are written from memory.
         fold_seconds: most time for which a table's changes are not merged into it.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
+        mask_key: key of masked values; empty for none.
         begin: called with the name of each line of the protocol before it begins.
     """
 
@@ -43,6 +48,7 @@ class Engines:
     arrow_rows: int = 500_000
     fold_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
+    mask_key: str = field(default="", repr=False)
     begin: Callable[[str], None] = field(default=lambda _: None)
 
 

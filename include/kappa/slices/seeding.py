@@ -22,8 +22,9 @@ from kappa.offsets.vector import Offsets
 from kappa.slices import changelog
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
-from kappa.slices.run import EpochRun
+from kappa.slices.run import MASK, EpochRun
 from kappa.topology.ddl import Column, quote
+from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import shapes_as_dict, shapes_of
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
                 **roots_detail(run.roots),
                 **({"bound": dict(run.bound)} if run.bound else {}),
+                **({MASK: fingerprint(run.engines.mask_key)} if run.topology.is_sensitive else {}),
             },
         )
     )

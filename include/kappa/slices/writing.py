@@ -21,6 +21,7 @@ from kappa.spark.pickling import send_by_value
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
 from kappa.topology.event_time import LATE_RECORDS
+from kappa.topology.masking import fingerprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 from kappa.slices.abandoning import abandon_slice
 from kappa.slices.places import check_topics, make_durable, place_of
-from kappa.slices.run import EpochRun
+from kappa.slices.run import MASK, EpochRun
 
 
 def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataFrame | None) -> LedgerRow:
@@ -46,6 +47,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
+    check_mask(run, state)
     in_memory = is_small(plan.ranges, run.engines.small_slice)
     tune(run.engines.session, is_small=in_memory)
     archives = archives_of(run, plan)
@@ -61,8 +63,15 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         begun=begun,
         bound=run.bound,
         small_slice=run.engines.small_slice,
+        mask_key=run.engines.mask_key,
     ) as reading:
-        given = Slice(seq=plan.seq, records=reading.records, tables=before, frontiers=reading.frontiers)
+        given = Slice(
+            seq=plan.seq,
+            records=reading.records,
+            tables=before,
+            frontiers=reading.frontiers,
+            secret=run.engines.mask_key,
+        )
         effects = call_step(run.topology, given)
         kept = [] if reading.is_small else shared(list(effects.values()))
         reading.hold(kept)
@@ -97,6 +106,27 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     )
     crash_point("effects", plan.seq)
     return row
+
+
+def check_mask(run: EpochRun, state: LedgerState) -> None:
+    """Raise where the values of a sensitive source would be masked under another key than before.
+
+    Raises:
+        TopologyError: no key is set, or a short one.
+        LedgerError: it is another one.
+    """
+    if not run.topology.is_sensitive:
+        return
+    begun, now = state.commits[0].detail.get(MASK), fingerprint(run.engines.mask_key)
+    if begun != now:
+        raise LedgerError(
+            f"Epoch {run.paths.epoch} masks values under the key with fingerprint {begun}, KAPPA_MASK_KEY has {now}: "
+            "equal "
+            "values would get two masks. Set the key that the epoch began with, or compute it again under the new one: "
+            f"kappa replay {run.paths.topology} --allow mask-key-changed",
+            begun=begun,
+            now=now,
+        )
 
 
 def late_count(run: EpochRun, plan: LedgerRow, versions: Mapping[str, int]) -> int:

@@ -117,6 +117,14 @@ class Topology:
                     f"Topology {self.name!r}: topic {topic.name!r} is keyed by {missing}, not columns of {topic.of!r}: "
                     f"{names}."
                 )
+            types = {column.name: column.type for column in rows[topic.of].columns}
+            if topic.time is not None and types.get(topic.time) not in ("TIMESTAMP", "BIGINT"):
+                raise TopologyError(
+                    f"Topology {self.name!r}: topic {topic.name!r} takes its time from {topic.time!r}, which is no "
+                    "TIMESTAMP "
+                    f"or BIGINT of {topic.of!r}: {types}."
+                )
+            _check_expiring(self.name, topic, rows[topic.of])
             _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:
                 raise TopologyError(
@@ -132,6 +140,11 @@ class Topology:
         are.
         """
         return any(source.grace is not None for source in self.sources)
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether a source may hold what no table may."""
+        return any(source.sensitive for source in self.sources)
 
     @property
     def appends(self) -> tuple[Append, ...]:
@@ -189,12 +202,14 @@ class Slice:
         records: topic -> parsed records: the source's columns and :data:`RECORD_COLUMNS`.
         tables: table name -> its rows before this slice, in the table's schema.
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
+        secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
     """
 
     seq: int
     records: Mapping[str, DataFrame]
     tables: Mapping[str, DataFrame]
     frontiers: Mapping[str, Frontier] = field(default_factory=dict)
+    secret: str = field(default="", repr=False)
 
     def __getitem__(self, topic: str) -> DataFrame:
         """Parsed records of a source topic, dead letters excluded.
@@ -220,6 +235,20 @@ class Slice:
             )
         return self.tables[name]
 
+    @property
+    def mask_key(self) -> str:
+        """The key for :func:`kappa.operators.masked`.
+
+        Raises:
+            TopologyError: none is set where the driver runs.
+        """
+        if not self.secret:
+            raise TopologyError(
+                "The step masks values and no key is set. Set KAPPA_MASK_KEY, at least 16 characters, where drivers "
+                "run."
+            )
+        return self.secret
+
     def frontier(self, *topics: str) -> Frontier:
         """The event time that all partitions of these sources have passed at the end of the slice, less their grace.
 
@@ -240,6 +269,16 @@ def _check_unique(topology: str, kind: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise TopologyError(f"Topology {topology!r} declares {kind} {twice} more than once.")
+
+
+def _check_expiring(topology: str, topic: Topic, of: Append | Table) -> None:
+    """State that expires is no deletion, and a reader of the topic would take it for one."""
+    if isinstance(of, Table) and of.expires:
+        raise TopologyError(
+            f"Topology {topology!r}: topic {topic.name!r} is of {of.name!r}, the state of "
+            f"{of.made_by.partition('(')[0]}, "
+            "whose rows go when their time is over. Make the topic of an append output of what the operator emits."
+        )
 
 
 def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:

@@ -60,6 +60,8 @@ class Source:
             ``_frontier``, and the topology an output ``late_records``. None for a source without event time.
         ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
             a distant year would make all that follow it late.
+        sensitive: whether values and keys may hold what no table may: of a dead or late record the lake then keeps the
+            length and a keyed hash instead.
     """
 
     topic: str
@@ -71,6 +73,7 @@ class Source:
     time: str | None = None
     grace: str | None = None
     ahead: str = "1 hour"
+    sensitive: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in ("json", "string", "bytes"):
@@ -139,6 +142,7 @@ class Table:
         masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
             other parameters is not taken over.
+        expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
     """
 
     name: str
@@ -146,6 +150,7 @@ class Table:
     schema: str
     masked: tuple[str, ...] | list[str] = ()
     made_by: str = ""
+    expires: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", tuple(self.key))
@@ -183,18 +188,27 @@ class Append:
         name: name within the topology.
         schema: Spark DDL of the row.
         masked: columns whose values never appear in a report.
+        partition_by: columns by which the Delta table is partitioned, for example a day.
     """
 
     name: str
     schema: str
     masked: tuple[str, ...] | list[str] = ()
+    partition_by: tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "masked", tuple(self.masked))
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
         _check_name("output", self.name)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
-        _check_masked(f"Output {self.name!r}", self.masked, [column.name for column in self.columns])
+        known = [column.name for column in self.columns]
+        _check_masked(f"Output {self.name!r}", self.masked, known)
+        unknown = sorted(set(self.partition_by) - set(known))
+        if unknown:
+            raise TopologyError(
+                f"Output {self.name!r}: partition_by {unknown} is not in its schema, which has {known}."
+            )
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -222,12 +236,15 @@ class Topic:
             ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
                 only of
             a table, by its key.
+        time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
+            topic then has the row's event time. None, and a null, for the time of sending.
     """
 
     name: str
     of: str
     key: str | tuple[str, ...] | list[str]
     on_replay: OnReplay = "hold"
+    time: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))

@@ -13,6 +13,7 @@ from kappa.spark.catalyst import across_records, suspects
 from kappa.topology import RECORD_COLUMNS, Slice, registry
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import EVENT_COLUMNS, Frontier
+from kappa.topology.masking import SHORTEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,7 @@ def _without_rows(session: SparkSession, topology: Topology) -> Slice:
         seq=1,
         records={s.topic: session.createDataFrame([], _record_ddl(s)) for s in topology.sources},
         tables={t.name: session.createDataFrame([], ddl_of(t.columns)) for t in topology.tables},
+        secret=SHORTEST * "-",
         frontiers={s.topic: Frontier(ms=0) for s in topology.sources if s.grace is not None},
     )
 

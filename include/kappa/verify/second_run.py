@@ -67,6 +67,7 @@ def beside(
         bootstrap_servers=config.bootstrap_servers,
         arrow_rows=config.arrow_rows,
         small_slice=config.small_slice,
+        mask_key=config.mask_key,
     )
     ledger = Ledger(paths.ledger)
     seeded = ledger.state().commits[0].detail

@@ -21,12 +21,29 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, sprea
         *log_rules.recreated_topics(live.topic_ids, log.topic_ids, keeper),
         *log_rules.partition_counts_changed(keyed, live.origin, log.high),
         *log_rules.vector_beyond_log(live.position.only(log.high.topics), log.high, keeper),
+        *mask_key_changed(topology.mask, live.mask, live.epoch),
         *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
         *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
         *order_across_cuts(
             keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
         ),
     ]
+
+
+MASK_KEY_CHANGED = refuses(
+    "mask-key-changed",
+    "Live epoch {epoch} masks values under the key with fingerprint {live}; KAPPA_MASK_KEY has {now}. Every masked "
+    "value "
+    "would differ, and join with none of before.",
+    "Set the key of the live epoch; or --allow mask-key-changed, if it is to be replaced.",
+    meaning="values would be masked under another key than in the live epoch",
+    may_be_allowed=True,
+)
+
+
+def mask_key_changed(now: str, live: str, epoch: int) -> list[Finding]:
+    """Masks under two keys do not join."""
+    return [MASK_KEY_CHANGED(epoch=epoch, live=live, now=now)] if now and live and now != live else []
 
 
 READER_SCHEMA_CHANGED = refuses(

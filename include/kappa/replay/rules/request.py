@@ -10,6 +10,7 @@ from datetime import datetime
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.facts import ActiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
+from kappa.topology.masking import SHORTEST
 from kappa.topology.thresholds import unknown
 
 UNKNOWN_TOPOLOGY = refuses(
@@ -56,6 +57,22 @@ def unknown_thresholds(names: Iterable[str], topology: TopologyFacts) -> list[Fi
     """A threshold limits what the topology does not have, or what cannot be measured."""
     hints = unknown(names, topology.measures)
     return [UNKNOWN_THRESHOLD({"topology": topology.name, "hint": hint}, name=name) for name, hint in hints.items()]
+
+
+MASK_KEY_MISSING = refuses(
+    "mask-key-missing",
+    "Topology {topology!r} has a sensitive source and KAPPA_MASK_KEY is not set, or shorter than {shortest} "
+    "characters.",
+    "Set KAPPA_MASK_KEY here and where drivers start; keep it out of the lake and of code.",
+    meaning="a source may hold what no table may, and there is no key under which to mask it",
+)
+
+
+def mask_key_missing(topology: TopologyFacts) -> list[Finding]:
+    """Nothing of a sensitive source is kept in the clear."""
+    if not topology.is_sensitive or topology.mask:
+        return []
+    return [MASK_KEY_MISSING({"topology": topology.name}, shortest=SHORTEST)]
 
 
 DETERMINISM_WITHOUT_LIVE_EPOCH = refuses(

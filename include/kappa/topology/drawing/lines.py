@@ -1,0 +1,44 @@
+"""Text of a drawing: what cannot be seen is written out, and lines end where the drawing does."""
+
+from __future__ import annotations
+
+from unicodedata import combining, east_asian_width
+
+
+def visible(text: str) -> str:
+    """Text whose control characters are written out: a name must not move the reader's cursor, nor end a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def width(text: str) -> int:
+    """How many columns a text takes in a font of one width."""
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """Lines of at most so many columns, broken at spaces, within a word only where it is longer than a line.
+
+    Args:
+        text: visible text.
+        most: columns of a line, at least 2.
+    """
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if width(joined) <= most:
+            lines[-1] = joined
+            continue
+        pieces = _pieces(word, most)
+        lines += pieces if lines[-1] else pieces[1:]
+        if lines[0] == "":
+            lines[0] = pieces[0]
+    return lines
+
+
+def _pieces(word: str, most: int) -> list[str]:
+    pieces = [""]
+    for c in word:
+        if width(pieces[-1] + c) > most:
+            pieces.append("")
+        pieces[-1] += c
+    return pieces
