@@ -7,10 +7,8 @@ Runs a topology without Kafka, Delta or a driver process: records in, rows out, 
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
 Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that
-what passes here
-does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter` is for those,
-with a real driver. :func:`assert_slice_invariant` holds a topology against the promise that cuts by time change
-nothing.
+what passes here does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter`
+is for those, with a real driver. :func:`assert_slice_invariant` holds a topology against cuts of its log.
 """
 
 from __future__ import annotations
@@ -164,11 +162,11 @@ class TopologyDriver:
         """Rows of a table, sorted by key, or of an append output, in the order of the records they come from."""
         if name in {table.name for table in self.topology.tables}:
             table = self.topology.table(name)
-            kept = [row for row in _listed(self._tables.get(name)) if not row["_deleted"]]
+            kept = [row for row in self._listed(self._tables, name) if not row["_deleted"]]
             columns, order = [column.name for column in table.columns], list(table.key)
         else:
             append = next(append for append in self.topology.appends if append.name == name)
-            kept = _listed(self._outputs.get(name))
+            kept = self._listed(self._outputs, name)
             columns, order = [column.name for column in append.columns], list(ORDER)
         kept.sort(key=lambda row: [(row[at] is not None, row[at]) for at in order if at in row])
         return [{column: row[column] for column in columns} for row in kept]
@@ -180,7 +178,7 @@ class TopologyDriver:
         """
         append = next(append for append in self.topology.appends if append.name == name)
         columns = [*ORDER, *(column.name for column in append.columns)]
-        rows = [{column: row[column] for column in columns} for row in _listed(self._outputs.get(name))]
+        rows = [{column: row[column] for column in columns} for row in self._listed(self._outputs, name)]
         rows.sort(key=lambda row: ([(row[at] is not None, row[at]) for at in ORDER], repr(row)))
         return rows
 
@@ -203,7 +201,7 @@ class TopologyDriver:
         good = rows.filter(is_good).select(source.row_columns)
         if source.grace is not None:
             reached = self._stream_times.get(source.topic, {})
-            good, self._stream_times[source.topic] = in_memory(good, source, reached, times)
+            good, self._stream_times[source.topic] = in_memory(good, source, reached, times, _millis(self._now))
         return frame_of(self._session, good)
 
     def _partitions(self, topic: str) -> Sequence[int]:
@@ -221,6 +219,10 @@ class TopologyDriver:
         headers = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
         return frame.selectExpr("* EXCEPT (time)", "timestamp_millis(time) AS timestamp", "0 AS timestampType", headers)
 
+    @staticmethod
+    def _listed(rows: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
+        return rows[name].to_pylist() if name in rows else []
+
     def _before(self, name: str) -> DataFrame:
         import pyarrow.compute as pc
 
@@ -231,19 +233,19 @@ class TopologyDriver:
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
 
 
-def _listed(rows: pa.Table | None) -> list[dict[str, Any]]:
-    return [] if rows is None else rows.to_pylist()
-
-
 def _bytes(value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else orjson.dumps(value)
+    if isinstance(value, Mapping):
+        return orjson.dumps(value)
+    return value.encode() if isinstance(value, str) else value
 
 
 def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:
-    millis = (now - BEGIN) // timedelta(milliseconds=1)
+    millis = _millis(now)
     return [item if item.timestamp_ms is not None else replace(item, timestamp_ms=millis) for item in inputs]
+
+
+def _millis(at: datetime) -> int:
+    return (at - BEGIN) // timedelta(milliseconds=1)
 
 
 def _time_of(item: Input) -> int:

@@ -705,6 +705,19 @@ def _(here: Site) -> Provoked:
 SENSITIVE = 'Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", sensitive=True)'
 
 
+@provokes("wall-clock-time")
+def _(here: Site) -> Provoked:
+    source = 'Source(topic="{topic}", schema="id STRING NOT NULL", time="wall clock", grace="0 seconds")'
+    here.deploy(sources=source)
+    epoch = ready(here)
+    return Provoked(
+        command="plan NAME --to-earliest",
+        numbers={"topics": [here.topic], "epoch": epoch},
+        says="is the wall clock",
+        remedy="Rebuild from the changelog",
+    )
+
+
 @provokes("mask-key-missing")
 def _(here: Site) -> Provoked:
     here.deploy(sources=SENSITIVE)

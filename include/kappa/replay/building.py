@@ -51,6 +51,8 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
     found += live_rules.live_findings(topology, facts.log, facts.live, facts.spread) if facts.live else []
+    if facts.live and request.resolved_seed is not Seed.FROM_CHANGELOG:
+        found += live_rules.wall_clock_time(topology, facts.live.epoch)
     found += archive_rules.archive_findings(facts.archives, facts.log)
     # What an archive covers up to the log's beginning can be read as if retention had not removed it.
     low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)

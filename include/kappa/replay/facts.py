@@ -25,11 +25,13 @@ class SourceFacts:
         topic: its topic.
         keyed: whether records of one key must stay in one partition.
         of: the topology whose versioned topic output it is, if it is one.
+        is_wall_clock: whether a record's event time is when its slice was planned.
     """
 
     topic: str
     keyed: bool = True
     of: str | None = None
+    is_wall_clock: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +274,10 @@ def topology_facts(topology: Topology, code: str, mask: str = "") -> TopologyFac
         name=topology.name,
         version=topology.version,
         code=code,
-        sources=tuple(SourceFacts(topic=source.topic, keyed=source.keyed, of=source.of) for source in topology.sources),
+        sources=tuple(
+            SourceFacts(topic=source.topic, keyed=source.keyed, of=source.of, is_wall_clock=source.is_wall_clock)
+            for source in topology.sources
+        ),
         tables=tuple(table.name for table in topology.tables),
         appends=tuple(append.name for append in topology.appends),
         topics=tuple(topic.name for topic in topology.topics),

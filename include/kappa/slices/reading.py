@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
-from kappa.slices.effects import with_seq
+from kappa.slices import dead_letters
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
 from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
@@ -21,7 +21,6 @@ from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
 from kappa.topology.event_time import Frontier, frontier_of
-from kappa.topology.masking import withheld
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +115,7 @@ class Reading:
         self.frontiers: dict[str, Frontier] = {}
         self._small_slice = small_slice
         self._mask_key = mask_key
+        self._now_ms = round(plan.at.timestamp() * 1000)
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
     def __enter__(self) -> Reading:
@@ -164,7 +164,7 @@ class Reading:
             return rows
         topic = self._topic(source)
         before = self._stream_times.get(topic, {})
-        timed = by_spark(rows, source, before)
+        timed = by_spark(rows, source, before, self._now_ms)
         reached = dict(before)
         for row in tally.select(["_partition", LATEST]).to_pylist():
             if row["_partition"] is not None and row[LATEST] is not None:
@@ -200,9 +200,11 @@ class Reading:
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
     ) -> pa.Table:
-        by_chunk = frame.groupBy("_partition", "_seq").agg(*_tally(), latest(source, "_dead IS NULL")).toArrow()
+        by_chunk = (
+            frame.groupBy("_partition", "_seq").agg(*_tally(), latest(source, "_dead IS NULL", self._now_ms)).toArrow()
+        )
         if sum(by_chunk["dead"].to_pylist()):
-            self._dead.append(frame.where("_dead IS NOT NULL").select(*_LETTER).toArrow())
+            self._dead.append(frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow())
         counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
         archive.check_rows(counts, ranges)
         tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
@@ -260,7 +262,9 @@ class Reading:
         if source.grace is not None:
             topic = self._topic(source)
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
-            good, self._stream_times[topic] = in_memory(good, source, self._stream_times.get(topic, {}), newest)
+            good, self._stream_times[topic] = in_memory(
+                good, source, self._stream_times.get(topic, {}), newest, self._now_ms
+            )
         return frame_of(self._session, good)
 
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
@@ -273,7 +277,7 @@ class Reading:
             return self._by_spark(source, ranges, before)
         self.hold([frame])
         is_left = F.count_if(F.col("_state") == LEFT).alias("left")
-        reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}")
+        reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", self._now_ms)
         tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left, reached).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
@@ -295,7 +299,12 @@ class Reading:
         slow = frame_of(self._session, rows.filter(is_good).select(names))
         if source.grace is None:
             return good.unionByName(slow)
-        also = slow.withColumn("_dead", F.lit(None)).groupBy("_partition").agg(latest(source, "TRUE")).toArrow()
+        also = (
+            slow.withColumn("_dead", F.lit(None))
+            .groupBy("_partition")
+            .agg(latest(source, "TRUE", self._now_ms))
+            .toArrow()
+        )
         both = pa.concat_tables([tally.select(also.column_names), also], promote_options="permissive")
         return self._timed(source, good.unionByName(slow), both)
 
@@ -304,7 +313,9 @@ class Reading:
         frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
         self.hold([frame])
         is_good = "_read IS NULL AND _dead IS NULL"
-        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good)).toArrow()
+        tally = (
+            frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good, self._now_ms)).toArrow()
+        )
         self._count_all(source, tally)
         if sum(tally["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
@@ -329,46 +340,8 @@ class Reading:
 
     def dead_letters(self) -> pa.Table:
         """Dead letters of all sources, in the columns of the dead letter table."""
-        import pyarrow as pa
-
         self.settle()
-        parts = []
-        for rows in self._dead:
-            letters = with_seq(rows.select(list(_LETTER)).rename_columns(list(_LETTER.values())), self._plan.seq)
-            parts.append(self._findable(self._withheld(letters)))
-        # What may be null differs by where the rows come from; the table of dead letters says what may be.
-        return pa.concat_tables(parts, promote_options="default") if parts else with_seq(pa.table({}), self._plan.seq)
-
-    def _withheld(self, letters: pa.Table) -> pa.Table:
-        """Dead letters without what a sensitive source may hold."""
-        import pyarrow as pa
-
-        sensitive = {source.topic for source in self._sources if source.sensitive}
-        if not sensitive or not letters.num_rows:
-            return letters
-        topics = letters["topic"].to_pylist()
-        for name in ("key", "value"):
-            field = letters.schema.field(name)
-            kept = [
-                withheld(value.encode() if isinstance(value, str) else value, self._mask_key)
-                if topic in sensitive
-                else value
-                for topic, value in zip(topics, letters[name].to_pylist(), strict=True)
-            ]
-            if pa.types.is_string(field.type):
-                kept = [value.decode() if isinstance(value, bytes) else value for value in kept]
-            letters = letters.set_column(letters.schema.get_field_index(name), field, pa.array(kept, field.type))
-        return letters
-
-    def _findable(self, letters: pa.Table) -> pa.Table:
-        """Dead letters with the topic in which the record is, not the name that the step knows."""
-        import pyarrow as pa
-
-        if not self._bound or not letters.num_rows:
-            return letters
-        field = letters.schema.field("topic")
-        names = [self._bound.get(name, name) for name in letters["topic"].to_pylist()]
-        return letters.set_column(letters.schema.get_field_index("topic"), field, pa.array(names, field.type))
+        return dead_letters.table(self._dead, self._sources, self._plan.seq, bound=self._bound, mask_key=self._mask_key)
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted before parsing, the others after it."""
@@ -387,16 +360,6 @@ class Reading:
         )
 
 
-#: Columns of a dead letter -> what they are called in the table of dead letters.
-_LETTER = {
-    "_topic": "topic",
-    "_partition": "partition",
-    "_offset": "offset",
-    "_timestamp": "timestamp",
-    "_key": "key",
-    "_value": "value",
-    "_dead": "reason",
-}
 #: The same tally of rows in memory.
 _SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
 

@@ -17,7 +17,7 @@ LATEST = "event_ms"
 
 
 def in_memory(
-    rows: pa.Table, source: Source, before: Mapping[int, int], newest: Mapping[int, int]
+    rows: pa.Table, source: Source, before: Mapping[int, int], newest: Mapping[int, int], now_ms: int
 ) -> tuple[pa.Table, dict[int, int]]:
     """Good rows with ``_event_time`` and ``_frontier``, and the stream times behind them.
 
@@ -38,7 +38,7 @@ def in_memory(
     assert source.grace_ms is not None
     rows = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     kind = rows.schema.field("_timestamp").type
-    times = pc.cast(_event_time(rows, source), kind)
+    times = pc.cast(_event_time(rows, source, now_ms), kind)
     micros = times.cast(pa.int64()).to_numpy()
     followed = times if source.time is not None else rows["_order_timestamp"]
     latest = followed.cast(pa.int64()).to_numpy().copy()
@@ -59,12 +59,12 @@ def in_memory(
     return found.append_column("_frontier", pa.array(frontier).cast(kind)), reached
 
 
-def by_spark(rows: DataFrame, source: Source, before: Mapping[int, int]) -> DataFrame:
+def by_spark(rows: DataFrame, source: Source, before: Mapping[int, int], now_ms: int) -> DataFrame:
     """The same rows, computed where they are: one sort by partition and offset unless Kafka's timestamp is the time."""
     from pyspark.sql import functions as F
 
     assert source.grace_ms is not None
-    timed = rows.withColumn("_event_time", F.expr(event_time_sql(source)))
+    timed = rows.withColumn("_event_time", F.expr(event_time_sql(source, now_ms)))
     followed = "unix_millis(_order_timestamp)"
     if source.time is not None:
         so_far = "MAX(unix_millis(_event_time)) OVER (PARTITION BY _partition ORDER BY _offset)"
@@ -74,12 +74,13 @@ def by_spark(rows: DataFrame, source: Source, before: Mapping[int, int]) -> Data
     return timed.withColumn("_frontier", F.expr(f"timestamp_millis({followed} - {source.grace_ms}L)"))
 
 
-def latest(source: Source, is_good: str) -> Column:
+def latest(source: Source, is_good: str, now_ms: int) -> Column:
     """An aggregate: the largest stream time of a partition's rows, epoch milliseconds; null where there is none.
 
     Args:
         source: the source; for one without event time the aggregate is null.
         is_good: SQL condition of rows that are no dead letters.
+        now_ms: as for :func:`in_memory`.
     """
     from pyspark.sql import functions as F
 
@@ -87,25 +88,30 @@ def latest(source: Source, is_good: str) -> Column:
         return F.lit(None).cast("bigint").alias(LATEST)
     if source.time is None:
         return F.expr(f"MAX(unix_millis(_order_timestamp)) AS {LATEST}")
-    return F.expr(f"MAX(IF({is_good}, unix_millis({event_time_sql(source)}), NULL)) AS {LATEST}")
+    return F.expr(f"MAX(IF({is_good}, unix_millis({event_time_sql(source, now_ms)}), NULL)) AS {LATEST}")
 
 
-def event_time_sql(source: Source) -> str:
+def event_time_sql(source: Source, now_ms: int) -> str:
     """The event time of a good row; a tombstone has no column of its own, and takes Kafka's timestamp."""
     if source.time is None:
         return "_timestamp"
+    if source.is_wall_clock:
+        return f"timestamp_millis({now_ms}L)"
     kinds = {column.name: column.type for column in source.columns}
     own = quote(source.time)
     return f"COALESCE({own if kinds[source.time] == 'TIMESTAMP' else f'timestamp_millis({own})'}, _timestamp)"
 
 
-def _event_time(rows: pa.Table, source: Source) -> pa.ChunkedArray:
+def _event_time(rows: pa.Table, source: Source, now_ms: int) -> pa.ChunkedArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if source.time is None:
         return rows["_timestamp"]
-    own, kind = rows[source.time], rows.schema.field("_timestamp").type
+    kind = rows.schema.field("_timestamp").type
+    if source.is_wall_clock:
+        return pa.chunked_array([pa.array([now_ms * 1000] * rows.num_rows, pa.int64()).cast(kind)])
+    own = rows[source.time]
     if pa.types.is_integer(own.type):
         own = pc.multiply(own, 1000).cast(kind)
     return pc.coalesce(own.cast(kind), rows["_timestamp"])

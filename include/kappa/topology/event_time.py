@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
+#: computed again, so a replay is refused.
+WALL_CLOCK = "wall clock"
 #: Columns that records of a source with event time have beside those of every record.
 EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP"}
 #: The output of records that an operator refused, which every topology with event time has.

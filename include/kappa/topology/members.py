@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
 from kappa.topology.durations import milliseconds
-from kappa.topology.event_time import EVENT_COLUMNS
+from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Source:
         of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
             that topology; the step knows it by the name of the output.
         time: column that holds the event time, TIMESTAMP or BIGINT in epoch milliseconds; None for Kafka's timestamp. A
-            record without it is a dead letter.
+            record without it is a dead letter. ``wall clock`` is when its slice was planned; a replay is then refused.
         grace: how late a record may be, for example ``10 seconds``. With it the step gets ``_event_time`` and
             ``_frontier``, and the topology an output ``late_records``. None for a source without event time.
         ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
@@ -111,6 +111,11 @@ class Source:
     def grace_ms(self) -> int | None:
         """How late a record may be, in milliseconds; None where the source has no event time."""
         return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
+
+    @property
+    def is_wall_clock(self) -> bool:
+        """Whether a record's event time is when its slice was planned."""
+        return self.time == WALL_CLOCK
 
     @property
     def ahead_ms(self) -> int:
@@ -299,7 +304,7 @@ def _check_event_time(source: Source) -> None:
         return
     milliseconds(source.grace, f"Source {source.topic!r}: grace")
     milliseconds(source.ahead, f"Source {source.topic!r}: ahead")
-    if source.time is None:
+    if source.time is None or source.time == WALL_CLOCK:
         return
     types = {column.name: column.type for column in source.columns}
     if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):

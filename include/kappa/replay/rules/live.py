@@ -30,6 +30,23 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, sprea
     ]
 
 
+WALL_CLOCK_TIME = refuses(
+    "wall-clock-time",
+    "The event time of {topics} is the wall clock: records of live epoch {epoch} had their times when they came, and "
+    "would "
+    "get those of today.",
+    "Rebuild from the changelog, which computes nothing again; or name the record's time at the source, "
+    "and start the topology under another name.",
+    meaning="a source takes the wall clock for event time, so that no result of it can be computed again",
+)
+
+
+def wall_clock_time(topology: TopologyFacts, epoch: int) -> list[Finding]:
+    """What follows from the time of processing is not in the log."""
+    topics = sorted(source.topic for source in topology.sources if source.is_wall_clock)
+    return [WALL_CLOCK_TIME(topics=topics, epoch=epoch)] if topics else []
+
+
 MASK_KEY_CHANGED = refuses(
     "mask-key-changed",
     "Live epoch {epoch} masks values under the key with fingerprint {live}; KAPPA_MASK_KEY has {now}. Every masked "

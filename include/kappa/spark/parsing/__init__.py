@@ -228,7 +228,7 @@ def _untimely(source: Source) -> Iterator[SparkColumn]:
 
 def event_time(source: Source) -> EventTime | None:
     """The column of the event time; None where Kafka's timestamp is the time, or there is none."""
-    if source.grace is None or source.time is None:
+    if source.grace is None or source.time is None or source.is_wall_clock:
         return None
     return EventTime(column=source.time, ahead_ms=source.ahead_ms)
 
