@@ -1,5 +1,4 @@
-"""Runs the benchmarks: ``python -m benchmarks`` for all parts, ``python -m benchmarks a d --records 20000`` for some,
-smaller.
+"""Runs the benchmarks: ``python -m benchmarks`` for all parts, ``python -m benchmarks a d --records 20000`` for some.
 
 Prints a table and writes JSON with the machine's description to ``benchmarks/results/``. Each part has a broker and a
 home of its own in a temporary folder; everything that it starts is ended at its end.

@@ -137,9 +137,7 @@ def _costs(site: Site, name: str, slices: int) -> Costs:
 
 
 def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
-    """Let an epoch commit so many slices, the last of them now and the first so many in memory; its driver is not
-    running.
-    """
+    """Let an epoch commit so many slices, the last of them now, the first so many in memory; no driver runs."""
     paths, real = site.paths(epoch), clock.now
     record = site.record()
     ledger = Ledger(paths.ledger)
@@ -253,9 +251,7 @@ def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
 
 
 def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
-    """Put what so many slices leave into the ledger: rows that stay, and the roll-up that the product made of the
-    others.
-    """
+    """Put what so many slices leave into the ledger: rows that stay, and the product's own roll-up of the others."""
     fold = StateFold()
     records = {row.n: row for row in run.ledger.rows()}
     for row in records.values():

@@ -1,6 +1,4 @@
-"""Registers Kappa with Airflow: where the live tables of a topology are, for templates, pages of its epochs and
-reports, and a timetable.
-"""
+"""Registers Kappa with Airflow: where live tables are, for templates; pages of epochs and reports; and a timetable."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from kappa_airflow.timetables import BackfillTimetable
 
 
 class KappaPlugin(AirflowPlugin):
-    """Macros ``macros.kappa.live_epoch`` and ``macros.kappa.live_path``; pages below ``/kappa``; the link to a report;
-    the timetable of backfills.
-    """
+    """``macros.kappa.live_epoch`` and ``live_path``, pages below ``/kappa``, links to reports, a timetable."""
 
     name = "kappa"
     macros = (live_epoch, live_path)

@@ -420,9 +420,7 @@ def clear(home: Path) -> None:
 
 
 def stop(config: Config) -> None:
-    """End everything: drivers at a slice boundary, then the stack, then drivers that Airflow started again
-    meanwhile.
-    """
+    """End everything: drivers at a slice boundary, the stack, then drivers that Airflow started again meanwhile."""
     host.end_local(config)
     supervisor.down(config)
     host.end_local(config)

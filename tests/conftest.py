@@ -36,9 +36,7 @@ class TopicFactory(Protocol):
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess | RunningBroker]:
-    """An embedded broker; ``TEST_BOOTSTRAP_SERVERS`` names one that runs already, to start tests sooner while
-    developing.
-    """
+    """An embedded broker; ``TEST_BOOTSTRAP_SERVERS`` names one that runs, to start tests sooner while developing."""
     if address := os.environ.get("TEST_BOOTSTRAP_SERVERS"):
         yield RunningBroker(bootstrap_servers=address)
         return

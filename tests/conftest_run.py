@@ -262,8 +262,9 @@ class Run:
 
 
 def in_turns(items: list[pytest.Item], day: int) -> list[pytest.Item]:
-    """One of each kind, then the second of each, so that a run that ends early has some of all; another kind goes first
-    each day.
+    """One of each kind, then the second of each: a run that ends early has some of all.
+
+    Another kind goes first each day.
     """
     kinds: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in sorted(items, key=lambda item: item.nodeid):

@@ -303,9 +303,7 @@ def test_every_command_is_in_the_changelog_and_no_other() -> None:
 
 
 def shape(line: str) -> str:
-    """A line without what changes from run to run: numbers, hashes, times, widths, folders, and ids and hosts of
-    lakes.
-    """
+    """A line without what changes from run to run: numbers, hashes, times, widths, folders, ids and hosts of lakes."""
     line = re.sub(r"(?:\.\.\.|/)\S*/(lake|kappa)\b", r"<folder>/\1", line)
     line = re.sub(r"\bof lake [0-9a-f]{8} \((\S+) on \S+\)", r"of lake # (\1)", line)
     line = re.sub(r"\b[0-9a-f]{12,}\b", "#", line)

@@ -155,9 +155,7 @@ def test_what_depends_on_the_cuts_is_named_with_the_cut_and_the_rows(spark: Spar
 
 def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(spark: SparkSession) -> None:
     def all_or_one(slice: Any) -> Any:
-        """The same for one slice and for slices of one record, so that it is a cut by time that shows the
-        difference.
-        """
+        """The same for one slice and for slices of one record: it is a cut by time that shows the difference."""
         among = slice["t"].selectExpr("id", "_order_timestamp AS at", "COUNT(*) OVER () AS among")
         return among.where("among = 5 OR among = 1").select("id", "at")
 

@@ -68,8 +68,7 @@ class Snapshot:
         )
 
     def folded(self, name: str) -> int:
-        """The slice up to which a table's or append output's own Delta version, as :meth:`place` gives it, has all
-        rows.
+        """The slice up to which the own Delta version of a table or append output, as of :meth:`place`, has all rows.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -104,9 +103,7 @@ class Snapshot:
         return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
 
     def _now(self, name: str) -> Contents:
-        """What the rows are made of by now: a merged version may have gone, and an older one with more changes is
-        kept.
-        """
+        """What the rows are made of by now: where a merged version has gone, an older one with more changes."""
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
         row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)

@@ -26,8 +26,7 @@ _TERMS_KEY = "kappa_terms"
 
 
 class _Question(ApprovalOperator):
-    """What questions of a topology share. Its answer is its result; the task after it acts on that, and says so in its
-    own log.
+    """What questions of a topology share: an answer is the task's result, on which the next task acts, as its log says.
 
     Args:
         epoch: the epoch that it is about.

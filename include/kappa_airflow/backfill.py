@@ -1,5 +1,6 @@
-"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced. Safe to
-clear.
+"""The task of ``backfill__*``: an interval of the live epoch's append outputs computed again and replaced.
+
+Safe to clear.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ class BackfillInterval(ReplayTask):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and whether they are
-        the ``same``.
+        """Return what was replaced: ``epoch``, ``seq``, and of each output ``rows``, ``before`` and ``same``.
 
         Raises:
             AirflowFailException: a finding refuses it, or the live epoch is another by now.

@@ -1,5 +1,6 @@
-"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``. Each is safe to
-clear.
+"""Scheduled reprocessing: recompute, compare with what is live, report; the tasks of ``reprocess__*``.
+
+Each is safe to clear.
 """
 
 from __future__ import annotations

@@ -106,8 +106,7 @@ def produce(
     topic: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Produced:
-    """Produce generated records and wait until each is delivered; creates the topic, without retention, if it is
-    missing.
+    """Produce generated records and wait for their delivery; a missing topic is created, without retention.
 
     Args:
         config: names the brokers.

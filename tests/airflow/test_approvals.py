@@ -1,6 +1,4 @@
-"""What a verification tells, what is asked, and what each answer does; control is a fake, Airflow's operator is the
-real one.
-"""
+"""What a verification tells and asks, and what each answer does; control is a fake, Airflow's operator the real one."""
 
 from __future__ import annotations
 

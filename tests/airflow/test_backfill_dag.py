@@ -1,6 +1,4 @@
-"""The DAG of a backfill: which runs it has, what its task says while nothing happens, and what it refuses without
-Kafka.
-"""
+"""The DAG of a backfill: its runs, what its task says while nothing happens, and what it refuses without Kafka."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Approval and rejection on the record alone: what they are bound to, and what they mean to a cutover and the next
-replay.
-"""
+"""Approval and rejection on the record alone: what they are bound to, and mean to a cutover and the next replay."""
 
 from __future__ import annotations
 

@@ -253,9 +253,7 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
 
 
 def chained_commits(config: Config, epoch: int, sends: str, *slices: tuple[int, int, int]) -> None:
-    """Slices of ``b`` after its seed: (end in its upstream's topic, where it stands in the root topic, records
-    read).
-    """
+    """Slices of ``b`` after its seed: (end in its upstream's topic, place in the root topic, records read)."""
     found, before, at = ledger(config, "b", epoch), 0, events(config)[-1].at
     for seq, (end, place, rows) in enumerate([(0, 0, 0), *slices]):
         ranges = (OffsetRange(topic=own(epoch), partition=0, start=before, end=end),)

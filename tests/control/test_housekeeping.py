@@ -153,9 +153,7 @@ def test_a_lake_without_any_record_has_no_leftovers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("maker", [None, "11111111-2222-3333-4444-555555555555"])
 def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config, maker: str | None) -> None:
-    """Epoch 2 is on no record, below the newest, without a heartbeat, and another one has sent further: of another lake
-    all the same.
-    """
+    """Epoch 2 of another lake: on no record, below the newest, without a heartbeat; another one has sent further."""
     names = ["kappa.a.b.e0002", "kappa.a.b.e0002.markers", "kappa.a.b.e0002.t.changelog"]
     found = look(config, *names, last_sender=6, maker=maker)
     assert found.leftovers == ()
@@ -218,9 +216,7 @@ def test_topics_of_an_epoch_are_its_changelogs_and_markers_and_none_of_a_like_na
 
 
 def test_a_name_that_can_be_read_in_two_ways_goes_only_when_it_may_go_either_way(config: Config) -> None:
-    """A table may be called e0003; of topology ``a.b.e0001`` nothing is known, of epoch 1 of ``a.b`` it is known to
-    stay.
-    """
+    """A table may be called e0003; nothing is known of topology ``a.b.e0001``, epoch 1 of ``a.b`` is known to stay."""
     assert look(config, "kappa.a.b.e0001.e0003.changelog").leftovers == ()
     assert look(config, "kappa.a.b.e0003.e0001.changelog").leftovers == ()
     history(config, {1: "live", 3: "aborted"}, "a.b.e0003")

@@ -1,6 +1,4 @@
-"""A backfill whose processes are killed: the command that computes it, and the driver that replaces the rows, line by
-line.
-"""
+"""A backfill whose processes are killed: the command that computes it, and, line by line, the driver that replaces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Backfills by Airflow's own command line, over real drivers: seven days, twice, with triggerer and scheduler killed in
-the middle.
-"""
+"""Backfills by Airflow's command line over real drivers: seven days, twice; triggerer and scheduler die midway."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class Loyalty(Rig):
         assert producer.flush(60) == 0
 
     def points(self, epoch: int | None = None) -> list[tuple[int, int, Decimal, datetime]]:
-        """Notifications as a reader has them: partition, offset, share of the amount, time of the record in the
-        order.
-        """
+        """Notifications as a reader has them: partition, offset, share of the amount, time of the record."""
         found = serving.snapshot(self.config, self.name, epoch=epoch).rows("notifications").to_pylist()
         return sorted(
             (

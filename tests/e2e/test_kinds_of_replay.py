@@ -1,5 +1,6 @@
-"""A few cells of the matrix of kills (tests/soak/test_kill_matrix.py): a kind of start for each seed but the empty one,
-which test_crashes.py has.
+"""Cells of the matrix in tests/soak/test_kill_matrix.py, a kind of start for each seed.
+
+The empty seed is in test_crashes.py.
 """
 
 from __future__ import annotations

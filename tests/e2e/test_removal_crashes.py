@@ -1,6 +1,4 @@
-"""Epochs given up and removed beside a live stream, by commands that die on the way: the stream keeps all that it
-has.
-"""
+"""Epochs removed beside a live stream, by commands that die on the way: the stream keeps all that it has."""
 
 from __future__ import annotations
 

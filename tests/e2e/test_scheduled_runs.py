@@ -1,6 +1,4 @@
-"""Scheduled reprocessing on a whole Airflow over real drivers: two runs after a planted difference, two where there is
-none.
-"""
+"""Scheduled reprocessing on a whole Airflow over real drivers: two runs after a planted difference, two without one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Topics that a replay sends to, with drivers that are killed for real; what they hold is computed from the raw topic
-by plain Python.
-"""
+"""Topics that a replay sends to, with drivers killed for real; plain Python computes what they must hold."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Two processes that each believe to be an epoch's driver: started at once, or woken in a cutover that went on without
-one.
-"""
+"""Two processes that each believe to be an epoch's driver: started at once, or woken after a cutover without one."""
 
 from __future__ import annotations
 

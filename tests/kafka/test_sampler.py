@@ -1,5 +1,6 @@
-"""A few records here and there, from the broker that the client library has inside: no JVM. The real one is in
-test_broker.
+"""A few records here and there, from the client library's own broker: no JVM.
+
+The real one is in test_broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A lake below a folder whose name has blanks, letters of other languages, and characters that mean something in a
-URL.
-"""
+"""A lake below a folder whose name has blanks, letters of other languages, and characters with a meaning in URLs."""
 
 from __future__ import annotations
 

@@ -185,9 +185,7 @@ def asked(state: LedgerState) -> dict[str, Any]:
 
 
 def unnumbered(certificate: Certificate) -> Certificate:
-    """Without numbers of slices in spans: those of a run name its ends, also where its first or last slice read
-    nothing.
-    """
+    """Without slice numbers in spans: those of a run name its ends, also where its first or last slice read nothing."""
     proofs = (
         replace(p, spans=tuple(replace(s, seq_first=0, seq_last=0) for s in p.spans)) for p in certificate.partitions
     )

@@ -1,6 +1,4 @@
-"""The laws of the archive: every record once, ranges that are proved, and a replay from it that equals one from
-Kafka.
-"""
+"""The laws of the archive: every record once, proved ranges, and a replay from it that equals one from Kafka."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ def expected(log: Sequence[Part]) -> tuple[list[tuple[str, Decimal]], dict[str, 
 
 
 def index(log: Sequence[Part], time_ms: int, since: Offsets) -> Offsets:
-    """Kafka's answer for a time: of each partition the first offset from ``since`` on whose own timestamp reaches it,
-    or the end.
-    """
+    """Kafka's answer for a time: of each partition the first offset from ``since`` on at or past it, or the end."""
     return Offsets.of(
         ((topic, p), next((o for o in range(start, len(log[p])) if log[p][o][0] >= time_ms), len(log[p])))
         for (topic, p), start in since.items()

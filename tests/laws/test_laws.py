@@ -476,9 +476,7 @@ def refused(stream: Lab, capsys: Any, monkeypatch: Any, *start: str) -> str:
 
 
 def everything(stream: Lab, but: str = "nothing") -> Any:
-    """All files of the lake with their content's size and time, and all that the broker has; without those of a
-    folder.
-    """
+    """All files of the lake with size and time, and all that the broker has; without those of one folder."""
     files = {
         str(p): (p.stat().st_size, p.stat().st_mtime_ns)
         for p in Path(stream.config.lake).rglob("*")

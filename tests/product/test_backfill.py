@@ -1,6 +1,4 @@
-"""An interval computed again and replaced in a live epoch: readers, the ledger, the certificate, and what is
-refused.
-"""
+"""An interval computed again and replaced in a live epoch: readers, the ledger, the certificate, and refusals."""
 
 from __future__ import annotations
 

@@ -291,9 +291,7 @@ def test_topologies_whose_drivers_die_everywhere_move_all_or_none_and_send_all_o
 
 
 def died(members: list[Member], point: str) -> list[Member]:
-    """Those whose new driver was killed at a point, once all others are done with it: they live on, or wait for one
-    that is gone.
-    """
+    """Those whose new driver was killed at a point, once all others are done: alive, or waiting for a dead one."""
     dead = [m for m in members if not m.running[2][1].is_alive()]
     rest = [m for m in members if m not in dead]
     if point == "moved":

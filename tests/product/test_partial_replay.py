@@ -1,6 +1,4 @@
-"""A replay from a savepoint equals one of all history when the code before it did not change the result; else it does
-not.
-"""
+"""A replay from a savepoint equals one of all history where the code before it did not change the result; else not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Versioned topics: each epoch's versioned topic holds all that the epoch computes, each record once, whatever dies
-meanwhile.
-"""
+"""Versioned topics: each epoch's own holds all that the epoch computes, each record once, whatever dies meanwhile."""
 
 from __future__ import annotations
 

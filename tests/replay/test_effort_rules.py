@@ -1,6 +1,4 @@
-"""What an estimate is held against: retention by time and size, room on the disk, tombstones. Each at the boundary
-where it begins.
-"""
+"""What an estimate is held against, at each boundary: retention by time and size, room on the disk, tombstones."""
 
 from __future__ import annotations
 

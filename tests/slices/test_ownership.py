@@ -1,6 +1,4 @@
-"""To which lake an epoch's names on the broker belong, which epoch sends, and how one is closed: without Spark, on a
-real broker.
-"""
+"""To which lake an epoch's names on the broker belong, which epoch sends, how one is closed; without Spark."""
 
 from __future__ import annotations
 

@@ -21,9 +21,7 @@ TABLE = Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIG
 
 
 class Lagging(Broker):
-    """A broker with a transaction in the changelog of which the end is not written, as of one that committed
-    elsewhere.
-    """
+    """A broker with a transaction in the changelog whose end is not written, as of one that committed elsewhere."""
 
     def topics(self, prefix: str = "") -> tuple[str, ...]:
         return (PATHS.changelog("balances"), PATHS.markers)

@@ -1,6 +1,4 @@
-"""Claims, turns and closing markers by their logic: on a log in memory. tests/slices/test_ownership.py has the same on
-a real broker.
-"""
+"""Claims, turns and closing markers on a log in memory; tests/slices/test_ownership.py has them on a real broker."""
 
 from __future__ import annotations
 

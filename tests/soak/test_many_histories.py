@@ -1,5 +1,6 @@
-"""Two hundred random histories, other ones each day: SEED=20261122 plays those of that day again. A few run in CI
-(tests/laws).
+"""Two hundred random histories, other ones each day; SEED=20261122 plays that day again.
+
+A few run in CI (tests/laws).
 """
 
 from __future__ import annotations

@@ -188,9 +188,7 @@ def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> Non
 
 @pytest.mark.parametrize("round", [0, 1])
 def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round: int) -> None:
-    """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most ways a value can
-    be.
-    """
+    """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most possible ways."""
     seed = int(os.environ.get("TEST_SEED", secrets.randbits(32))) + round
     random = Random(seed)
     values = [value(random) for _ in range(VALUES)]
@@ -201,9 +199,7 @@ def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round
 
 
 def compare(values: list[bytes | None], log: Log, spark: SparkSession) -> None:
-    """Fail where a way of parsing differs from ``from_json``, or where Arrow accepts so few values that it says
-    nothing.
-    """
+    """Fail where a way of parsing differs from ``from_json``, or where Arrow accepts too few values to say much."""
     source = Source(topic="pos", schema=SCHEMA)
     raw = log((0, 0, value) for value in values).localCheckpoint()
     expected = _from_json(raw)
@@ -274,9 +270,7 @@ def _good(rows: DataFrame) -> dict[int, str | None]:
 
 
 def _read_one_by_one(values: list[bytes | None], source: Source) -> dict[int, str | None]:
-    """The rows that Arrow accepts when each value is a batch of its own: none is spared by a neighbour that is
-    refused.
-    """
+    """The rows that Arrow accepts with each value as a batch of its own: no refused neighbour spares one."""
     kind = arrow_kind(source)
     accepted: dict[int, str | None] = {}
     for place, content in enumerate(values):

@@ -1,6 +1,4 @@
-"""A topology with an output whose rows are made record by record, beside one of running totals: some days of
-records.
-"""
+"""A topology with an output made record by record beside one of running totals: some days of records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A topology that reads another's versioned topic, and what it must hold, computed in plain Python from the root
-topic.
-"""
+"""A topology that reads another's versioned topic, and what it must hold, computed in plain Python from the root."""
 
 from __future__ import annotations
 

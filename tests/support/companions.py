@@ -1,6 +1,4 @@
-"""Several topologies in one lake, which can be cut over together, and a reader that would notice if some moved
-alone.
-"""
+"""Several topologies in one lake, cut over together, and a reader that would notice if some moved alone."""
 
 from __future__ import annotations
 

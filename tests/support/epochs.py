@@ -182,9 +182,7 @@ class Lab:
         return archive_status(config, self.topic).records
 
     def close(self) -> None:
-        """Stop all drivers: all are asked before one is waited for, and one that does not end does not keep the
-        others.
-        """
+        """Stop all drivers: all are asked before one is waited for, and one that lives on does not keep the others."""
         stopping = [self.running.pop(epoch) for epoch in list(self.running)]
         for driver, _, _ in stopping:
             driver.stop("test")

@@ -445,9 +445,7 @@ class World(Lab):
         return any(line[0] == name and int(line[2]) > 0 for line in lines if len(line) == 3)
 
     def finish(self) -> None:
-        """No more deaths; everything that is open is ended and read. A history without a death or a cutover gets
-        both.
-        """
+        """No more deaths; all that is open is ended and read. A history without a death or a cutover gets both."""
         self.say("finish")
         self.end_transaction()
         if not self.reaper.fallen:

@@ -34,8 +34,7 @@ def await_ready(members: Sequence[Rig]) -> None:
 
 
 def cut_over_through_deaths(members: Sequence[Rig]) -> None:
-    """From epochs 1 to epochs 2 of all of them: a driver dies before the move, one after it, and each time it goes
-    live.
+    """From epochs 1 to epochs 2 of all of them: a driver dies before the move, one after it, and each goes live.
 
     The new drivers are to die at ``move.ready``; at least one of the old ones in the handover.
     """

@@ -1,5 +1,4 @@
-"""Patches that break a guarantee, each with the tests that must notice: ``PYTHONPATH=tests:include python -m
-support.mutations``.
+"""Patches that each break a guarantee, with the tests that must notice: ``python -m support.mutations``.
 
 A patch of ``tests/mutations`` begins with comment lines: ``# test:`` names a test that must fail (one or more lines),
 ``# cost:`` is ``fast`` or ``real`` (a broker and Spark), ``# breaks:`` says in a sentence what is broken. A unified
@@ -66,9 +65,7 @@ def _read(file: Path) -> Mutation:
 
 
 def complaint(mutation: Mutation) -> str | None:
-    """What is wrong with a mutation: it does not apply, or a test that must notice it does not; None when it is
-    noticed.
-    """
+    """What is wrong with a mutation: it does not apply, or a named test passes; None when all notice it."""
     with _copy() as tree:
         applied = subprocess.run(
             ["git", "apply", "-C1", "--recount", str(mutation.file)],

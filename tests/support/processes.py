@@ -1,6 +1,4 @@
-"""A topology whose drivers are real processes, made to die or to freeze where a test wants it, and its proof from
-outside.
-"""
+"""A topology whose drivers are real processes, made to die or freeze where a test wants it; its proof from outside."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ class Rig(Lab):
 
     @contextlib.contextmanager
     def _launching(self, crash: str) -> Iterator[None]:
-        """Start drivers that are to die at a point; a launch that failed counts only where the driver died there at
-        once.
-        """
+        """Start drivers that are to die at a point; a failed launch counts only where the driver died there at once."""
         before = len(self.deaths())
         with crashing(crash), pytest.MonkeyPatch.context() as patched:
             # On a busy machine the first heartbeat is late; without it the next start would make a second driver.
@@ -135,8 +131,7 @@ class Rig(Lab):
         return None
 
     def await_death(self, epoch: int, point: str = "") -> int:
-        """Wait until a driver of an epoch was killed at the point that it was started for; how another one ended is no
-        death.
+        """Wait until an epoch's driver was killed at the point it was started for; any other end is no death.
 
         Args:
             epoch: the epoch.

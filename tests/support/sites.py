@@ -1,6 +1,4 @@
-"""A deployed topology on a real broker whose epochs are on record as drivers leave them, without any driver or
-Spark.
-"""
+"""A deployed topology on a real broker with epochs on record as drivers leave them, without a driver or Spark."""
 
 from __future__ import annotations
 
@@ -174,9 +172,7 @@ class Site:
         self.wait(lambda: sum(o for _, o in self.kafka.high_watermarks([self.topic]).items()) == before + 2)
 
     def expire(self, lost: int) -> None:
-        """Retention removes the records of partition 0 so far, for real: later ones lie in another segment and are
-        young.
-        """
+        """Retention removes the records of partition 0 so far, for real: later ones are young, in another segment."""
         self.produce(1, at=datetime.now(UTC))
         self.settings(retention_ms=str(24 * 3600 * 1000))
         self.wait(lambda: self.kafka.low_watermarks([self.topic])[self.topic, 0] == lost)

@@ -157,9 +157,7 @@ class Archive:
         before: Mapping[int, int],
         begun: Offsets,
     ) -> DataFrame:
-        """The same as a source's rows, as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice
-        ``_seq``.
-        """
+        """Rows as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice ``_seq``."""
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
         return source_rows(self.records(session, ranges, before=before, begun=begun), source, is_parsed=is_parsed)
 

@@ -53,8 +53,7 @@ COLUMNS = (
 
 
 def schema_name(source: Source) -> str | None:
-    """Name of the column in which an archive keeps the parsed rows of a source: the hash of all that parsing depends
-    on.
+    """Name of the column in which an archive keeps a source's parsed rows: a hash of all that parsing depends on.
 
     None where nothing is gained or nothing can be kept: text and bytes, and names of fields that Delta does not take.
     """
@@ -68,8 +67,7 @@ def schema_name(source: Source) -> str | None:
 
 
 def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
-    """Records in :data:`COLUMNS`, but for ``seq``, and one column for each schema: a STRUCT of ``dead``, ``value`` and
-    ``row``.
+    """Records in :data:`COLUMNS` without ``seq``, and for each schema a STRUCT of ``dead``, ``value`` and ``row``.
 
     ``dead`` STRING and ``value`` BINARY are null for a good record, else the reason and the value once more: dead
     letters are then found without reading what all others were. ``row`` holds the source's columns, all nullable.

@@ -247,8 +247,7 @@ class Archiver:
         return int(observation.get["rows"])
 
     def _written(self, plan: LedgerRow) -> dict[str, Any]:
-        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas that all rows are
-        parsed by.
+        """What the table holds of a slice: rows and largest timestamp by partition, and the schemas of parsed rows.
 
         A schema of the plan is missing when its topology was taken away before the slice was written.
         """

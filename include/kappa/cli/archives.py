@@ -47,8 +47,9 @@ def start(
     execute: Execute = False,
     json: Json = False,
 ) -> None:
-    """Archive topics from where their archives end up to their stable ends. Bounded, and goes on where it was
-    stopped.
+    """Archive topics from where their archives end up to their stable ends.
+
+    Bounded, and goes on where it was stopped.
     """
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:

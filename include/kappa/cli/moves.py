@@ -218,8 +218,9 @@ def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 
 
 def housekeeping(execute: Execute = False, json: Json = False) -> None:
-    """Find what is left over of epochs that ended or are on no record, and remove it. Nothing of an epoch that is
-    kept.
+    """Find what is left over of epochs that ended or are on no record, and remove it.
+
+    Nothing of an epoch that is kept.
     """
     chosen = config()
     found = control.housekeeping(chosen)

@@ -205,8 +205,9 @@ def history(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show every move and decision on record: who, when, why, offsets, verdict. With --json also plans, reports and
-    certificates.
+    """Show every move and decision on record: who, when, why, offsets, verdict.
+
+    With --json also plans, reports and certificates.
     """
     found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:

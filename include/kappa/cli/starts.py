@@ -58,9 +58,7 @@ Command = Callable[..., None]
 
 
 def replay_start(command: Command) -> Command:
-    """Give a command the options of a replay's start in place of its parameter ``start``; without any: the
-    beginning.
-    """
+    """Give a command the options of a replay's start in place of its parameter ``start``; by default the beginning."""
     return _expanded(command, _OF_GROUPS, default=ToEarliest())
 
 

@@ -1,5 +1,6 @@
-"""Consumer groups, any team's: where they stand, and setting them by Kafka's reset verbs. Refuses where Kafka's tool
-clamps.
+"""Consumer groups, any team's: where they stand, and setting them by Kafka's reset verbs.
+
+Refuses where Kafka's tool clamps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The way back after another program wrote into an epoch's Delta tables: its commits are undone, and that is on
-record.
-"""
+"""The way back after another program wrote into an epoch's Delta tables: its commits are undone, on record."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is measured for one plan, once its span is known: the size of records, how long the log keeps them, the room
-that is left.
+"""What is measured for one plan, once its span is known: size of records, retention, and room that is left.
 
 A few records of each partition are read, and Kafka's settings; no JVM. Nothing is changed.
 """
@@ -44,9 +43,7 @@ _CHECK_MS = "log.retention.check.interval.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records that were read at one place: the first, how much of the span lies before it, sizes and values by
-    offset.
-    """
+    """The records read at one place: the first, the share of the span before it, sizes and values by offset."""
 
     at: datetime
     offset: int
@@ -98,9 +95,7 @@ def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicParti
 
 
 def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
-    """Size of a record, each partition counting for as much as the plan reads of it; places may overlap in a short
-    one.
-    """
+    """Size of a record, each partition weighted by what the plan reads of it; places may overlap in a short one."""
     counts = {item.at: item.count for item in draft.ranges if item.at in samples}
     total = 0.0
     for at, count in counts.items():

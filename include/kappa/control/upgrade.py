@@ -121,8 +121,9 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
 
 
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:
-    """Ask the live epoch's driver to go over to new code at its next slice boundary. Returns at once; see
-    :func:`await_switch`.
+    """Ask the live epoch's driver to go over to new code at its next slice boundary.
+
+    Returns at once; see :func:`await_switch`.
 
     One event in the record of epochs, by compare-and-set. A crash before it leaves a code file that no event refers to.
 

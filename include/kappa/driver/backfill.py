@@ -1,5 +1,4 @@
-"""The driver's side of a backfill: between two slices, rows of an interval are replaced by those that were computed for
-it.
+"""The driver's side of a backfill: between two slices, rows of an interval give way to those that were computed for it.
 
 A replacement has a number of its own in the ledger, like a slice, and reads no offset: ``plan``, one Delta commit for
 each output, ``effects``, marker, ``commit``. Readers get the old rows or the new ones of all outputs, since a commit
@@ -52,8 +51,7 @@ class Replacements:
         self._attempts = attempts
 
     def next(self, mine: EpochRecord, state: LedgerState) -> LedgerRow | None:
-        """Replace the rows of the oldest interval that is asked for; the commit row, or None where nothing was
-        replaced.
+        """Replace the rows of the oldest interval asked for; the commit row, or None where nothing was replaced.
 
         What cannot be done is withdrawn, and the stream goes on.
 
@@ -80,9 +78,7 @@ class Replacements:
         return self.finish(plan(context.slice_run, state, asked))
 
     def finish(self, planned: LedgerRow) -> LedgerRow | None:
-        """Go on with a planned replacement, or undo it where it failed too often; the commit row, None where it was
-        undone.
-        """
+        """Go on with a planned replacement; the commit row, or None where it failed too often and was undone."""
         context = self._context
         mine = context.record().epoch(context.paths.epoch)
         asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
@@ -223,8 +219,7 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
 
 
 def conclude(epochs: Epochs, run: EpochRun, asked: Event, outcome: Mapping[str, Any] | None, reason: str = "") -> None:
-    """Put on record, once, that a backfill is done or withdrawn, and remove its folder unless another process works in
-    it by now.
+    """Put a backfill's end on record, once; its folder goes unless another process works in it by now.
 
     Args:
         epochs: the record.

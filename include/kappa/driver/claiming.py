@@ -38,9 +38,7 @@ def claim(context: Context) -> None:
 
 
 def _check_not_ended(context: Context) -> None:
-    """An epoch that was given up is removed without a wait for a driver that never beat: that one brings nothing
-    back.
-    """
+    """An abandoned epoch is removed without a wait for a driver that never beat: that one brings nothing back."""
     stage = context.record().epoch(context.paths.epoch).stage
     if not stage.is_ended:
         return

@@ -189,8 +189,9 @@ class Context:
             attestation.check_others(self.config, self.broker, record, state.standing)
 
     def _check_names(self) -> None:
-        """Before a transactional id is initialised: that would fence another lake's driver. Looked at once, for no
-        claim changes.
+        """Before a transactional id is initialised, which fences another lake's driver.
+
+        Read once: no claim changes.
         """
         if not self._owns_names:
             ownership.check(self.broker, self.paths, self.epochs.lake_id())
@@ -214,9 +215,7 @@ class Context:
             self.merge()
 
     def is_merge_due(self) -> bool:
-        """Whether changes wait for longer than they may, by the last commit; one that was looked at is left alone for a
-        while.
-        """
+        """Whether changes have waited too long, by the last commit; one that was looked at is left for a while."""
         committed = self.ledger.state().committed
         seq, looked = self._merge_looked
         if committed is None or (
@@ -227,8 +226,7 @@ class Context:
         return any(clock.now() - at >= age for at in unfolded_since(committed))
 
     def merge(self, *, is_asked: bool = False) -> None:
-        """Bring changes into the tables without a slice: those that waited long enough, or where it is asked for all of
-        them.
+        """Bring changes into the tables without a slice: those that waited long enough, or all where that is asked for.
 
         Raises:
             StaleWriterError: another driver claimed the epoch.

@@ -194,9 +194,7 @@ class Driver:
         return found
 
     def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
-        """Redo a slice that was planned and not committed, with its own ranges; or give it up where that failed too
-        often.
-        """
+        """Redo a slice that was planned and not committed, with its own ranges; or give up after too many attempts."""
         context = self.context
         plan = state.open_plan
         assert plan is not None
@@ -226,8 +224,9 @@ class Driver:
                 self._slices.committed(row, "finishing", time.monotonic() - started)
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
-        """Wait for a decision: a start tries again; a handover ends the epoch at its last commit, an upgrade goes on
-        from there.
+        """Wait for a decision.
+
+        A start tries again; a handover ends the epoch at its last commit, an upgrade goes on from there.
         """
         context = self.context
         stuck = self._attempts.stuck

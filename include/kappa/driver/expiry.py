@@ -38,8 +38,7 @@ class Expiry:
     _ledgers: dict[str, Ledger] = field(default_factory=dict)
 
     def look(self, record: TopologyRecord) -> bool:
-        """Withdraw the handover if nothing of it moved for longer than it may take and the live driver hangs or is
-        gone.
+        """Withdraw the handover if nothing of it moved for too long and the live driver hangs or is gone.
 
         Compare-and-set on the record: a move that was made meanwhile stays. Idempotent; a crash leaves it pending or
         withdrawn.

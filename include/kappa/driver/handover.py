@@ -76,9 +76,7 @@ class Handover:
         self._move(record, handover)
 
     def get_ready(self, record: TopologyRecord) -> None:
-        """Compare tables for the topics that reconcile, before a handover is asked for and again before its base is too
-        old.
-        """
+        """Compare tables for the topics that reconcile, before a handover is asked for or its base is too old."""
         context = self._context
         if not context.topology.reconciled_topics or record.handover is not None or record.live is None:
             return
@@ -91,9 +89,7 @@ class Handover:
         self._compared = time.monotonic()
 
     def prepare(self, record: TopologyRecord) -> None:
-        """Read what the certificate of a move is made from, now and then: between yield and move only what came since
-        is read.
-        """
+        """Read what a move's certificate is made from, now and then: between yield and move only the rest is read."""
         if time.monotonic() - self._prepared < PREPARE_SECONDS:
             return
         self._prepared = time.monotonic()

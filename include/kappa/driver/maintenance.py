@@ -167,8 +167,7 @@ def _kept_folds(
 
 
 def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:
-    """The slice up to which a table's changes may go: recent commits are read without them, older ones keep their own
-    files.
+    """The slice up to which a table's changes may go: recent commits need none, older ones keep their own files.
 
     What went once stays gone, also when the settings say by now that more is to be kept.
     """

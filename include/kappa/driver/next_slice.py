@@ -79,9 +79,7 @@ class UpstreamCuts:
         self._context = context
 
     def bulk(self, state: LedgerState, most: int) -> Cut:
-        """Raises LedgerError where no commit of an epoch that is read lies between the last commit and the end of the
-        plan.
-        """
+        """Raises LedgerError where no commit of an epoch it reads lies between the last commit and the plan's end."""
         end = self._context.plan.end
         cut = self._context.upstreams.bulk(state, end, self._direct_cut(state, end, most), most)
         if cut is None:

@@ -128,9 +128,7 @@ def wanted_drivers(config: Config) -> list[tuple[str, int]]:
 
 
 def driver_status(config: Config, topology: str, epoch: int) -> DriverStatus:
-    """The driver of an epoch, from its heartbeat, at once: one of another host is ``unconfirmed`` until it was seen to
-    change.
-    """
+    """The driver of an epoch, from its heartbeat: one of another host is ``unconfirmed`` until it changes."""
     path = EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat
     return _status(topology, epoch, liveness.look(path, config.stale_seconds))
 

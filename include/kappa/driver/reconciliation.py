@@ -1,5 +1,4 @@
-"""What a topic of a table gets when another epoch goes live: the rows that differ, and null values for keys that are
-gone.
+"""What a table's topic gets when another epoch goes live: the rows that differ, and null values for keys that are gone.
 
 A fold of the topic, the newest record of each key, then gives the table of the live epoch. The differences are written
 once, before the pointer moves, while both epochs stand at the same offsets; then they are sent in one Kafka transaction
@@ -89,17 +88,13 @@ class Predecessor:
         return Side(paths=self.paths, state=self.state)
 
     def holds(self, topic: Topic, table: Table) -> bool:
-        """Whether a topic holds what its table of this name holds, by the same key: only rows that differ have to be
-        sent.
-        """
+        """Whether a topic holds what its table of this name holds, by the same key: only differing rows are sent."""
         is_there = topic.name in self.topics and suspects.is_alike(self.shapes, table)
         return is_there and self.reconciled.get(topic.name) == table.name and self.unsent is None
 
 
 def is_due(topology: Topology, record: TopologyRecord, state: LedgerState) -> bool:
-    """Whether the live epoch, by its ledger, has not begun to send since it went live: its topics may lack what
-    differs.
-    """
+    """Whether the live epoch has sent nothing since it went live, by its ledger: its topics may lack what differs."""
     return bool(topology.reconciled_topics) and state.resumed_for != record.last_handover
 
 
@@ -167,9 +162,7 @@ def write_differences(run: EpochRun, before: Predecessor | None, handover: int) 
 
 
 def written(paths: EpochPaths, topics: Iterable[str], handover: int) -> dict[str, dict[str, int]] | None:
-    """What :func:`write_differences` wrote for an epoch's topics, by whomever it is asked; None until all of it is
-    there.
-    """
+    """What :func:`write_differences` wrote for an epoch's topics, on any request; None until all of it is there."""
     there = {topic: paths.reconciled(topic) for topic in topics}
     if not all(tables.exists(path) and tables.is_written(path, handover) for path in there.values()):
         return None
@@ -232,7 +225,8 @@ def send(run: EpochRun, handover: int) -> None:
 
 
 def forget(paths: EpochPaths) -> None:
-    """Remove differences that were sent, and what was compared for them; how many there were is on record.
+    """Remove differences that were sent, and what was compared for them; their number is on record.
+
     Idempotent.
     """
     shutil.rmtree(Path(paths.reconciled("x")).parent, ignore_errors=True)

@@ -140,8 +140,7 @@ class Replay:
         return most if self._attempts.failures < 2 else max(1, most // SHRINK)
 
     def _throttle(self, record: TopologyRecord) -> None:
-        """Leave the machine to the live stream while that is far behind, but never for longer than the last two slices
-        took.
+        """Leave the machine to a live stream that is far behind, but never for longer than the last two slices took.
 
         A live epoch whose driver does not run gets nothing from it.
         """

@@ -1,6 +1,4 @@
-"""The slices of one epoch, one after the other: where the next one ends, the protocol, and the care between two of
-them.
-"""
+"""The slices of one epoch in turn: where the next one ends, the protocol, and the care between two of them."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ class Slices:
         self.towards(state, end, "going on to where its companions stand")
 
     def follow(self, record: TopologyRecord, what: str) -> bool:
-        """One held slice that ends on a commit of the live epoch, or is a step towards one; False when there is none to
-        follow.
-        """
+        """One held slice that ends on a commit of the live epoch or leads to one; False when there is none."""
         if record.live is None:
             return False
         state, theirs = self._context.ledger.state(), self._context.live_ledger(record).state()
@@ -111,9 +107,7 @@ class Slices:
         return cut is not None
 
     def _read_apart(self, state: LedgerState, what: str) -> bool:
-        """One held slice towards the end of topics of which the live epoch reads none; False when there is nothing to
-        read.
-        """
+        """One held slice towards the end of topics that the live epoch does not read; False when nothing is left."""
         cut = self.cuts.onward(state, self.most)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
@@ -199,9 +193,7 @@ class Slices:
         context.log.info("rolled up", seq=row.detail["seq"], commits=row.detail["commits"])
 
     def _show_position(self, position: Offsets) -> None:
-        """A consumer that was started with the epoch's group keeps the group from being moved; the slice is done all
-        the same.
-        """
+        """A consumer in the epoch's group keeps the group from being moved; the slice is done all the same."""
         try:
             self._context.set_group(position)
         except ConflictError as error:

@@ -104,8 +104,7 @@ class Broker:
         return found
 
     def decided_ends(self, topics: Iterable[str]) -> Offsets:
-        """Ends of topics of this moment, once every transaction has ended that had records before them; others may go
-        on.
+        """Ends of topics as of now, once every transaction with records before them has ended; others may go on.
 
         Raises:
             BrokerUnreachableError: one stays open.
@@ -118,8 +117,7 @@ class Broker:
         return ends
 
     def offsets_for_time(self, topics: Iterable[str], timestamp_ms: int, since: Offsets | None = None) -> Offsets:
-        """For every partition the offset of the first committed record at or after a time; its stable end where there
-        is none.
+        """For each partition the offset of the first committed record at or after a time, or else its stable end.
 
         Always a prefix of the total order, whatever the times: every record before it is earlier.
 
@@ -230,9 +228,7 @@ class Broker:
     # Consumer groups
 
     def groups(self, prefix: str = "") -> tuple[str, ...]:
-        """Consumer groups whose names begin with ``prefix``, sorted; asked again while a broker looks for its
-        coordinators.
-        """
+        """Consumer groups whose names begin with ``prefix``, sorted; waits for a broker to find its coordinators."""
         doing, deadline = "listing consumer groups", time.monotonic() + self._timeout
         while True:
             listed = self._admin.answer(self._admin.client.list_consumer_groups(request_timeout=self._timeout), doing)
@@ -244,17 +240,16 @@ class Broker:
             time.sleep(0.05)
 
     def group_offsets(self, group: str) -> Offsets:
-        """What the group has committed; empty for a group that does not exist. Offsets of an open transaction do not
-        show.
-        """
+        """What the group has committed; empty for an unknown group. Offsets of an open transaction do not show."""
         asked = [ConsumerGroupTopicPartitions(group)]
         answers = self._admin.client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
         found = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions
         return Offsets.of(((item.topic, item.partition), item.offset) for item in found if item.offset >= 0)
 
     def group_position(self, group: str, partitions: Iterable[At]) -> Offsets:
-        """What the group has committed of these partitions; as :meth:`group_offsets`, and for drivers: it outlives an
-        outage.
+        """What the group has committed of these partitions.
+
+        As :meth:`group_offsets`, and for drivers: it outlives an outage.
         """
         asked = [TopicPartition(*at) for at in partitions]
         found = self._committer.ask(
@@ -349,8 +344,7 @@ class Broker:
             sampler.close()
 
     def fold(self, topic: str, upto: Offsets | None = None) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """Batches of (key, value) of a changelog from its beginning: a later pair of a key replaces an earlier one,
-        None deletes.
+        """Batches of (key, value) of a changelog from its beginning: of a key the last pair counts, None deletes.
 
         Args:
             topic: the changelog.

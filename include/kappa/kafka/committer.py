@@ -45,8 +45,7 @@ class Committer:
         self._group: str | None = None
 
     def ask(self, group: str, doing: str, question: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        """What a consumer of the group answers; asked again while a broker that just started looks for its
-        coordinators.
+        """What a consumer of the group answers; waits for a broker that just started to find its coordinators.
 
         Raises:
             BrokerUnreachableError: no answer in time.

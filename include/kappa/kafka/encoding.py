@@ -50,9 +50,7 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
-    """Each record's key: the column's text, its JSON where it is no text, or several as a JSON array; null when the one
-    is null.
-    """
+    """Each record's key: a text column as it is, another as JSON, several as a JSON array; null for a null alone."""
     if len(key) > 1:
         yield from (to_json(list(row.values())) for row in json_rows(rows, key))
         return

@@ -1,5 +1,4 @@
-"""The JSON form of each type, from Arrow: what Spark's ``from_json`` reads back without loss, and any other reader
-understands.
+"""The JSON form of each type, from Arrow: Spark's ``from_json`` and any other reader read it back without loss.
 
 ====================  ==========================================================================================
 type                  form

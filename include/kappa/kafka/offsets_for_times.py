@@ -42,8 +42,7 @@ class Confirmer:
     def first_records(
         self, answers: Mapping[TopicPartition, int], end: Offsets, timestamp_ms: int, since: Offsets | None = None
     ) -> dict[TopicPartition, int]:
-        """Offset of the first record with a time of ``timestamp_ms`` or later, for each partition that has one before
-        ``end``.
+        """Offset of the first record at ``timestamp_ms`` or later, for each partition that has one before ``end``.
 
         Args:
             answers: offsets such that every record before them is earlier.

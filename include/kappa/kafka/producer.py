@@ -51,8 +51,9 @@ class Record(NamedTuple):
 
 
 def append(bootstrap_servers: str, record: Record) -> None:
-    """Send one record outside of any transaction, and wait until it is there. Sent again after an error it is there
-    twice.
+    """Send one record outside of any transaction, and wait until it is there.
+
+    Sent again after an error it is there twice.
 
     Raises:
         BrokerUnreachableError: Kafka does not answer.

@@ -91,9 +91,7 @@ class AppendLog:
             sync_commits(self.path, range(1))
 
     def table_id(self) -> str:
-        """Delta's id of the table, made with it: a copy keeps it, a new table gets another. Empty while there is
-        none.
-        """
+        """Delta's id of the table: a copy keeps it, a new table gets another. Empty while there is none."""
         from deltalake import DeltaTable
 
         return str(DeltaTable(self.path).metadata().id) if self.exists() else ""
@@ -104,8 +102,7 @@ class AppendLog:
         return self._last
 
     def refresh(self) -> list[dict[str, Any]]:
-        """The rows that came since the last call, in order of ``n``; at first all of them, and where :attr:`is_anew`
-        says so.
+        """The rows since the last call, in order of ``n``; all of them at first, and where :attr:`is_anew` says so.
 
         Raises:
             LedgerError: the table was there and is gone.
@@ -149,9 +146,7 @@ class AppendLog:
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
-        """All rows, the last one first; files are read as they are asked for, so that the end of a long log is
-        cheap.
-        """
+        """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
         import pyarrow as pa
         from deltalake import DeltaTable
 
@@ -266,9 +261,7 @@ class AppendLog:
         return self.exists() and DeltaTable(self.path).version() > version
 
     def _files(self) -> set[str]:
-        """Files of the table, by name: Delta gives URIs, in which a blank or a letter with an umlaut of the path is
-        encoded.
-        """
+        """Files of the table, by name: Delta gives URIs, in which blanks and letters with umlauts are encoded."""
         return set() if self._table is None else {uri.rpartition("/")[2] for uri in self._table.file_uris()}
 
     def _is_alike(self, table: DeltaTable) -> bool:

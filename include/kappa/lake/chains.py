@@ -53,9 +53,7 @@ def links(events: Sequence[Event]) -> list[Link]:
 
 
 def is_read_by_replay(events: Sequence[Event], topology: str, epoch: int) -> bool:
-    """Whether an epoch that is being built reads this one's versioned topics: its slices end where commits of this one
-    had filled them.
-    """
+    """Whether an epoch being built reads this one's versioned topics: its slices end where commits of this one do."""
     return any(link.is_building and (topology, epoch) in topics_of(link.bound) for link in links(events))
 
 
@@ -200,7 +198,5 @@ def _facts(lake: str, record: TopologyRecord, epoch: int, topics: tuple[str, ...
 
 
 def _origin(epoch: EpochRecord, state: LedgerState) -> Offsets:
-    """Where its history begins; an empty one of a topology that began with an empty broker begins where it was
-    seeded.
-    """
+    """Where its history begins; an epoch without origin began on an empty broker, where it was seeded."""
     return epoch.origin if len(epoch.origin) or not state.commits else state.commits[0].standing

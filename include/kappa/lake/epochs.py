@@ -98,8 +98,9 @@ class Epochs:
             return list(self._parsed)
 
     def lake_id(self) -> str:
-        """The lake's id: that of the table that this record is. A copied or restored lake keeps it. Empty before the
-        first event.
+        """The lake's id: that of the table of this record.
+
+        A copied or restored lake keeps it. Empty before the first event.
         """
         if not self._lake_id:
             self._lake_id = self._log.table_id()

@@ -1,5 +1,4 @@
-"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol rests on outlives a power
-loss.
+"""Commits of Delta tables on a local disk, made durable: what the next line of a protocol needs outlives a power loss.
 
 Delta's writers leave new files to the page cache. An object store has them when it has answered, and needs none of
 this.

@@ -69,8 +69,7 @@ class Heartbeat:
 
     @property
     def may_be_ended(self) -> bool:
-        """Whether its process may be sent a signal: it runs on this host, is another than the caller, and is a
-        driver's.
+        """Whether its process may be sent a signal: a driver's, on this host, and another than the caller.
 
         A heartbeat is a file in the lake. What it names is ended only if its command line says that it is a driver.
         """

@@ -1,4 +1,5 @@
 """What the record of epochs says, for people and auditors: every move and decision with all that belongs to it.
+
 Pure.
 """
 

@@ -109,9 +109,7 @@ def query(
     order_by: str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
-    """Rows by an SQL condition, which sees a key's newest row and no older one; see
-    :func:`kappa.lake.queries.query`.
-    """
+    """Rows by an SQL condition on each key's newest row, as :func:`kappa.lake.queries.query` has it."""
     return queries.query(
         contents.path,
         contents.version,

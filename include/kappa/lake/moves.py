@@ -18,9 +18,7 @@ ENDS = ("moved", "withdrawn", "aborted", "released", "dropped")
 
 
 def together_of(event: Event | None) -> dict[str, int]:
-    """Topology -> epoch of all that a handover or a move is part of, itself included; empty when it is of one
-    topology.
-    """
+    """Topology -> epoch of all that moves in one handover, itself included; empty for a single topology."""
     return dict(event.detail.get("together", {})) if event is not None else {}
 
 

@@ -95,8 +95,7 @@ def query(
     limit: int | None = None,
     over: Changes | None = None,
 ) -> pa.Table:
-    """Rows of a table as of a Delta version (None: the newest), by an SQL condition; columns as the table declares
-    them.
+    """Rows of a table as of a Delta version (None: the newest), by an SQL condition, with the declared columns.
 
     The query engine of ``deltalake`` is used, not its Arrow dataset: that one may abort the process when it exits.
 
@@ -128,9 +127,7 @@ def chunks(
     where: str | None = None,
     over: Changes | None = None,
 ) -> Iterator[pa.Table]:
-    """Rows of a table as of a version, in no order, about so many at a time: what is in memory does not grow with the
-    table.
-    """
+    """Rows of a table as of a version, unordered, about so many at a time: memory does not grow with the table."""
     import pyarrow as pa
     from deltalake import DeltaTable
 

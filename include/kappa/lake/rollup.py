@@ -123,9 +123,7 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
 
 
 def sent_before(state: LedgerState) -> list[tuple[Offsets, Offsets]]:
-    """Places up to which an epoch had filled its versioned topics, of commits that are rolled up: ends and standing,
-    newest first.
-    """
+    """Where an epoch had filled its versioned topics, of rolled-up commits: ends and standing, newest first."""
     told = state.rolled.detail.get("sent", ()) if state.rolled is not None else ()
     return [(Offsets.from_json(ends), Offsets.from_json(standing)) for ends, standing in reversed(told)]
 
@@ -163,8 +161,9 @@ def _sent(commits: Iterable[LedgerRow]) -> Iterable[list[Mapping[str, Any]]]:
 
 
 def _thinned(places: Iterable[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Places of which each lies some way behind the one before; at most so many, by leaving out every second one. The
-    last stays.
+    """Places some way behind one another, at most so many: every second one is left out.
+
+    The last stays.
     """
     found: list[Sequence[Mapping[str, Any]]] = []
     reached: int | None = None

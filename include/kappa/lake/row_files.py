@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Write a new file. A crash leaves none, or one that no roll-up names; readers go by the names that roll-ups
-    say.
-    """
+    """Write a new file. A crash leaves none, or one that no roll-up names: readers go by the roll-ups' names."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

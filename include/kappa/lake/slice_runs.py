@@ -1,4 +1,5 @@
 """Runs of slices: what a ledger's roll-up keeps of slices whose rows have gone, exact wherever something can change.
+
 Pure.
 """
 

@@ -99,9 +99,7 @@ def version(path: str) -> int:
 
 
 def folded(path: str) -> tuple[int, int | None]:
-    """Newest Delta version of a table, and the last slice whose changes that version holds; None where it never got
-    any.
-    """
+    """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
@@ -331,9 +329,7 @@ def upkeep_commit(user_metadata: str):  # type: ignore[no-untyped-def]  # deltal
 
 
 def _has_plan(table: DeltaTable, seq: int, plan: str) -> bool:
-    """Whether the commit of a slice names this plan. Asked only after a crash, when the commit is among the last
-    ones.
-    """
+    """Whether a slice's commit names this plan: asked only after a crash, of one of the last commits."""
     for limit in _LOOK_BACK:
         said = [str(entry.get("userMetadata", "")) for entry in table.history(limit)]
         found = next((text for text in said if text.startswith(_said(seq, ""))), None)

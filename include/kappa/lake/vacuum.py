@@ -62,8 +62,9 @@ def forget_before(path: str, seq: int) -> None:
 
 
 def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, check: Callable[[], None]) -> int:
-    """Remove the files that neither the newest version nor the kept ones need, and old log entries; there is no commit
-    for it.
+    """Remove files that neither the newest version nor the kept ones need, and old log entries.
+
+    There is no commit for it.
 
     Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that
     is older

@@ -153,9 +153,7 @@ class Offsets:
         return Offsets.of((at, offset) for at, offset in self.items() if at[0] in wanted)
 
     def naming(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The vector with those of these partitions that it does not name, at 0: where one that appeared later
-        stands.
-        """
+        """The vector with these partitions at 0 where it does not name them: one that appeared later stands there."""
         return Offsets.of((at, 0) for at in partitions).merge(self)
 
     def beside(self, other: Offsets) -> Offsets:

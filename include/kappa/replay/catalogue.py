@@ -33,8 +33,9 @@ SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
 
 
 def declared(modules: Iterable[ModuleType]) -> tuple[Declaration, ...]:
-    """The constants of modules that declare a finding; one whose name begins with ``_`` says another one in other
-    words.
+    """The constants of modules that declare a finding.
+
+    One whose name begins with ``_`` says another one in other words.
     """
     return tuple(
         found

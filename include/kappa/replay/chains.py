@@ -1,5 +1,6 @@
-"""Chains: a topology reads the versioned topic of another topology's epoch. Which epoch that is, and where it stands.
-Pure.
+"""Chains: a topology reads the versioned topic of another topology's epoch.
+
+Which epoch that is, and where it stands. Pure.
 
 Two epochs that read different versioned topics cannot be compared by their offsets: they are compared by those of the
 *root topics*, which no topology of the chain writes. Each commit of an epoch that is bound so says both.
@@ -142,8 +143,7 @@ def sent_before(sent: Iterable[SentEnd], standing: Offsets) -> SentEnd | None:
 
 
 def physical(chain: ChainFacts, standing: Offsets, *, is_exact: bool) -> Offsets | None:
-    """What an epoch of this chain has to have read to stand somewhere, or the last place before; None where there is
-    none.
+    """What an epoch of this chain has to have read to stand somewhere or at the last place before, or None.
 
     Args:
         chain: the chain.
@@ -175,8 +175,7 @@ def roots(chain: ChainFacts, position: Offsets) -> Offsets | None:
 
 
 def next_end(ahead: Sequence[SentEnd], position: Offsets, most: int) -> SentEnd | None:
-    """Where a slice ends that reads versioned topics: the furthest end at most so many offsets away, or else the next
-    one.
+    """Where a slice ends that reads versioned topics: the furthest end within so many offsets, or the next one.
 
     Args:
         ahead: ends beyond the position, oldest first.

@@ -1,5 +1,6 @@
-"""What speaks against a plan: a finding, and how one is declared. Declarations and rules are in the modules of
-``rules``.
+"""What speaks against a plan: a finding, and how one is declared.
+
+Declarations and rules are in the modules of ``rules``.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Declaration:
-    """All that is said of one kind of finding. Called with its values it makes one; `docs/findings.md` is made of it
-    too.
+    """All that is said of one kind of finding, for `docs/findings.md` too. Called with its values it makes one.
 
     Attributes:
         severity: whether the plan is refused.

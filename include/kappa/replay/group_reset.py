@@ -1,5 +1,6 @@
-"""Setting a consumer group, as data: from where to where, and what speaks against it. Resolved as a replay's start
-is.
+"""Setting a consumer group, as data: from where to where, and what speaks against it.
+
+Resolved as a replay's start is.
 """
 
 from __future__ import annotations

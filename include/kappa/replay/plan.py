@@ -173,8 +173,9 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, text: str) -> ReplayPlan:
-        """Read what :meth:`to_json` wrote. Fields of newer code are passed over, and the id stays what they are a part
-        of.
+        """Read what :meth:`to_json` wrote.
+
+        Fields of newer code are passed over, and the id stays what they are a part of.
 
         Raises:
             UsageError: the text is no plan, or was changed after it was made.

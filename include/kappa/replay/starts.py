@@ -103,9 +103,7 @@ class ToCurrent:
 
 @dataclass(frozen=True, kw_only=True)
 class FromSavepoint:
-    """From a commit of the live epoch, by its ``seq``, the last one finished ``at`` a time or before, or its
-    ``name``.
-    """
+    """From a commit of the live epoch, by its ``seq``, its ``name``, or as the last one finished by a time ``at``."""
 
     seq: int | None = None
     at: datetime | None = None

@@ -25,8 +25,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """How far the values of a numeric column moved, over the keys of both epochs in which it differs; a null counts as
-    0.
+    """How far the values of a numeric column moved, over keys of both epochs in which it differs; a null is 0.
 
     A number is ``None`` where it is none: infinite, or a share of nothing.
 
@@ -49,8 +48,9 @@ class Drift:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One key whose rows differ; a row is ``None`` where the epoch has none. Values are text, masked ones not the real
-    ones.
+    """One key whose rows differ; ``None`` where an epoch has no row.
+
+    Values are text, masked ones not the real ones.
     """
 
     key: Mapping[str, Any]
@@ -202,9 +202,7 @@ class DiffReport:
 
     @property
     def verdict(self) -> Verdict:
-        """``FAILED`` for a check that does not hold, an exceeded threshold or a second run that differs; else whether
-        the epochs do.
-        """
+        """``FAILED`` for a failed check, an exceeded threshold or a differing second run; else what the rows say."""
         if self.failures:
             return Verdict.FAILED
         is_same = all(table.is_same for table in self.tables) and all(output.is_same for output in self.outputs)
@@ -212,9 +210,7 @@ class DiffReport:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Every check that does not hold, threshold that is exceeded and result that a second run did not give, with
-        numbers.
-        """
+        """Every failed check, exceeded threshold and result that a second run did not give, with numbers."""
         checks = (f"check {c.name}: {c.detail or 'does not hold'}" for c in self.checks if not c.ok)
         exceeded = (f"threshold {threshold}" for threshold in self.thresholds if not threshold.ok)
         return (*checks, *exceeded, *(self.determinism.failures if self.determinism else ()))

@@ -96,8 +96,7 @@ def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
 def across_records(
     frame: DataFrame, records: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]
 ) -> tuple[str, ...]:
-    """What the rows of a DataFrame depend on beside one record each, in words; nothing where they are computed record
-    by record.
+    """What a DataFrame's rows depend on beside one record each, in words; empty if computed record by record.
 
     Computes nothing.
 
@@ -125,9 +124,7 @@ def _across(plan: Any, owners: Mapping[int | None, str]) -> Iterator[str]:
 
 
 def _rows(plan: Any) -> int | None:
-    """The id of the rows that a plan without children hands on; a copy of the plan with other column ids has the
-    same.
-    """
+    """The id of the rows that a childless plan hands on; a copy of the plan with other column ids has it too."""
     while not plan.children().isEmpty():
         plan = plan.children().head()
     return int(plan.rdd().id()) if plan.getClass().getSimpleName() == "LogicalRDD" else None

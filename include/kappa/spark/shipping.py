@@ -1,6 +1,4 @@
-"""The platform's code on its way to Spark's executors: those of a cluster have packages installed, but not what this
-driver runs.
-"""
+"""The platform's code on its way to Spark's executors: a cluster has packages, but not what this driver runs."""
 
 from __future__ import annotations
 

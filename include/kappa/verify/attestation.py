@@ -160,9 +160,7 @@ def attested_if_asked(found: Certificate, config: Config, topology: str) -> Cert
 
 
 def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochPaths) -> tuple[str, list[str]]:
-    """What the broker attests, and what it does not. The stream goes on meanwhile: a marker is read before and
-    after.
-    """
+    """What the broker attests, and what it does not. The stream goes on: a marker is read before and after."""
     before = markers.read(broker, paths)
     state = Ledger(paths.ledger).state()
     missing = unknown_to_broker(markers.read(broker, paths), state)

@@ -252,9 +252,7 @@ def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
 def _dead_alone(
     session: SparkSession, live: tuple[EpochPaths, LedgerRow], mine: tuple[EpochPaths, LedgerRow], begun: Offsets | None
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Reason -> dead letters that only the live epoch has, and those that only the other one has, of topics that both
-    read.
-    """
+    """Reason -> dead letters of the live epoch alone and of the other one alone, of topics that both read."""
     from pyspark.sql import functions as F
 
     both = sorted(set(live[1].standing.topics) & set(mine[1].standing.topics))

@@ -110,9 +110,7 @@ def rates(lake: str, record: TopologyRecord, live_state: LedgerState | None = No
 
 
 def disk_bytes(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    """What an epoch takes in the lake: all of its folder; where that is no local one, the files of its tables at these
-    versions.
-    """
+    """What an epoch takes in the lake: its folder, or where that is remote its tables' files at these versions."""
     root = Path(paths.root)
     if not root.is_dir():
         return _held(paths, delta_versions)

@@ -1,5 +1,4 @@
-"""A range of an epoch computed again: into a folder of its own within the epoch's, sending nothing, and removed
-afterwards.
+"""A range of an epoch computed again: into a folder of its own within the epoch's, without sending, removed afterwards.
 
 It goes through the slice protocol like everything else, with a ledger of its own: killed in the middle it goes on from
 there, and what is not resumed goes with the epoch, or by ``kappa housekeeping``.

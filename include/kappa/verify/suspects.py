@@ -1,5 +1,4 @@
-"""Keys whose rows may differ between an epoch and the live one: compared while it follows, so that little is left at
-the handover.
+"""Keys whose rows may differ between an epoch and the live one, compared as it follows: the handover has few left.
 
 A comparison of the whole tables is made of any two commits, not of two at equal offsets. At the handover a key can
 differ only where it differed then, or where either side has changed it since. See
@@ -94,8 +93,7 @@ def differing(after: DataFrame, known: DataFrame, table: Table) -> DataFrame:
 
 
 def compare(run: EpochRun, theirs: Side, table: Table) -> Compared:
-    """Write the keys that differ between the last commits of both epochs; from the last comparison on, where there is
-    one.
+    """Write the keys that differ between the last commits of both epochs, going on from the last comparison.
 
     Nothing is done where these commits were compared before. A crash leaves the comparison before this one.
 

@@ -76,9 +76,7 @@ class Progress:
 
 
 def world(config):
-    """What there is; the file is replaced in one step, so that whoever is killed while it writes leaves the one
-    before.
-    """
+    """What there is; the file is replaced in one step: a process killed while it writes leaves the one before."""
     path = Path(config.lake) / "fake.json"
     return json.loads(path.read_text()) if path.exists() else {"live": {}, "epochs": {}, "starts": []}
 

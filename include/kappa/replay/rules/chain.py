@@ -1,5 +1,4 @@
-"""Rules about topologies that read each other's versioned topics: what an epoch may be bound to, and what may move or
-go alone.
+"""Rules about topologies that read each other's versioned topics: what an epoch is bound to, and what may move alone.
 
 As in ``log`` one function each, from plain facts to findings or sentences.
 """
@@ -214,9 +213,7 @@ UPSTREAM_START = refuses(
 
 
 def start_within_chain(start: Start, bound: Mapping[str, Binding]) -> list[Finding]:
-    """Times and offsets are those of a topic that every epoch of the other topology has anew: they name no place in
-    it.
-    """
+    """Every epoch of the other topology has its own topic: times and offsets of one name no place in the next."""
     if not bound or isinstance(start, (ToEarliest, FromSavepoint)):
         return []
     topics = sorted(binding.topic for binding in bound.values())

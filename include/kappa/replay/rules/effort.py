@@ -194,9 +194,7 @@ FOLD_MAY_OUTLAST_TOMBSTONES = warns(
 
 
 def fold_outlasts_tombstones(fold: FoldFacts | None) -> list[Finding]:
-    """A tombstone may be compacted away behind a reader that has seen the row which it deletes: the row would come
-    back.
-    """
+    """A tombstone may be compacted away behind a reader that has seen the row it deletes: the row would come back."""
     if fold is None:
         return []
     known = fold.offsets_per_second

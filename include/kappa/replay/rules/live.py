@@ -1,5 +1,6 @@
-"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts. One function each, as in
-``log``.
+"""Rules about the live epoch beside which a replay runs: its readers, its group, its cuts.
+
+One function each, as in ``log``.
 """
 
 from __future__ import annotations
@@ -74,9 +75,7 @@ READER_SCHEMA_CHANGED = refuses(
 
 
 def reader_schema_changed(wanted: Mapping[str, Shape], live: Mapping[str, Shape], epoch: int) -> list[Finding]:
-    """A cutover would take tables, outputs or columns away from readers, or give them another type or key. More is
-    fine.
-    """
+    """A cutover would take tables, outputs or columns from readers, or change their type or key. More is fine."""
     found = []
     for place, was in sorted(live.items()):
         now = wanted.get(place)
@@ -119,9 +118,7 @@ GROUP_MOVED = warns(
 
 
 def group_moved(group: str, found: Offsets | None, position: Offsets) -> list[Finding]:
-    """The consumer group of the live epoch stands where no slice of its ledger ended; ``found`` is ``None`` where it
-    does not.
-    """
+    """The live epoch's consumer group stands where no slice of its ledger ended; ``None`` where it does not."""
     if found is None:
         return []
     moved = [at for at, offset in found.items() if position.get(*at) != offset]

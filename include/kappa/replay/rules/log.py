@@ -35,9 +35,7 @@ RECREATED_TOPIC = refuses(
 
 
 def recreated_topics(recorded: Mapping[str, str], found: Mapping[str, str], keeper: str) -> list[Finding]:
-    """A topic was deleted and made again: offsets on record name other records now. ``keeper`` is what recorded
-    them.
-    """
+    """A topic was deleted and made again: recorded offsets name other records now. ``keeper`` recorded them."""
     return [
         RECREATED_TOPIC({"keeper": keeper}, topic=topic, recorded=recorded[topic], found=found[topic])
         for topic in sorted(recorded.keys() & found.keys())

@@ -249,9 +249,7 @@ def unknown_epoch(epoch: int | None, markers: tuple[MarkerFacts, ...]) -> list[F
 
 
 def last_sender(markers: Iterable[MarkerFacts]) -> MarkerFacts | None:
-    """The marker of the epoch that sent last: of the highest turn, and where turns have no number the furthest that
-    sent.
-    """
+    """The marker of the last epoch that sent: of the highest turn, or the furthest where turns have no number."""
     last: MarkerFacts | None = None
     for marker in sorted(markers, key=lambda marker: marker.epoch):
         if marker.sends == "live" and (

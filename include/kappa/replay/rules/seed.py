@@ -1,6 +1,4 @@
-"""Rules about what a seed gives: a table that it lacks would begin without its history, rows of another shape would not
-fit.
-"""
+"""Rules about what a seed gives: a missing table would begin without its history, rows of another shape do not fit."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ SEED_LACKS_COLUMN = warns(
 
 
 def unlike_seed(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
-    """What a seed cannot give: a table that it lacks begins without its history, so it is refused; rows of another
-    shape too.
-    """
+    """What a seed cannot give, so that it is refused: a table that it lacks, and rows of another shape."""
     return [
         finding
         for place, shape in wanted.items()

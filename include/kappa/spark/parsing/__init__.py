@@ -74,8 +74,9 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
 def parse_counted(
     raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True
 ) -> DataFrame:
-    """The rows of :func:`parse`, and one more for each task with how many records it read; see
-    :func:`~kappa.spark.parsing.batches.counted`.
+    """The rows of :func:`parse`, and one for each task with its number of records.
+
+    See :func:`~kappa.spark.parsing.batches.counted`.
     """
     from pyspark.sql import functions as F
 
@@ -93,8 +94,9 @@ def parse_counted(
 
 
 def parse_in_arrow(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> DataFrame | None:
-    """The rows of :func:`parse_counted` and ``_state``; where that is ``LEFT`` nothing is known yet: :func:`typed_rows`
-    goes on with those.
+    """The rows of :func:`parse_counted` and ``_state``.
+
+    Where that is ``LEFT`` nothing is known yet: :func:`typed_rows` goes on with those.
 
     Returns:
         None when the source has nothing that is parsed in Arrow.
@@ -124,9 +126,7 @@ def quoted_names(source: Source) -> list[str]:
 
 
 def columns_to_read(source: Source) -> list[SparkColumn]:
-    """What is taken from Kafka's columns: ``_value`` and the source's ``record_columns``, but for those that are added
-    later.
-    """
+    """What is taken from Kafka's columns: ``_value`` and those ``record_columns`` that are not added later."""
     from pyspark.sql import functions as F
 
     return [
@@ -160,9 +160,7 @@ def plain(records: DataFrame, kind: str) -> DataFrame:
 
 
 def typed(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
-    """The source's columns, ``_dead`` and the ``_value`` of dead letters, by ``from_json`` where ``_state`` leaves it
-    to do.
-    """
+    """The source's columns, ``_dead`` and the ``_value`` of dead letters; by ``from_json`` where ``_state`` is left."""
     from pyspark.sql import functions as F
 
     wanted = ddl_of(_nullable(source))
@@ -247,9 +245,7 @@ def state_of_value() -> SparkColumn:
 
 
 def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool = False) -> DataFrame:
-    """The records with ``_order_timestamp``; ``before`` in microseconds, see
-    :func:`kappa.spark.parsing.batches.ordered`.
-    """
+    """The records with ``_order_timestamp``; ``before`` as :func:`kappa.spark.parsing.batches.ordered` has it."""
     from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -36,9 +36,7 @@ _PATIENCE = 6
 
 
 def is_exact(kind: pa.DataType) -> bool:
-    """Whether values of this type can be read here; of the others (dates, times, maps, binary, floats) Spark has its
-    own idea.
-    """
+    """Whether values of this type can be read here; not dates, times, maps, binary and floats: Spark has its way."""
     if pa.types.is_struct(kind):
         return all(is_exact(field.type) for field in kind)
     if pa.types.is_list(kind):
