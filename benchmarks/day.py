@@ -76,8 +76,7 @@ def measure(site: Site) -> list[Figure]:
             if number % 120 == 119:
                 say(
                     f"{number + 1} slices in {time.monotonic() - begun:.0f} s: peak {peak['all']:.1f}, now "
-                    f"{epoch.ratios()['all']:.1f}"
-                    f"; an hour takes {(time.monotonic() - begun) * 60 / (number + 1):.0f} s"
+                    f"{epoch.ratios()['all']:.1f}; an hour takes {(time.monotonic() - begun) * 60 / (number + 1):.0f} s"
                 )
         state = epoch.run.ledger.state()
         detail = {

@@ -27,7 +27,7 @@ def test_another_word_is_no_attribute() -> None:
 def test_importing_it_loads_no_engine(module: str) -> None:
     probe = (
         f"import sys, {module}; print(sorted({{'pyspark', 'py4j', 'deltalake', 'confluent_kafka', 'pyarrow', "
-        f"'airflow'}} & set(sys.modules)))"
+        "'airflow'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

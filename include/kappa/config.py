@@ -128,9 +128,8 @@ def _lake(given: str) -> str:
     if wrong:
         raise ConfigError(
             f"The lake {path!r} has {wrong[0]!r} in its path, which Delta's libraries do not take for a part of a "
-            "name. "
-            f"Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and % "
-            "before two hexadecimal digits.",
+            f"name. Move it, or set {PREFIX}LAKE to a path without any of [ ] {{ }} * ^ | \\, control characters, and "
+            "% before two hexadecimal digits.",
             name="lake",
             value=given,
         )

@@ -62,8 +62,7 @@ class Snapshot:
         )
         raise UnknownTableError(
             f"Epoch {self.epoch} of {self.topology!r} has no table or output {name!r}. Its tables: {tables}; its "
-            f"outputs: {outputs}. "
-            f"What a topology keeps and emits is listed by: kappa topologies",
+            f"outputs: {outputs}. What a topology keeps and emits is listed by: kappa topologies",
             name=name,
         )
 
@@ -231,8 +230,8 @@ def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: in
         if not found or not state.is_readable(seq):
             raise UnknownEpochError(
                 f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are "
-                f"{sorted(state.savepoints)} and all from "
-                f"{state.readable_from} on; KAPPA_KEEP_MINUTES and KAPPA_SAVEPOINT_HOURS say how long.",
+                f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
+                "KAPPA_SAVEPOINT_HOURS say how long.",
                 epoch=chosen,
                 seq=seq,
                 readable_from=state.readable_from,

@@ -140,8 +140,7 @@ class ApproveCutover(_Question):
             control.reject(config, self.topology, epoch, actor=who, reason=why)
         self.log.warning(
             "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g "
-            "hours. "
-            "Clear this task to take the epoch up again and ask anew.",
+            "hours. Clear this task to take the epoch up again and ask anew.",
             who,
             epoch,
             config.rejected_hours,
@@ -156,16 +155,14 @@ class ApproveCutover(_Question):
         offsets = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
         return [
             f"Readers of **{self.topology}** are moved from epoch **{shown.live}** to epoch **{epoch}**, which runs "
-            "code "
-            f"`{shown.code[:12]}`.",
+            f"code `{shown.code[:12]}`.",
             "",
             f"Verdict: **{report.verdict}**, compared at {offsets or 'no offset'}.",
             "",
             *(f"- {line}" for line in in_short(report)),
             "",
             f"[The whole report]({report_path(self.topology, epoch)}). Without an answer within {self.hours:g} hours "
-            "it is "
-            f"rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
+            f"it is rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
             "hours.",
         ]
 

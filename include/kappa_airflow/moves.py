@@ -137,8 +137,8 @@ class ChoosePrevious(_Choice):
 def _origin(epoch: EpochRecord) -> str:
     why = f": {epoch.planned.reason}" if epoch.planned.reason else ""
     return (
-        f"It runs version {epoch.version or '?'}, code {epoch.code[:12]}, and was planned by {epoch.planned.actor} "
-        f"at {epoch.planned.at:%Y-%m-%d %H:%M} UTC{why}."
+        f"It runs version {epoch.version or '?'}, code {epoch.code[:12]}, and was planned by {epoch.planned.actor} at "
+        f"{epoch.planned.at:%Y-%m-%d %H:%M} UTC{why}."
     )
 
 

@@ -77,8 +77,7 @@ class PlanReprocess(PlanReplay):
             skip(
                 self.log,
                 f"Epoch {candidate.epoch} of {self.topology} is being built already, by {candidate.planned.actor}: it "
-                "is left alone, "
-                f"and this run compares nothing. Cut it over or abort it; the next run compares again.",
+                "is left alone, and this run compares nothing. Cut it over or abort it; the next run compares again.",
             )
         self.log.info("Epoch %s of the run before is removed: this run replaces it.", candidate.epoch)
         control.abort(config, self.topology, candidate.epoch, actor=AUTHOR, reason=why)
@@ -129,6 +128,5 @@ class Conclude(ReplayTask):
         raise AirflowFailException(
             f"Recomputed with the deployed code, {self.topology} differs from live epoch {self.found['live']}: "
             f"{'; '.join(self.found['difference'])}. Epoch {epoch} stays until the next run replaces it: see "
-            f"{report_path(self.topology, epoch)}. "
-            f"DAG cutover__{self.topology} moves readers to it."
+            f"{report_path(self.topology, epoch)}. DAG cutover__{self.topology} moves readers to it."
         )

@@ -125,6 +125,5 @@ def generate(
         if made.repeated:
             say(
                 f"The topic grew by {made.repeated:,} more: the broker restarted and took a batch twice (its records "
-                "look older than "
-                "producer.id.expiration.ms), or another process produces to it."
+                "look older than producer.id.expiration.ms), or another process produces to it."
             )

@@ -215,8 +215,7 @@ def _broker_port(config: Config) -> int:
     if host not in (kafka.HOST, "localhost") or not port.isdigit():
         raise ConfigError(
             f"KAPPA_BOOTSTRAP_SERVERS={config.bootstrap_servers!r} names a broker that `kappa up` cannot start: its "
-            "own "
-            f"listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
+            f"own listens on {kafka.HOST} only. Unset the variable, or leave out `kappa up` and use that broker."
         )
     return int(port)
 
@@ -228,8 +227,7 @@ def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | N
         if asked is not None and asked != found:
             raise ConfigError(
                 f"The stack runs already, and {option} is {found} there, not {asked}. To start it on another port: "
-                "kappa down, then "
-                f"kappa up {option} {asked}",
+                f"kappa down, then kappa up {option} {asked}",
                 option=option,
                 found=found,
                 asked=asked,

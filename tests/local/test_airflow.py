@@ -74,8 +74,8 @@ def test_airflows_command_line_gets_words_and_settings_and_gives_its_exit_code(c
     airflow.ensure_secrets(config)
     (airflow.airflow_home(config) / "airflow.db").touch()
     script = (
-        "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] "
-        "else 1)"
+        "import os, sys; sys.exit(7 if sys.argv[1:] == ['dags', 'list', '--help'] and os.environ['AIRFLOW_HOME'] else "
+        "1)"
     )
     monkeypatch.setattr(airflow, "_AIRFLOW", (sys.executable, "-c", script))
     for name, value in config.to_env().items():

@@ -9,8 +9,8 @@ from kappa.errors import TopologyError
 from kappa.topology.ddl import columns_of, ddl_of, delta_schema
 
 DDL = (
-    "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, qty: INT>>, tags MAP<STRING, BIGINT>, "
-    "at TIMESTAMP"
+    "id STRING NOT NULL, price DECIMAL(12,2), items ARRAY<STRUCT<sku: STRING, qty: INT>>, tags MAP<STRING, BIGINT>, at "
+    "TIMESTAMP"
 )
 
 

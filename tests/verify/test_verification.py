@@ -223,8 +223,7 @@ def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
     assert report.notes == (
         "2 records are dead letters of this epoch alone: 2 (n is absent).",
         "Rows of rows were both added and removed. What depends on the order of records across partitions is the same "
-        "only "
-        "along the same cuts.",
+        "only along the same cuts.",
     )
     later = verify(session, topology, sides[0], sides[1], limits=limits, begun=Offsets({"pos": {0: 2}}))
     assert later.notes[0] == "1 records are dead letters of this epoch alone: 1 (n is absent)."

@@ -169,8 +169,8 @@ def _checked_id(broker: Broker, archive: Archive) -> str:
     if expected is not None and found != expected:
         raise DataLossError(
             f"Topic {archive.topic!r} was recreated: its id is {found}, the archive is of {expected}. Offsets of the "
-            "old topic mean nothing in the "
-            f"new one. Move the folder {archive.paths.root} away to keep the old records, then start a new archive.",
+            f"old topic mean nothing in the new one. Move the folder {archive.paths.root} away to keep the old "
+            "records, then start a new archive.",
             topic=archive.topic,
             found=found,
             expected=expected,

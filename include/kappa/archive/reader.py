@@ -182,9 +182,8 @@ class Archive:
             if is_within([chunk.range], ranges) and found != chunk.rows:
                 raise DataLossError(
                     f"The archive {self.paths.records} gave {found} records of {chunk.range}, {chunk.rows} were "
-                    f"written (slice {chunk.seq}): "
-                    "another process changed its table. "
-                    "Restore it (Delta time travel), or replay with --no-archive while Kafka has the records.",
+                    f"written (slice {chunk.seq}): another process changed its table. Restore it (Delta time travel), "
+                    "or replay with --no-archive while Kafka has the records.",
                     topic=self.topic,
                     range=str(chunk.range),
                     found=found,

@@ -122,8 +122,7 @@ def lag(topology: Topology, json: Json = False) -> None:
     if held:
         say(
             f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets "
-            "them before it ends. "
-            "Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
+            "them before it ends. Kafka ends one that was abandoned after the producer's transaction.timeout.ms."
         )
 
 

@@ -74,8 +74,7 @@ def upgrade(
         made = done.upgraded[-1].detail
         say(
             f"Epoch {wanted.epoch} runs version {wanted.to_version} (code {wanted.to_code[:12]}) from slice "
-            f"{made['seq'] + 1} on. "
-            f"The commit before it is savepoint {made['savepoint']}."
+            f"{made['seq'] + 1} on. The commit before it is savepoint {made['savepoint']}."
         )
     elif is_wanted:
         say(f"Asked for; the driver goes over at its next slice boundary. Follow it with: kappa history {topology}")

@@ -115,8 +115,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
         if present.verdict == "failed":
             raise MoveRefusedError(
                 f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command "
-                "line only. "
-                f"See kappa diff {agreed.topology} {agreed.epoch}"
+                f"line only. See kappa diff {agreed.topology} {agreed.epoch}"
             )
         if target.approved is not None:
             return []
@@ -143,8 +142,7 @@ def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         if record.handover is not None and record.handover.epoch == epoch:
             raise MoveRefusedError(
                 f"Epoch {epoch} of {topology!r} is being made live since {record.handover.at:%H:%M:%S}: it is too late "
-                "to reject it. "
-                f"kappa rollback {topology} --execute brings the other one back."
+                f"to reject it. kappa rollback {topology} --execute brings the other one back."
             )
         return [now.event("rejected", epoch, actor=actor, reason=reason, detail={"hours": config.rejected_hours})]
 
@@ -173,8 +171,7 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
         if record.candidate is not None:
             raise RefusedError(
                 f"Epoch {record.candidate.epoch} of {topology!r} is being built: epoch {epoch} cannot be taken up "
-                "again beside it. "
-                f"Abort that one first: kappa abort {topology} {record.candidate.epoch} --execute",
+                f"again beside it. Abort that one first: kappa abort {topology} {record.candidate.epoch} --execute",
                 findings=(),
             )
         return [now.event("reopened", epoch, actor=actor, reason=reason)]
@@ -243,6 +240,5 @@ def _refuse_changed(when: str, agreed: Terms, now: Terms) -> None:
     if changes:
         raise MoveRefusedError(
             f"Epoch {agreed.epoch} of {agreed.topology!r} is not what {when}: {'; '.join(changes)}. Look at it and "
-            "approve it again: "
-            f"kappa diff {agreed.topology} {agreed.epoch}"
+            f"approve it again: kappa diff {agreed.topology} {agreed.epoch}"
         )

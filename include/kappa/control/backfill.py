@@ -133,8 +133,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
             running = record.epoch(record.live).code if record.live is not None else ""
             raise MoveRefusedError(
                 f"Live epoch {record.live} of {wanted.topology!r} runs code {running[:12]} by now; the interval was "
-                "computed with code "
-                f"{wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill {wanted.topology}",
+                f"computed with code {wanted.code[:12]} for epoch {wanted.epoch}. Compute it again: kappa backfill "
+                f"{wanted.topology}",
                 live=record.live,
                 code=running,
             )
@@ -185,9 +185,8 @@ def await_replaced(
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it "
-        "stays asked for. "
-        f"See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start {asked.topology} "
-        "--execute",
+        f"stays asked for. See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start "
+        f"{asked.topology} --execute",
         epoch=asked.epoch,
     )
 

@@ -62,8 +62,7 @@ def restore(
     if found and driver_status(config, topology, chosen).is_running:
         raise RefusedError(
             f"The driver of epoch {chosen} of {topology!r} is running: its next commit may build on what is undone. "
-            "Stop it first: kappa stop "
-            f"{topology} --execute",
+            f"Stop it first: kappa stop {topology} --execute",
             findings=(),
             epoch=chosen,
         )

@@ -68,9 +68,8 @@ class Upgrade:
         """Lines of text for people."""
         lines = [
             f"Upgrade of {self.topology}, live epoch {self.epoch}: version {self.from_version} (code "
-            f"{self.from_code[:12]}) "
-            f"-> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice boundary; history stays as it "
-            "is"
+            f"{self.from_code[:12]}) -> version {self.to_version or '?'} (code {self.to_code[:12]}), at a slice "
+            "boundary; history stays as it is"
         ]
         lines += [f"  {found.line}" for found in self.refusals]
         if self.evidence is None:
@@ -209,8 +208,7 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
         time.sleep(0.2)
     raise DriverNotRunningError(
         f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after "
-        f"{timeout_seconds:.0f} s; the upgrade "
-        f"stays asked for. See its log; `kappa status {wanted.topology}`.",
+        f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {wanted.topology}`.",
         epoch=wanted.epoch,
     )
 

@@ -218,8 +218,8 @@ class Attempts:
         context = self._context
         if self.stuck is None:
             dead = (
-                f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: "
-                "out of memory?"
+                f"{state.tries} drivers ended while they worked on slice {state.seq}, the last one without a word: out "
+                "of memory?"
             )
             what = self._error or dead
             self.stuck = context.epochs.add(

@@ -331,10 +331,8 @@ class Context:
             members = ", ".join(self.broker.group_member_names(group)) or "a member that has left meanwhile"
             raise ConflictError(
                 f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
-                f"{members}. The epoch goes "
-                "on once they are stopped. To see them: kafka-consumer-groups.sh --bootstrap-server "
-                f"{self.config.bootstrap_servers} "
-                f"--describe --members --group {group}",
+                f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "
+                f"--bootstrap-server {self.config.bootstrap_servers} --describe --members --group {group}",
                 group=group,
                 members=members,
             ) from error

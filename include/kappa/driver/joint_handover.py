@@ -190,8 +190,8 @@ class Companions:
         ends = [ended_by(r, handover.n) for r in records.values() if not _is_of(r, handover)]
         raise MoveRefusedError(
             f"The cutover of {', '.join(records)} that {handover.actor} asked for at {handover.at:%H:%M:%S} ended "
-            "without a move: "
-            f"{'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask again.",
+            f"without a move: {'; '.join(filter(None, ends))}. Nothing was moved. Look at `kappa history`, then ask "
+            "again.",
             members=list(records),
         )
 

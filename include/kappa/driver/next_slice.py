@@ -85,8 +85,8 @@ class UpstreamCuts:
         if cut is None:
             raise LedgerError(
                 f"Epoch {self._context.paths.epoch} stands at {state.position.to_json()}, its plan ends at "
-                f"{end.to_json()}, and no commit of "
-                "an epoch that it reads lies between. Abort this replay and plan again."
+                f"{end.to_json()}, and no commit of an epoch that it reads lies between. Abort this replay and plan "
+                "again."
             )
         return cut
 

@@ -308,9 +308,8 @@ class Broker:
             if readable is None or readable < offset:
                 raise DataLossError(
                     f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: "
-                    "the topic "
-                    "was truncated or recreated, or a transaction is still open. Look at the topic's id and at its "
-                    "writers.",
+                    "the topic was truncated or recreated, or a transaction is still open. Look at the topic's id and "
+                    "at its writers.",
                     topic=topic,
                     partition=partition,
                     readable=readable,
@@ -319,8 +318,7 @@ class Broker:
             if begin < min(first, offset):
                 raise DataLossError(
                     f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: "
-                    f"{first - begin} offsets "
-                    "are no longer in the log. Start at the low watermark.",
+                    f"{first - begin} offsets are no longer in the log. Start at the low watermark.",
                     topic=topic,
                     partition=partition,
                     low_watermark=first,

@@ -76,8 +76,7 @@ def unreachable(bootstrap_servers: str, reason: object) -> BrokerUnreachableErro
     """The error for brokers that do not answer."""
     return BrokerUnreachableError(
         f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address "
-        "in "
-        "KAPPA_BOOTSTRAP_SERVERS.",
+        "in KAPPA_BOOTSTRAP_SERVERS.",
         bootstrap_servers=bootstrap_servers,
     )
 

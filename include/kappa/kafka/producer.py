@@ -347,23 +347,20 @@ class Sender:
         if cause.code() in _FENCED:
             return StaleWriterError(
                 f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer "
-                "initialised "
-                f"the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing of it will "
-                "be read.",
+                f"initialised the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing "
+                "of it will be read.",
                 transactional_id=self.transactional_id,
             )
         if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return TopologyError(
                 f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step}. It is larger than "
-                "the topic allows; "
-                "raise the topic's max.message.bytes, or make the record smaller.",
+                "the topic allows; raise the topic's max.message.bytes, or make the record smaller.",
                 transactional_id=self.transactional_id,
             )
         if cause.fatal() or cause.txn_requires_abort():
             return BrokerUnreachableError(
                 f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step} ({cause.name()}: "
-                f"{cause.str()}). "
-                "Initialise the sender and send the slice again.",
+                f"{cause.str()}). Initialise the sender and send the slice again.",
                 transactional_id=self.transactional_id,
             )
         return explained(cause, self.bootstrap_servers, f"transaction of {self.transactional_id!r}: {step}")

@@ -93,8 +93,7 @@ class Reader:
                 return
             raise DataLossError(
                 f"{where} is readable up to offset {offset}, records up to {end} were asked for: the topic was "
-                "truncated or "
-                "recreated, or a transaction is still open. Look at the topic's id and at its writers.",
+                "truncated or recreated, or a transaction is still open. Look at the topic's id and at its writers.",
                 topic=at[0],
                 partition=at[1],
                 readable=offset,

@@ -121,9 +121,8 @@ def _stored(lake: str, code: str) -> dict[str, bytes]:
         what = "is no zip file, or a torn one" if found is None else f"holds code {found}"
         raise CodeError(
             f"Stored code {code} {what}: {place} was cut short or altered, and nothing of it is run. Put that file "
-            "back from a "
-            "backup, or deploy the files that it was made of again; the next kappa start, replay or upgrade then "
-            "replaces it.",
+            "back from a backup, or deploy the files that it was made of again; the next kappa start, replay or "
+            "upgrade then replaces it.",
             code=code,
             found=found,
             path=place,

@@ -52,8 +52,8 @@ def refusal(paths: EpochPaths, found: Mapping[str, list[Commit]]) -> ForeignComm
     name = paths.topology
     return ForeignCommitError(
         f"Epoch {paths.epoch} of {name!r} has commits in its Delta tables that Kappa did not make: {named}. Nothing is "
-        "built on them. To undo "
-        f"them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa start {name} --execute",
+        f"built on them. To undo them: kappa stop {name} --execute, then kappa restore {name} --execute, then kappa "
+        f"start {name} --execute",
         epoch=paths.epoch,
         commits={place: [commit.version for commit in commits] for place, commits in found.items()},
     )

@@ -137,8 +137,8 @@ def _event(
     if taken is not None:
         raise SavepointError(
             f"Topology {record.topology!r} has a savepoint {name!r} already: seq {taken.detail['seq']} of epoch "
-            f"{taken.epoch}, "
-            f"named {taken.at:%Y-%m-%d %H:%M:%S} by {taken.actor}. Choose another name, or `kappa savepoint drop` it.",
+            f"{taken.epoch}, named {taken.at:%Y-%m-%d %H:%M:%S} by {taken.actor}. Choose another name, or `kappa "
+            "savepoint drop` it.",
             name=name,
             epoch=taken.epoch,
             seq=taken.detail["seq"],

@@ -310,9 +310,8 @@ def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:
         path = table.table_uri.removeprefix("file://").rstrip("/")
         raise DisagreementError(
             f"The ledger is older than its tables: {path} holds slice {done}, and not by plan {plan} of slice {seq}. "
-            "Nothing is written or sent. "
-            "Put the newest copy of the lake back, whole, or rebuild the topology into an empty lake: "
-            "KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
+            "Nothing is written or sent. Put the newest copy of the lake back, whole, or rebuild the topology into an "
+            "empty lake: KAPPA_LAKE=<new folder> kappa rebuild <topology> --from-changelog --execute",
             path=path,
             seq=seq,
             done=done,

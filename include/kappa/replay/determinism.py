@@ -80,8 +80,8 @@ class Determinism:
         """One line for people."""
         return (
             f"computed twice, in {self.slices:,} slices of at most {self.slice_records:,} offsets and in "
-            f"{self.slices_again:,} "
-            f"of at most {self.slice_records_again:,}: {'the same' if self.is_same else 'DIFFERS'}"
+            f"{self.slices_again:,} of at most {self.slice_records_again:,}: "
+            f"{'the same' if self.is_same else 'DIFFERS'}"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -166,8 +166,7 @@ class ReplayPlan:
         if self.id != _digest(values):
             raise UsageError(
                 f"Plan {self.id} was made by newer code, and a part of it is not known here. Use that version of "
-                "Kappa, or plan again: "
-                f"kappa plan {self.topology}"
+                f"Kappa, or plan again: kappa plan {self.topology}"
             )
         return _canonical(values)
 

@@ -23,10 +23,8 @@ def topic_notes(live: Offsets, mine: Offsets) -> list[str]:
     if not has_common_topic(live, mine):
         return [
             f"The live epoch reads {_names(live.topics)}, this epoch reads {_names(mine.topics)}: no topic in common, "
-            "so that no "
-            "commit of one is at the offsets of the other. The last commits of both are compared; nothing shows that "
-            "they are of "
-            "the same records."
+            "so that no commit of one is at the offsets of the other. The last commits of both are compared; nothing "
+            "shows that they are of the same records."
         ]
     found = []
     for who, own, other in (("the live epoch", live, mine), ("this epoch", mine, live)):

@@ -317,8 +317,7 @@ def _drift(drift: Drift | None) -> str:
     share = "" if drift.share is None else f", {100 * drift.share:.3g} % of the column"
     return (
         f"; sum {number(drift.sum_live)} -> {number(drift.sum_candidate)}, difference {number(drift.mean_difference)} "
-        "in the mean, "
-        f"at most {number(drift.max_difference)}{share}"
+        f"in the mean, at most {number(drift.max_difference)}{share}"
     )
 
 

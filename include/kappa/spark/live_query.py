@@ -112,8 +112,7 @@ class LiveQuery:
                 if self._reached.span_to(end) != ranges:
                     raise LedgerError(
                         f"Spark hands over records from {self._reached.to_json()} on, the ledger stands at "
-                        f"{position.to_json()}: "
-                        "the stream starts again from there.",
+                        f"{position.to_json()}: the stream starts again from there.",
                         spark=self._reached.to_json(),
                         ledger=position.to_json(),
                     )

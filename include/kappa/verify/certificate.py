@@ -74,8 +74,8 @@ def interval_said(event: Event) -> str:
     begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
     outputs = ", ".join(sorted(detail["outputs"]))
     return (
-        f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} "
-        f"offsets, slice {detail['seq']}"
+        f"{outputs} from {utc(begin)} to {utc(end)} computed again for {event.actor}, {detail['offsets']:,} offsets, "
+        f"slice {detail['seq']}"
     )
 
 

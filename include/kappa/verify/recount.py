@@ -141,6 +141,5 @@ def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterat
         if found[commit.seq] != commit.rows_dead:
             yield (
                 f"slice {commit.seq} has {commit.rows_dead} dead letters by the ledger, {found[commit.seq]} are in "
-                "dead_letters. "
-                f"Compute it again: kappa replay {paths.topology}"
+                f"dead_letters. Compute it again: kappa replay {paths.topology}"
             )

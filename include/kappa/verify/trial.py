@@ -80,8 +80,8 @@ def evidence(
             discard(paths, f"{name}-{code}")
     note = (
         f"Slices {rows[0].seq} to {rows[-1].seq} of epoch {paths.epoch}, computed from its commit {base.seq} with the "
-        "running code "
-        "(as live) and with the deployed one (as candidate). Of outputs only the rows of those slices are compared."
+        "running code (as live) and with the deployed one (as candidate). Of outputs only the rows of those slices are "
+        "compared."
     )
     at = {"live_seq": rows[-1].seq, "candidate_seq": rows[-1].seq, "notes": (note, *report.notes), "findings": found}
     return replace(report, **at), found  # type: ignore[arg-type]  # each of its own type

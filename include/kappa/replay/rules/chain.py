@@ -277,11 +277,9 @@ def _left_behind(link: Link, topology: str, epoch: int, live: int | None, moves:
         )
     return (
         f"Live {link.name} reads epoch {epoch} of {topology!r}, which would stop. Replay {link.topology} on the other "
-        "one "
-        f"(kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
-        "together: "
-        f"kappa cutover {topology} {link.topology} --execute. Back again both go as well: kappa rollback {topology} "
-        f"{link.topology} --execute"
+        f"one (kappa replay {link.topology} --to-earliest --upstream {topology}={live} --execute), then move both "
+        f"together: kappa cutover {topology} {link.topology} --execute. Back again both go as well: kappa rollback "
+        f"{topology} {link.topology} --execute"
     )
 
 
@@ -289,9 +287,8 @@ def removal_refusals(links: Sequence[Link], topology: str, epoch: int) -> list[s
     """What still reads an epoch that is to be removed, and what to do first; one sentence each."""
     return [
         f"{link.name} ({link.stage}) reads the versioned topic of epoch {epoch} of {topology!r} and needs it to go on "
-        "or to come back. "
-        f"Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} {link.topology} {link.epoch} "
-        "--execute"
+        f"or to come back. Remove that first: kappa {'retire' if link.stage is Stage.RETIRED else 'abort'} "
+        f"{link.topology} {link.epoch} --execute"
         for link in links
         if (topology, epoch) in link.upstreams and not link.stage.is_ended
     ]

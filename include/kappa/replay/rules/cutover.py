@@ -112,8 +112,8 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
     if member.has_failed and not member.is_accepted:
         found = f": {member.failures}" if member.failures else ""
         yield (
-            f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. "
-            f"To move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
+            f"The verification of {member.name} failed{found}. See it: kappa diff {member.topology} {member.epoch}. To "
+            f"move readers all the same: kappa cutover {named} --accept-verdict {member.topology} --reason '...' "
             "--execute"
         )
     yield from member.unable

@@ -55,8 +55,7 @@ class RunningMaximum:
             if run[0] <= self._last.get(partition, -1) or (np.diff(run) <= 0).any():
                 raise Terminal(
                     f"Records of partition {partition} come out of order near offset {int(run[0])}: the running "
-                    "maximum of their "
-                    f"timestamps would be wrong. Read the topic with one task for each partition.",
+                    "maximum of their timestamps would be wrong. Read the topic with one task for each partition.",
                     partition=partition,
                 )
             first = max(self._largest.get(partition, int(times[start])), int(times[start]))
