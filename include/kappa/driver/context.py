@@ -17,7 +17,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.driver import process
 from kappa.driver.upstreams import Upstreams
-from kappa.errors import ConflictError, KappaError, RefusedError, StaleWriterError, Transient, first_line
+from kappa.errors import KappaError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
@@ -318,40 +318,9 @@ class Context:
         self._asked_for_live = time.monotonic()
         process.ensure_driver(self.config, self.topology.name, epoch)
 
-    def set_group(self, position: Offsets) -> None:
-        """Move the epoch's group, which shows Kafka's own tools how far it is.
-
-        Raises:
-            ConflictError: a consumer is a member of the group; the message names it.
-        """
-        group = self.paths.name
-        try:
-            self.broker.set_group_offsets(group, position)
-        except ConflictError as error:
-            members = ", ".join(self.broker.group_member_names(group)) or "a member that has left meanwhile"
-            raise ConflictError(
-                f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
-                f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "
-                f"--bootstrap-server {self.config.bootstrap_servers} --describe --members --group {group}",
-                group=group,
-                members=members,
-            ) from error
-
     def driver_state(self, topology: str, epoch: int) -> str:
         """State of the driver of some epoch."""
         return process.driver_status(self.config, topology, epoch).state
-
-    def check_group(self) -> None:
-        """The rewound group and the plan must agree before the first slice."""
-        found = self.broker.group_position(self.paths.name, self.plan.start)
-        if found != self.plan.start:
-            raise RefusedError(
-                f"Group {self.paths.name!r} is at {found.to_json()}, the plan starts at {self.plan.start.to_json()}: "
-                "another process moved it. Abort this replay and plan again.",
-                findings=(),
-                group=found.to_json(),
-                plan=self.plan.start.to_json(),
-            )
 
     def check_low(self, ranges: Sequence[OffsetRange]) -> None:
         """Raise when records that a slice is to read are gone, or their topic is.

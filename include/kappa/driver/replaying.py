@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from kappa.driver import consumer_group
 from kappa.driver.attempts import SHRINK, Attempts
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.handover import Handover
@@ -71,7 +72,7 @@ class Replay:
         ownership.claim(context.broker, context.paths, context.epochs.lake_id())
         if not versioned_topics.put_names_on_record(context.epochs, context.broker, context.topology, context.paths):
             return
-        context.set_group(context.plan.start)
+        consumer_group.set_offsets(context, context.plan.start)
         crash_point("rewind.group")
         changelog.create_topics(context.broker, context.topology, context.paths, context.partitions())
         versioned_topics.create_topics(context.broker, context.topology, context.paths, context.partitions())
@@ -101,7 +102,7 @@ class Replay:
         context = self._context
         state = context.ledger.state()
         if state.seq == 0:
-            context.check_group()
+            consumer_group.check(context)
         if context.topology.versioned_topics and state.baseline_seq is None:
             # Now, not before the cutover: what a slice sends is one transaction with its changelog and marker.
             self._baseline()

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa import clock
+from kappa.driver import consumer_group
 from kappa.driver.attempts import Attempts, is_shrunk, said, slice_records
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.maintenance import is_due, maintain
@@ -195,7 +196,7 @@ class Slices:
     def _show_position(self, position: Offsets) -> None:
         """A consumer in the epoch's group keeps the group from being moved; the slice is done all the same."""
         try:
-            self._context.set_group(position)
+            consumer_group.set_offsets(self._context, position)
         except ConflictError as error:
             self._context.log.warning("group not moved", error=str(error))
 

@@ -18,11 +18,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its stubs do not export what its documentation names
 
-from kappa.errors import DataLossError, TopologyError
+from kappa.errors import TopologyError
 from kappa.kafka.admin import Admin
 from kappa.kafka.committer import Committer, is_settling
 from kappa.kafka.offsets_for_times import Confirmer
-from kappa.kafka.reader import Reader, Sampler
+from kappa.kafka.reader import Reader, Sampler, check_readable
 from kappa.offsets.vector import Offsets
 from kappa.offsets.vector import TopicPartition as At
 from kappa.replay.dry_run import about_to
@@ -301,29 +301,7 @@ class Broker:
         Raises:
             DataLossError: ``end`` is beyond the last stable offset, or records of the span were removed.
         """
-        stable, low = self.stable_offsets(end.topics), self.low_watermarks(end.topics)
-        for (topic, partition), offset in end.items():
-            readable, first = stable.get(topic, partition), low.get(topic, partition) or 0
-            begin = start.get(topic, partition) or 0
-            if readable is None or readable < offset:
-                raise DataLossError(
-                    f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: "
-                    "the topic was truncated or recreated, or a transaction is still open. Look at the topic's id and "
-                    "at its writers.",
-                    topic=topic,
-                    partition=partition,
-                    readable=readable,
-                    end=offset,
-                )
-            if begin < min(first, offset):
-                raise DataLossError(
-                    f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: "
-                    f"{first - begin} offsets are no longer in the log. Start at the low watermark.",
-                    topic=topic,
-                    partition=partition,
-                    low_watermark=first,
-                    start=begin,
-                )
+        check_readable(start, end, self.stable_offsets(end.topics), self.low_watermarks(end.topics))
         reader = Reader(self.bootstrap_servers)
         try:
             yield from reader.read(start, end)

@@ -17,6 +17,36 @@ PATIENCE_SECONDS = 30.0
 _BATCH = 10_000
 
 
+def check_readable(start: Offsets, end: Offsets, stable: Offsets, low: Offsets) -> None:
+    """Raise where a span is not in the log, whose last stable offsets and low watermarks these are.
+
+    Raises:
+        DataLossError: ``end`` is beyond the last stable offset, or records of the span were removed.
+    """
+    for (topic, partition), offset in end.items():
+        readable, first = stable.get(topic, partition), low.get(topic, partition) or 0
+        begin = start.get(topic, partition) or 0
+        if readable is None or readable < offset:
+            raise DataLossError(
+                f"{topic}[{partition}] is readable up to offset {readable}, records up to {offset} were asked for: the "
+                "topic was truncated or recreated, or a transaction is still open. Look at the topic's id and at its "
+                "writers.",
+                topic=topic,
+                partition=partition,
+                readable=readable,
+                end=offset,
+            )
+        if begin < min(first, offset):
+            raise DataLossError(
+                f"{topic}[{partition}] starts at offset {first}, records from {begin} on were asked for: "
+                f"{first - begin} offsets are no longer in the log. Start at the low watermark.",
+                topic=topic,
+                partition=partition,
+                low_watermark=first,
+                start=begin,
+            )
+
+
 class Reader:
     """One consumer that belongs to no group and commits nothing.
 

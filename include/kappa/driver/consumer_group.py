@@ -1,0 +1,40 @@
+"""The epoch's consumer group, by which Kafka's own tools show how far the epoch is."""
+
+from __future__ import annotations
+
+from kappa.driver.context import Context
+from kappa.errors import ConflictError, RefusedError
+from kappa.offsets.vector import Offsets
+
+
+def set_offsets(context: Context, position: Offsets) -> None:
+    """Move the epoch's group.
+
+    Raises:
+        ConflictError: a consumer is a member of the group; the message names it.
+    """
+    group = context.paths.name
+    try:
+        context.broker.set_group_offsets(group, position)
+    except ConflictError as error:
+        members = ", ".join(context.broker.group_member_names(group)) or "a member that has left meanwhile"
+        raise ConflictError(
+            f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
+            f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "
+            f"--bootstrap-server {context.config.bootstrap_servers} --describe --members --group {group}",
+            group=group,
+            members=members,
+        ) from error
+
+
+def check(context: Context) -> None:
+    """Raise RefusedError unless the rewound group and the plan agree, before the first slice."""
+    found = context.broker.group_position(context.paths.name, context.plan.start)
+    if found != context.plan.start:
+        raise RefusedError(
+            f"Group {context.paths.name!r} is at {found.to_json()}, the plan starts at {context.plan.start.to_json()}: "
+            "another process moved it. Abort this replay and plan again.",
+            findings=(),
+            group=found.to_json(),
+            plan=context.plan.start.to_json(),
+        )
