@@ -29,6 +29,15 @@ class Snapshot:
         position: offsets of the log that the rows are made from.
         versions: ``tables/<name>`` or ``outputs/<name>`` -> path and Delta version; of a table that of its last merge.
         tables: table -> what its rows are made of: the merged version, and the changes of slices since.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> before = serving.snapshot(Config.from_env(), "retail.loyalty", seq=1)
+        >>> before.rows("rewards", "TotalLoyaltyPoints > 1", select="CustomerCardNo").to_pylist()
+        [{'CustomerCardNo': 'c1'}]
+        >>> before.position.to_json()
+        '{"pos":{"0":1}}'
     """
 
     topology: str
@@ -128,6 +137,12 @@ class Turn:
         start: next offset to read of each partition, empty for the beginning; None where the turn goes on in the topic
             of the turn before.
         end: offset before which to stop; None where the next turn goes on in the same topic, or there is none yet.
+
+    Examples:
+        >>> from kappa.offsets.vector import Offsets
+        >>> first = Turn(epoch=1, topic="scores.e0001", start=Offsets(), end=Offsets({"scores.e0001": {0: 40}}))
+        >>> first.end.get("scores.e0001", 0)
+        40
     """
 
     epoch: int
@@ -141,6 +156,12 @@ def topic(config: Config, topology: str, name: str) -> str:
 
     Raises:
         UnknownTopologyError: the topology has no live epoch, or that epoch no such topic output.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> serving.topic(Config.from_env(), "retail.loyalty", "loyalty")
+        'loyalty'
     """
     epoch = Epochs(config.lake).record(topology).epoch(resolve(config, topology))
     found = epoch.topic(name)
@@ -156,6 +177,12 @@ def turns(config: Config, topology: str, name: str) -> tuple[Turn, ...]:
 
     Raises:
         UnknownTopologyError: as :func:`topic`.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> [(turn.epoch, turn.topic) for turn in serving.turns(Config.from_env(), "retail.loyalty", "loyalty")]
+        [(1, 'loyalty')]
     """
     topic(config, topology, name)
     record = Epochs(config.lake).record(topology)
@@ -176,6 +203,12 @@ def resolve(config: Config, topology: str) -> int:
 
     Raises:
         UnknownTopologyError: the topology has no live epoch.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> serving.resolve(Config.from_env(), "retail.loyalty")
+        1
     """
     return Epochs(config.lake).record(topology).live_epoch()
 
@@ -191,6 +224,15 @@ def snapshot(config: Config, topology: str, *, epoch: int | None = None, seq: in
     Raises:
         UnknownTopologyError: the topology has no live epoch.
         UnknownEpochError: the epoch does not exist, or has no such slice.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> now = serving.snapshot(Config.from_env(), "retail.loyalty")
+        >>> now.epoch, now.seq
+        (1, 2)
+        >>> now.rows("rewards", order_by="CustomerCardNo").to_pylist()[0]
+        {'CustomerCardNo': 'c1', 'TotalLoyaltyPoints': Decimal('2.0000')}
     """
     return _snapshot(config, Epochs(config.lake).record(topology), epoch, seq)
 
@@ -203,6 +245,13 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
 
     Raises:
         UnknownTopologyError: a topology has no live epoch.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> found = serving.snapshots(Config.from_env(), ["retail.loyalty"])
+        >>> {name: one.epoch for name, one in found.items()}
+        {'retail.loyalty': 1}
     """
     events = Epochs(config.lake).events()
     return {name: _snapshot(config, record_of(name, events), None, None) for name in topologies}
