@@ -86,9 +86,25 @@ class OneTopic:
         yield [Message(record) for record in self.records]
 
 
+def examples(name: str) -> list[Values]:
+    """The stored examples of a record, oldest first: ``marker.json``, then ``marker.2.json`` and so on."""
+    later = sorted((HERE / "examples").glob(f"{name}.*.json"), key=lambda file: int(file.name.split(".")[1]))
+    return [json.loads(file.read_text()) for file in (HERE / "examples" / f"{name}.json", *later)]
+
+
 def example(name: str) -> Values:
-    found: Values = json.loads((HERE / "examples" / f"{name}.json").read_text())
-    return found
+    """The first example of a record."""
+    return examples(name)[0]
+
+
+def newest(name: str) -> Values:
+    """The example of what is written now."""
+    return examples(name)[-1]
+
+
+def next_format(name: str) -> int:
+    """A number that newer code may write."""
+    return int(newest(name).get("format") or 1) + 1
 
 
 def _in_topic(key: bytes, values: Values) -> Any:
@@ -245,14 +261,20 @@ FORMS: Mapping[str, Form] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_stored_example_is_read_and_written_again_as_it_was(name: str, tmp_path: Path) -> None:
-    form = FORMS[name]
-    found = form.read(example(name), tmp_path)
-    assert found == form.means
+def test_the_first_stored_example_means_what_it_meant(name: str, tmp_path: Path) -> None:
+    assert FORMS[name].read(example(name), tmp_path) == FORMS[name].means
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_stored_example_is_read_and_the_newest_written_as_it_was(name: str, tmp_path: Path) -> None:
+    for number, values in enumerate(examples(name)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = FORMS[name].read(values, folder)
     # Fields that came later are written too, as what a record without them means.
-    written = form.write(found, tmp_path)
-    assert {field: written[field] for field in example(name)} == example(name)
-    assert not any(json.loads(v) if isinstance(v, str) else v for f, v in written.items() if f not in example(name))
+    written = FORMS[name].write(found, folder)
+    assert {field: written[field] for field in values} == values
+    assert not any(json.loads(v) if isinstance(v, str) else v for f, v in written.items() if f not in values)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -268,10 +290,10 @@ def test_a_field_that_is_not_known_is_passed_over(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_number_that_is_not_known_is_refused_with_place_and_way_out(name: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        NewerFormatError, match=r"has format 2, and this code reads formats up to 1.*kappa upgrade"
-    ) as error:
-        FORMS[name].read({**example(name), "format": 2}, tmp_path)
+    number = next_format(name)
+    said = rf"has format {number}, and this code reads formats up to {number - 1}.*kappa upgrade"
+    with pytest.raises(NewerFormatError, match=said) as error:
+        FORMS[name].read({**example(name), "format": number}, tmp_path)
     assert str(error.value.data["where"]) in str(error.value)
 
 
@@ -284,27 +306,29 @@ def sent(seq: int) -> Record:
 
 
 def test_a_changelog_record_is_written_as_in_the_stored_example() -> None:
-    stored, found = example("changelog_record"), sent(7)
+    stored, found = newest("changelog_record"), sent(7)
     assert (json.loads(found.key or b""), json.loads(found.value or b"")) == (stored["key"], stored["value"])
     assert {name: value.decode() for name, value in found.headers or ()} == stored["headers"]
     (gone,) = changelogs.tombstones("log", {found.key or b""}, 7)
     assert gone == found._replace(value=None)
 
 
-@pytest.mark.parametrize("later", [[], [("format", b"1")], [("moon", b"full")]])
-def test_a_changelog_record_says_its_slice(later: list[tuple[str, bytes]]) -> None:
-    found = sent(7)
-    message: Any = Message(found._replace(headers=[*(found.headers or ()), *later]))
-    assert changelogs.seq_of(message) == int(example("changelog_record")["headers"]["seq"])
-    assert changelogs.seq_of(Message(found._replace(headers=None))) == -1  # type: ignore[arg-type]
+@pytest.mark.parametrize("later", [{}, {"format": "1"}, {"moon": "full"}])
+@pytest.mark.parametrize("stored", examples("changelog_record"))
+def test_a_changelog_record_says_its_slice(stored: Values, later: dict[str, str]) -> None:
+    headers = [(name, value.encode()) for name, value in {**later, **stored["headers"]}.items()]
+    message: Any = Message(sent(7)._replace(headers=headers))
+    assert changelogs.seq_of(message) == int(stored["headers"]["seq"])
+    assert changelogs.seq_of(Message(sent(7)._replace(headers=None))) == -1  # type: ignore[arg-type]
 
 
 def test_a_changelog_record_of_a_newer_format_is_refused() -> None:
-    message: Any = Message(sent(7)._replace(headers=[("seq", b"7"), ("format", b"2")]))
-    with pytest.raises(NewerFormatError, match="changelog record in topic log has format 2"):
+    number = changelogs.FORMAT + 1
+    message: Any = Message(sent(7)._replace(headers=[("seq", b"7"), ("format", str(number).encode())]))
+    with pytest.raises(NewerFormatError, match=f"changelog record in topic log has format {number}"):
         changelogs.seq_of(message)
-    with pytest.raises(NewerFormatError, match="changelog record in topic log has format 2"):
-        changelogs.check_format(2, "log")
+    with pytest.raises(NewerFormatError, match=f"changelog record in topic log has format {number}"):
+        changelogs.check_format(number, "log")
 
 
 # Plans
@@ -324,8 +348,9 @@ def test_a_stored_plan_is_read_and_written_again_as_it_was() -> None:
         Offsets({"pos": {0: 12, 1: 9}}),
     )
     assert plan.bound["pos"].epoch == 4 and plan.archived[0].end == 5 and plan.request.upstream == {"sales.pos": 4}
-    assert json.loads(plan.to_json()) == example("plan")
-    assert ReplayPlan.from_json(plan.to_json()) == plan
+    written = ReplayPlan.from_json(json.dumps(newest("plan")))
+    assert json.loads(written.to_json()) == newest("plan")
+    assert ReplayPlan.from_json(written.to_json()) == written
 
 
 def test_a_plan_without_a_number_is_of_format_1() -> None:
@@ -342,8 +367,9 @@ def test_a_plan_with_fields_of_newer_code_is_read_and_not_written_without_them()
 
 
 def test_a_plan_of_a_newer_format_is_refused() -> None:
-    with pytest.raises(NewerFormatError, match=r"A plan in the JSON of \w{16} has format 2"):
-        ReplayPlan.from_json(plan_text(format=2))
+    number = next_format("plan")
+    with pytest.raises(NewerFormatError, match=rf"A plan in the JSON of \w{{16}} has format {number}"):
+        ReplayPlan.from_json(plan_text(format=number))
 
 
 def test_a_plan_is_parsed_once_however_often_the_record_is_read() -> None:
