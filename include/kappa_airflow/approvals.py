@@ -62,7 +62,7 @@ class _Question(ApprovalOperator):
         return super().execute(context)
 
     def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
-        """Whether it was approved, and by whom."""
+        """Whether it was approved, and the actor."""
         found = super(ApprovalOperator, self).execute_complete(context, event)
         user = (found.get("responded_by_user") or {}).get("name")
         who = f"airflow:{user}" if user else f"no answer within {self.hours:g} hours"

@@ -91,7 +91,7 @@ def _keep(context: Context, topology: str, epoch: int, driver: DriverStatus) -> 
 
 
 def actor(context: Context) -> str:
-    """Who made this run happen, for the history."""
+    """The actor of this run, for the history."""
     run = context["dag_run"]
     user = getattr(run, "triggering_user_name", None)
     return f"airflow:{user or 'schedule'}"

@@ -258,7 +258,7 @@ def replay_request(
 
     Args:
         form: the filled form.
-        actor: who filled it.
+        actor: the user that filled it.
         reason: why, for the history.
         slice_records: records of a slice, at most.
 

@@ -1,4 +1,4 @@
-"""What an embedded stack leaves in its home: who was started last, and where its files are."""
+"""What an embedded stack leaves in its home: the processes that were started last, and where its files are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Running:
 
 
 def running(config: Config) -> Running:
-    """Who was started last, from ``processes.json``; an empty answer when nothing was."""
+    """The processes that were started last, from ``processes.json``; an empty answer when nothing was."""
     path = processes_file(config)
     if not path.is_file():
         return Running()

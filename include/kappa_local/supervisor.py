@@ -1,7 +1,7 @@
 """The embedded stack as a whole: started in the background, kept running, ended without a trace.
 
 ``<home>/stack.json`` holds the settings that other commands read (see :class:`kappa.config.Config`),
-``<home>/processes.json`` who runs and where.
+``<home>/processes.json`` what runs and where.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stack:
     Attributes:
         bootstrap_servers: for Kafka clients.
         url: Airflow's page; None without Airflow.
-        user: who logs in there.
+        user: the account that logs in there.
         password: only at the first start, when it was generated; afterwards it is in ``password_file``.
         password_file: where the password is kept, readable by its owner.
         api_port: where Airflow's API listens.

@@ -335,7 +335,7 @@ def run(
                     raise
                 del last[archiver]
                 continue
-            except Transient:  # Kafka or the lake comes back; who follows waits for it
+            except Transient:  # Kafka or the lake comes back; the archive's readers wait for it
                 if not follow:
                     raise
                 last[archiver] = time.monotonic()

@@ -38,7 +38,7 @@ def config() -> Config:
 
 
 def actor() -> str:
-    """Who runs the command, for the history."""
+    """The user that runs the command, for the history."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers

@@ -94,7 +94,7 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
 
     Args:
         agreed: what was shown when the approval was given.
-        actor: who gave it.
+        actor: the person or program that gave it.
         reason: why, or what was said.
 
     Raises:

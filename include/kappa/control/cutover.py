@@ -237,7 +237,7 @@ def is_live(config: Config, members: Mapping[str, int]) -> bool:
     """Whether all are live, one or several; False while their handover is pending.
 
     Raises:
-        MoveRefusedError: the handover ended without a move: who ended it, when and why.
+        MoveRefusedError: the handover ended without a move: with actor, time and reason.
     """
     epochs = Epochs(config.lake)
     events = epochs.events()

@@ -46,7 +46,7 @@ class Progress:
         is_wanted: whether its driver should be running.
         driver: its driver.
         outcome: what was estimated of its bulk work and what it was, once that is done.
-        rejected: who rejected it and when; empty for one that was not.
+        rejected: actor and time of its rejection; empty for one that was not.
         is_recalled: whether it was retired and is being brought back.
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.

@@ -113,7 +113,7 @@ class Driver:
         reason = "failed"
         try:
             reason = self._loop()
-            context.merge(is_asked=True)  # who knows only the path sees all of an epoch that stands
+            context.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
         except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise

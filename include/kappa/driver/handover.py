@@ -240,11 +240,11 @@ class Handover:
         self._companions.withdraw(handover, reason)
 
     def _withdraw(self, handover: Event) -> None:
-        patience, who = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
+        patience, late = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
         if together_of(handover):
-            reason = f"after {patience} {self._companions.missing(handover) or who}"
+            reason = f"after {patience} {self._companions.missing(handover) or late}"
         else:
-            reason = f"{who} within {patience}"
+            reason = f"{late} within {patience}"
         self._companions.withdraw(handover, reason)
 
     def resume(self, record: TopologyRecord, state: LedgerState) -> None:

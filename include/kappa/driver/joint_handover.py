@@ -88,10 +88,10 @@ class Companions:
         Idempotent: of drivers that try at once one moves and the others find it done. A crash leaves all moved or none.
 
         Returns:
-            Whether they are moved, by whomever.
+            Whether they are moved, by this driver or another one.
 
         Raises:
-            MoveRefusedError: the handover of a member ended otherwise: who did it, and when.
+            MoveRefusedError: the handover of a member ended otherwise; the message has actor and time.
         """
         events = list(self.epochs.events())
         wanted, members = members_of(handover), waiting(events, handover)

@@ -56,10 +56,10 @@ class Upstreams:
         return tuple(topics_of(self.bound))
 
     def onward(self, state: LedgerState, direct: Offsets, most: int) -> Cut | None:
-        """The next slice of who reads on as far as there is something; None when there is nothing.
+        """The next slice of a reader that goes on as far as there is something; None when there is nothing.
 
         Args:
-            state: the ledger of who reads.
+            state: the reader's ledger.
             direct: where the slice ends in topics that are no versioned topics.
             most: offsets that it may span, unless one transaction is larger.
         """

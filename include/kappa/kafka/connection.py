@@ -97,7 +97,7 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
 
     Args:
         error: what the client raised or reported.
-        bootstrap_servers: whom it talked to.
+        bootstrap_servers: the brokers that it asked.
         doing: what was tried, with its values: "reading pos[2] from 1200".
     """
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error

@@ -81,7 +81,7 @@ class Sender:
 
     Args:
         bootstrap_servers: the brokers.
-        transactional_id: who is fenced by :meth:`init`.
+        transactional_id: the id whose earlier producers :meth:`init` fences.
         group: consumer group whose offsets are part of the transaction.
         transaction_timeout: after that long Kafka aborts a transaction that its writer left open. Readers wait for it,
             unless a successor's :meth:`init` ends it sooner.

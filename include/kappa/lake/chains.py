@@ -1,4 +1,4 @@
-"""Topologies that read each other's versioned topics, from what is on record: who reads whom, and what those have sent.
+"""Topologies that read each other's versioned topics, from the record: readers, what they read, and what was sent.
 
 The rules are in :mod:`kappa.replay.rules.chain`; here is where ledgers and the record of epochs are asked.
 """
@@ -61,7 +61,7 @@ def check_moves(events: Sequence[Event], moves: Mapping[str, int]) -> None:
     """Refuse moves of pointers after which a live epoch would read one that is not.
 
     Raises:
-        MoveRefusedError: who reads what would stop, and what to do.
+        MoveRefusedError: a reader would stop; names it and what to do.
     """
     reasons = move_refusals(links(events), moves)
     if reasons:
@@ -74,7 +74,7 @@ def check_removal(events: Sequence[Event], topology: str, epoch: int) -> None:
     """Refuse to remove an epoch whose versioned topics another epoch needs.
 
     Raises:
-        RefusedError: who reads it, and what to remove first.
+        RefusedError: another epoch reads it; names what to remove first.
     """
     reasons = removal_refusals(links(events), topology, epoch)
     if reasons:

@@ -1,4 +1,4 @@
-"""The record of all epochs: who did what to which epoch, when and why; and the live pointer.
+"""The record of all epochs: each act with epoch, actor, time and reason; and the live pointer.
 
 One append-only Delta table for all topologies. The pointer of a topology is its last ``moved`` row: one commit moves
 it.

@@ -76,7 +76,7 @@ class Event:
         topology: the topology's name.
         epoch: the epoch's number.
         event: what happened. Kinds that this code does not know are passed over.
-        actor: who asked for it.
+        actor: the person or program that asked for it.
         detail: whatever else belongs to the event.
     """
 

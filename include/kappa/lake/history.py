@@ -29,7 +29,7 @@ class Entry:
     Attributes:
         n: position in the record, from 1.
         event: what happened; see :class:`kappa.lake.epochs.Event`.
-        actor: who asked for it.
+        actor: the person or program that asked for it.
         plan_id: id of the epoch's plan.
         offsets: the offset vector that belongs to it: the start of a plan, where a verification compared, where a move
             took place; ``None`` for other events.

@@ -62,7 +62,7 @@ def withdrawals(events: Sequence[Event], handover: Event, *, actor: str, reason:
 
 
 def ended_by(record: TopologyRecord, handover: int) -> str:
-    """Who ended a topology's handover, how and when; empty while it is pending."""
+    """How a topology's handover ended, with actor and time; empty while it is pending."""
     found = [e for e in record.events if e.n > handover and e.event in ENDS]
     if not found:
         return ""
@@ -84,7 +84,7 @@ def moved(
 
     Args:
         record: the topology, before the move.
-        handover: who asked for it, and which epoch becomes live.
+        handover: the request, with its actor and the epoch that becomes live.
         state: the ledger of that epoch.
         certificate: the proof.
         extras: what else it says of topics.

@@ -31,7 +31,7 @@ class Savepoint:
         offsets: next offset of every partition after it.
         delta_versions: table path within the epoch -> Delta version.
         at: when it got its name, UTC.
-        actor: who gave it.
+        actor: the person or program that gave it.
         stage: what the epoch is now; only a savepoint of the live one can be replayed from.
     """
 

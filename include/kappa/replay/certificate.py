@@ -124,7 +124,7 @@ class Certificate:
         archived: epoch -> ranges that it read from archives; it read all else from Kafka.
         notes: what a reader must know about those epochs; it proves nothing and takes nothing away.
         attested: what the broker says of the live epoch, where it was asked and agrees.
-        approved: epoch -> who approved it and when, of epochs that went live with an approval.
+        approved: epoch -> actor and time of the approval with which it went live.
         backfilled: epoch -> intervals of its outputs that were computed again, oldest first.
         rows_late: of the parsed records those that an operator refused because they came too late.
     """

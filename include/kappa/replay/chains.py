@@ -126,7 +126,7 @@ def is_at(live: Offsets, standing: Offsets, *, is_bound: bool = False) -> bool:
 
 
 def is_reached(end: Offsets, standing: Offsets) -> bool:
-    """Whether who stands there has read all up to ``end``, of the topics that both name."""
+    """Whether an epoch at this place has read all up to ``end``, of the topics that both name."""
     return standing.beside(end).dominates(end.beside(standing))
 
 

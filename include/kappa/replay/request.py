@@ -30,7 +30,7 @@ class ReplayRequest:
     Attributes:
         start: where the replay begins.
         reason: why, for the record.
-        actor: who, for the record.
+        actor: the person or program that asks, for the record.
         seed: what the tables hold at the start; ``None`` means what goes with the start, see :attr:`resolved_seed`.
         end: where bulk work ends and catching up begins; ``None`` means at the live epoch's last commit.
         allow: codes of findings, of :data:`ALLOWABLE`, that warn instead of refusing.

@@ -151,7 +151,7 @@ def _plan(plan: Any, needed: Needed) -> Iterator[_Found]:
 
 
 def _own(plan: Any, kind: str, needed: Needed) -> list[Any]:
-    """The expressions of a plan that matter to who needs these columns."""
+    """The expressions of a plan that these columns depend on."""
     match kind:
         case "Project":
             return _wanted(plan.projectList(), needed)

@@ -57,7 +57,7 @@ def certificate_of(
 
 
 def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
-    """Who approved epochs, and when."""
+    """Approvals of epochs, with actor and time."""
     for epoch in sorted(epochs):
         event = record.epoch(epoch).approved
         if event is not None:

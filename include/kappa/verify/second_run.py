@@ -56,7 +56,7 @@ def beside(
     Args:
         paths: the epoch; it is seeded.
         topology: the code, the epoch's or another.
-        writer: who claims the ledgers of ranges that are computed apart; the epoch's own is only read.
+        writer: the id that claims the ledgers of ranges computed apart; the epoch's own is only read.
         code: what these ledgers name as the code.
         archived: the ranges that are read from archives.
     """

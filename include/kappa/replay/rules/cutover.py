@@ -1,4 +1,4 @@
-"""Epochs of several topologies that go live together or not at all: who may, and where the old ones stop. Pure."""
+"""Epochs of several topologies that go live together or not at all: when, and where the old ones stop. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Asked:
 
     Attributes:
         epoch: the epoch that becomes live.
-        actor: who asked.
+        actor: the person or program that asked.
         together: topology -> epoch of all that go live with it, itself included; empty for a cutover of its own.
     """
 
@@ -39,7 +39,7 @@ class Member:
         is_recalled: whether it was live before and is coming back.
         live: the live epoch of its topology.
         replaces: the live epoch that the request expects to replace; None for whichever it is.
-        last_move: who made ``live`` the live epoch, and when.
+        last_move: the move that made ``live`` the live epoch, with actor and time.
         pending: a handover of its topology.
         verdict: of its verification.
         failures: what that verification found, if it failed.
@@ -120,7 +120,7 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
 
 
 def pending_refusal(topology: str, pending: Asked) -> str:
-    """Why nothing else may move a topology while a handover of it is pending: who asked, when, and for what."""
+    """Why nothing else may move a topology while a handover of it is pending: its actor, time and epochs."""
     others = companions(pending.together, topology)
     with_ = f", together with {others}" if others else ""
     return (
