@@ -2,20 +2,34 @@
 
 Each needs the columns of :data:`kappa.topology.ORDER` and keeps every column that it is given. Where one of them
 follows another on the same key, Spark shuffles and sorts once.
+
+Where Spark has a word, there is no operator. What Kafka Streams calls
+
+- ``filter``, ``filterNot``: ``rows.where("amount > 0")``
+- ``map``, ``mapValues``, ``selectKey``: ``rows.selectExpr("*", "upper(word) AS word_up")``; every operator takes the
+  key as an argument, so that a new key needs no repartition topic (:func:`kappa.operators.rekey` says more)
+- ``flatMap``: ``rows.selectExpr("*", "explode(split(line, ' ')) AS word")``
+- ``split``, ``branch``: a ``where`` for each branch; what comes first excludes the others in their conditions
+- ``merge``: ``left.unionByName(right, allowMissingColumns=True)``; the total order covers several topics
+- ``peek``: none, a step has no effects but its rows; ``foreach``: an append output or a topic
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from kappa.topology import ORDER
+from kappa.errors import TopologyError
+from kappa.operators.keys import Key, in_order, in_sql, is_present, names_of
 from kappa.topology.ddl import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Key = str | Sequence[str]
+__all__ = ["Key", "newest", "running_total", "threshold_crossings", "tombstones"]
+
+Number = int | Decimal
 
 
 def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: DataFrame | None = None) -> DataFrame:
@@ -33,17 +47,64 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
     """
     from pyspark.sql import functions as F
 
-    so_far = f"SUM(COALESCE({_sql(amount)}, 0)) OVER ({_order(key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    window = f"{in_order(key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    so_far = f"SUM(COALESCE({in_sql(amount)}, 0)) OVER ({window})"
     if before is None:
         return df.withColumn(total, F.expr(so_far))
-    carried = before.selectExpr(*map(_sql, _columns(key)), f"{_sql(total)} AS _before")
     kind = before.schema[total].dataType.simpleString()
-    joined = df.join(carried, on=list(_columns(key)), how="left")
+    joined = df.join(_carried(before, key, total), on=list(names_of(key)), how="left")
     return joined.withColumn(total, F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kind})")).drop("_before")
+
+
+def threshold_crossings(
+    df: DataFrame,
+    *,
+    key: Key,
+    total: str,
+    thresholds: Sequence[Number] = (),
+    step: Number | None = None,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """A row for each threshold that a key's running value reaches or passes, at the record that takes it there.
+
+    What ``filter((key, count) -> count == 1000)`` behind a ``count`` is meant to do in Kafka Streams, without losing
+    a count that its cache jumped over. A value that goes from 998 to 1004 within one record crosses 999 to 1004 once
+    each. A value that falls and rises again crosses again; one that only grows crosses each threshold once, whatever
+    the slices. A row with a null key or a null value crosses nothing.
+
+    No state of its own; a table of the values, which is there anyway. Class: of values that only grow, key and
+    threshold are the same for any cut; the record is as the value, see :func:`running_total`.
+
+    Args:
+        df: rows with the key, the running value and the order columns, as :func:`running_total` gives them.
+        key: column or columns that a value belongs to, named alike in ``before``.
+        total: the running value, numeric.
+        thresholds: the thresholds.
+        step: instead of them, all positive multiples of this number; the value is then no DOUBLE or FLOAT.
+        before: the values so far, at most one row a key, with columns ``key`` and ``total``: the same table that
+            ``df`` was made with. None means that there are none.
+
+    Returns:
+        The rows of ``df`` that cross, one for each threshold, with a column ``threshold`` of the value's type.
+
+    Raises:
+        TopologyError: neither thresholds nor a step, or both; a step that is not positive or meets a DOUBLE.
+    """
+    value, kind = in_sql(total), df.schema[total].dataType.simpleString()
+    crossed = _crossed(value, kind, thresholds, step)
+    earlier = f"LAG({value}) IGNORE NULLS OVER ({in_order(key)}) AS _earlier"
+    rows = df.where(is_present(key)).selectExpr("*", earlier)
+    if before is not None:
+        rows = rows.join(_carried(before, key, total), on=list(names_of(key)), how="left")
+        rows = rows.selectExpr("* EXCEPT (_earlier, _before)", "COALESCE(_earlier, _before) AS _earlier")
+    return rows.selectExpr("*", f"EXPLODE({crossed}) AS threshold").drop("_earlier")
 
 
 def newest(df: DataFrame, *, key: Key) -> DataFrame:
     """The last row of each key in the total order (what a KTable keeps of a stream).
+
+    As a table it is right where records of a key share a partition, as they do in a topic with that key. Where they do
+    not, :func:`kappa.operators.newest_by` remembers the order that a row had.
 
     Args:
         df: rows with the key and the order columns.
@@ -52,21 +113,58 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     from pyspark.sql import functions as F
 
     # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
-    has_next = F.expr(f"LEAD(TRUE) OVER ({_order(key)})")
+    has_next = F.expr(f"LEAD(TRUE) OVER ({in_order(key)})")
     return df.withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
 
-def _columns(key: Key) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)
+def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
+    """The records of a compacted topic with ``_deleted BOOLEAN``: true for a null value, which deletes its key.
 
+    How ``builder.table`` reads a topic in Kafka Streams. Call it on ``slice[...]`` itself: a null value is known by
+    all of the source's columns being null. Where the schema has no ``NOT NULL`` column, a value ``{}`` looks the same.
 
-def _order(key: Key) -> str:
-    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each
-    word.
+    No state. Class: any cut.
+
+    Args:
+        df: records as a slice has them.
+        key: column that holds the key. A tombstone takes it from the record's key, as text; or column -> SQL that
+            makes it from ``_key``, for a key that is no plain text: ``{"id": "get_json_object(_key, '$.id')"}``. A
+            column that the source lacks is added.
+
+    Returns:
+        The rows with the key columns filled in, in their types, and ``_deleted``.
     """
-    return f"PARTITION BY {', '.join(map(_sql, _columns(key)))} ORDER BY {', '.join(ORDER)}"
+    from pyspark.sql import functions as F
+
+    values = [name for name in df.columns if not name.startswith("_")]
+    made = {key: "_key"} if isinstance(key, str) else dict(key)
+    kinds = {name: df.schema[name].dataType.simpleString() for name in made if name in values}
+    filled = {
+        name: F.expr(f"COALESCE({quote(name)}, CAST({sql} AS {kinds[name]}))" if name in kinds else sql)
+        for name, sql in made.items()
+    }
+    is_deleted = F.expr(" AND ".join(f"{quote(name)} IS NULL" for name in values))
+    return df.withColumn("_deleted", is_deleted).withColumns(filled)
 
 
-def _sql(name: str) -> str:
-    """A column, or a field of one, as SQL takes the name that Spark's functions take."""
-    return name if "`" in name else ".".join(map(quote, name.split(".")))
+def _carried(before: DataFrame, key: Key, total: str) -> DataFrame:
+    return before.selectExpr(*map(in_sql, names_of(key)), f"{in_sql(total)} AS _before")
+
+
+def _crossed(value: str, kind: str, thresholds: Sequence[Number], step: Number | None) -> str:
+    """SQL of an array: what a row crosses on its way from ``_earlier``."""
+    if bool(thresholds) == (step is not None):
+        raise TopologyError("threshold_crossings needs thresholds=[...] or step=..., and not both.")
+    if step is None:
+        listed = ", ".join(f"CAST('{threshold}' AS {kind})" for threshold in sorted(set(thresholds)))
+        return f"FILTER(ARRAY({listed}), t -> t <= {value} AND (_earlier IS NULL OR _earlier < t))"
+    if step <= 0 or kind in ("double", "float"):
+        raise TopologyError(
+            f"threshold_crossings: step={step} of a value of type {kind.upper()}. Use a positive step, and a DECIMAL "
+            "or an integer type."
+        )
+    one = f"CAST('{step}' AS {kind})"
+    first = f"GREATEST(COALESCE(_earlier, 0), 0) DIV {one} + 1"
+    last = f"{value} DIV {one}"
+    multiples = f"TRANSFORM(SEQUENCE({first}, {last}), n -> CAST(n * {one} AS {kind}))"
+    return f"IF({last} >= {first}, {multiples}, CAST(ARRAY() AS ARRAY<{kind}>))"

@@ -1,0 +1,63 @@
+"""The columns that an operator tells histories apart by, as SQL and with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kappa.errors import TopologyError
+from kappa.topology import ORDER
+from kappa.topology.ddl import Column, columns_of, quote
+
+#: A column, or several.
+Key = str | Sequence[str]
+
+
+def names_of(key: Key) -> tuple[str, ...]:
+    """The key's columns, always as several."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def in_sql(name: str) -> str:
+    """A column, or a field of one, as SQL takes the name that Spark's functions take."""
+    return name if "`" in name else ".".join(map(quote, name.split(".")))
+
+
+def in_order(key: Key) -> str:
+    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each
+    word.
+    """
+    return f"PARTITION BY {', '.join(map(in_sql, names_of(key)))} ORDER BY {', '.join(ORDER)}"
+
+
+def is_present(key: Key) -> str:
+    """SQL: whether no column of the key is null."""
+    return " AND ".join(f"{in_sql(name)} IS NOT NULL" for name in names_of(key))
+
+
+def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:
+    """The key's columns with their types, in the key's order.
+
+    Args:
+        rows: Spark DDL of the rows that go into the operator.
+        key: the key.
+        operator: whose key it is, for messages.
+
+    Raises:
+        TopologyError: the key has no column, or one that the rows lack.
+    """
+    known = {column.name: column for column in columns_of(rows, f"the rows of {operator}")}
+    names = names_of(key)
+    if not names or len(set(names)) < len(names):
+        raise TopologyError(f"{operator}: key={key!r} names no column, or one twice. Name each column once: key='id'.")
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise TopologyError(
+            f"{operator}: key columns {missing} are not among its rows, which have {sorted(known)}. Correct key= or "
+            "rows=."
+        )
+    return tuple(known[name] for name in names)
+
+
+def key_ddl(columns: Sequence[Column]) -> str:
+    """Key columns as a state table declares them: never null."""
+    return ", ".join(f"{quote(column.name)} {column.type} NOT NULL" for column in columns)

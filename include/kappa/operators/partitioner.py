@@ -1,0 +1,93 @@
+"""Records under another key, and the partition in which Kafka's clients look for a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators.keys import in_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Types whose text is the key that a topic output sends.
+_AS_TEXT = ("string", "boolean", "tinyint", "smallint", "int", "bigint")
+_MASK, _MIXER, _SEED = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C
+
+
+def rekey(df: DataFrame, *, key: str, partitions: int | None = None) -> DataFrame:
+    """The rows under another record key: ``_key`` becomes the text of a column (``selectKey`` in Kafka Streams).
+
+    No operator needs it: each takes its key as an argument, and Spark brings the rows of a key together within the
+    slice. What Kafka Streams needs a repartition topic for is a topic output here, ``Topic(key=...)``: it sends each
+    record to the partition that Kafka's default partitioner (murmur2) gives its key, where all other clients look for
+    it. With ``partitions`` the row says which one that is.
+
+    Place and order of the rows stay those of the record that they come from. No state. Class: any cut as a multiset;
+    the order in which a topic under the new key gets records of several partitions follows the slices.
+
+    Args:
+        df: rows with the new key.
+        key: column of type STRING, BOOLEAN or an integer; null keys stay null.
+        partitions: partitions of the topic that the rows are meant for.
+
+    Returns:
+        The rows with ``_key STRING`` and, with ``partitions``, ``_key_partition INT``, null for a null key.
+
+    Raises:
+        TopologyError: the column has another type, or the number of partitions is not positive.
+    """
+    kind = df.select(in_sql(key)).schema[0].dataType.simpleString()
+    if kind not in _AS_TEXT:
+        raise TopologyError(f"rekey: column {key!r} is {kind.upper()}, which has no one text. Cast it to STRING first.")
+    rows = df.withColumns({"_key": df[in_sql(key)].cast("string")})
+    if partitions is None:
+        return rows
+    from pyspark.sql import functions as F
+
+    return rows.withColumn("_key_partition", F.expr(partition_of("_key", partitions)))
+
+
+def partition_of(text: str, partitions: int) -> str:
+    """SQL of the partition, INT, that Kafka's default partitioner gives a key.
+
+    Args:
+        text: SQL of the key, STRING.
+        partitions: how many partitions the topic has.
+
+    Raises:
+        TopologyError: there are none.
+    """
+    if partitions < 1:
+        raise TopologyError(f"A topic with {partitions} partitions has no place for a key. Give 1 or more.")
+    return f"CAST(({murmur2(text)} & {0x7FFFFFFF}L) % {partitions} AS INT)"
+
+
+def murmur2(text: str) -> str:
+    """SQL of Kafka's murmur2 of a text, as an unsigned number, BIGINT; null for null.
+
+    Source: ``org.apache.kafka.common.utils.Utils.murmur2``. Products stay below 2^63: the mixer has 31 bits.
+    """
+    size = "(LENGTH(b) DIV 2)"
+    words = f"TRANSFORM(IF({size} >= 4, SEQUENCE(0, {size} DIV 4 - 1), ARRAY()), at -> {_times(_word('at'))})"
+    mixed = f"TRANSFORM({words}, w -> {_times('(w ^ SHIFTRIGHT(w, 24))')})"
+    whole = f"AGGREGATE({mixed}, {_SEED}L ^ {size}, (h, w) -> {_times('h')} ^ w)"
+    tail = _word(f"({size} DIV 4)")
+    hashed = _let("h", whole, f"IF({size} % 4 = 0, h, {_times(f'(h ^ {tail})')})")
+    spread = _let("h", hashed, _times("(h ^ SHIFTRIGHT(h, 13))"))
+    return _let("b", f"HEX({text})", _let("h", spread, "h ^ SHIFTRIGHT(h, 15)"))
+
+
+def _times(number: str) -> str:
+    return f"({number} * {_MIXER}L & {_MASK}L)"
+
+
+def _word(at: str) -> str:
+    """Up to four bytes of the hexadecimal text ``b``, the least first; behind its end there are none."""
+    digits = ", ".join(f"SUBSTRING(b, 8 * {at} + {first}, 2)" for first in (7, 5, 3, 1))
+    return f"CAST(CONV(CONCAT({digits}), 16, 10) AS BIGINT)"
+
+
+def _let(name: str, value: str, body: str) -> str:
+    """A value that a body uses several times, computed once."""
+    return f"TRANSFORM(ARRAY({value}), {name} -> {body})[0]"

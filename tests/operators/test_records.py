@@ -1,0 +1,436 @@
+"""Operators of records: on three rows, and on random histories beside an oracle."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, expected, history
+
+from kappa.errors import TopologyError
+from kappa.operators import (
+    deduplicate,
+    masked,
+    newest,
+    newest_by,
+    rekey,
+    running_total,
+    threshold_crossings,
+    tombstones,
+)
+from kappa.operators.partitioner import murmur2
+from kappa.testing import Input, TopologyDriver
+from kappa.topology import Append, Effects, Slice, Source, Table, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FACT = "id STRING, amount BIGINT NOT NULL, gone BOOLEAN NOT NULL, time BIGINT NOT NULL"
+STEP = 10
+
+everywhere = newest_by(rows=FACT, key="id", scope="all")
+in_place = newest_by(rows=FACT, key="id")
+first_of = deduplicate(rows=FACT, key="id", within=None)
+first_within = deduplicate(rows=FACT, key="id", within="4 seconds")
+
+
+def observe(slice: Slice) -> Effects:
+    """All operators of records on one stream."""
+    facts = slice["facts"]
+    totals = running_total(
+        facts.where("id IS NOT NULL"), key="id", amount="amount", total="total", before=slice.table("totals")
+    )
+    crossings = threshold_crossings(totals, key="id", total="total", step=STEP, before=slice.table("totals"))
+    marked = facts.selectExpr("*", "gone AS _deleted")
+    latest = everywhere(marked, before=slice.table("latest"), deletions=slice.table("deletions"))
+    firsts = first_of(facts, before=slice.table("first_seen"))
+    kept = first_within(facts, before=slice.table("last_seen"), frontier=slice.frontier("facts"))
+    assert latest.deletions is not None and kept.late is not None
+    return {
+        "totals": newest(totals, key="id"),
+        "crossings": crossings,
+        "latest": latest.changes,
+        "deletions": latest.deletions,
+        "first_seen": firsts.changes,
+        "firsts": firsts.rows,
+        "last_seen": kept.changes,
+        "kept": kept.rows,
+        "late_records": kept.late,
+    }
+
+
+observed = Topology(
+    name="tests.records",
+    version="1",
+    sources=[Source(topic="facts", schema=FACT, time="time", grace="5 seconds")],
+    tables=[
+        Table(name="totals", key=["id"], schema="id STRING NOT NULL, total BIGINT NOT NULL"),
+        everywhere.table("latest"),
+        everywhere.deletions("deletions"),
+        first_of.table("first_seen"),
+        first_within.table("last_seen"),
+    ],
+    outputs=[
+        Append(name="crossings", schema="id STRING NOT NULL, threshold BIGINT NOT NULL"),
+        Append(name="firsts", schema="id STRING NOT NULL"),
+        Append(name="kept", schema="id STRING NOT NULL"),
+    ],
+    step=observe,
+)
+
+
+def keep_in_place(slice: Slice) -> Effects:
+    """The newest row of each key, without a memory of those that were deleted."""
+    marked = slice["facts"].selectExpr("*", "gone AS _deleted")
+    return {"latest": in_place(marked, before=slice.table("latest")).changes}
+
+
+kept_in_place = Topology(
+    name="tests.newest",
+    version="1",
+    sources=[Source(topic="facts", schema=FACT)],
+    tables=[in_place.table("latest")],
+    step=keep_in_place,
+)
+
+
+def as_input(fact: Fact) -> Input:
+    value = {"id": fact.key, "amount": fact.amount, "gone": fact.gone, "time": fact.time_ms}
+    return Input(topic="facts", value=value, partition=fact.partition, timestamp_ms=fact.timestamp_ms)
+
+
+def driven(topology: Topology, spark: SparkSession, slices: Iterable[list[Fact]]) -> TopologyDriver:
+    driver = TopologyDriver(topology, spark, partitions={"facts": PARTITIONS})
+    for part in slices:
+        driver.pipe(map(as_input, part))
+    return driver
+
+
+def millis(time: Any) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def place(row: dict[str, Any]) -> tuple[int, int, int]:
+    return (millis(row["_order_timestamp"]), row["_partition"], row["_offset"])
+
+
+def hold_against_the_oracle(spark: SparkSession, seed: int, *, pinned: bool, cut: Cut) -> None:
+    facts = history(seed, pinned=pinned)
+    driver = driven(observed, spark, cut(facts, random.Random(seed)))
+    wanted, said = expected(facts, STEP), f"seed {seed}, pinned {pinned}"
+
+    def places(name: str) -> list[tuple[int, int, int]]:
+        return [place(row) for row in driver.rows_in_order(name)]
+
+    assert {row["id"]: row["total"] for row in driver.rows("totals")} == wanted.totals, said
+    crossed = [(row["id"], row["threshold"], place(row)) for row in driver.rows_in_order("crossings")]
+    assert sorted(crossed) == sorted(wanted.crossings), said
+    newest_rows = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.rows("latest")}
+    assert newest_rows == wanted.newest, said
+    assert {row["id"]: place(row["origin"]) for row in driver.rows("deletions")} == wanted.deletions, said
+    assert places("firsts") == wanted.firsts, said
+    assert {row["id"]: place(row["origin"]) for row in driver.rows("first_seen")} == wanted.first_seen, said
+    assert places("kept") == wanted.kept, said
+    assert {row["id"]: millis(row["last_seen"]) for row in driver.rows("last_seen")} == wanted.last_seen, said
+    assert places("late_records") == wanted.late, said
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_keys_that_stay_in_a_partition_give_the_same_under_any_cut(spark: SparkSession, seed: int) -> None:
+    hold_against_the_oracle(spark, seed, pinned=True, cut=by_arrival)
+
+
+def test_keys_in_several_partitions_give_the_same_under_cuts_by_time(spark: SparkSession) -> None:
+    hold_against_the_oracle(spark, 3, pinned=False, cut=by_time)
+
+
+@pytest.mark.soak
+def test_many_histories_give_what_the_oracle_says(spark: SparkSession) -> None:
+    for seed in range(100, 160):
+        pinned = seed % 2 == 0
+        hold_against_the_oracle(spark, seed, pinned=pinned, cut=by_arrival if pinned else by_time)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_newest_by_is_right_for_keys_in_several_partitions_that_lag(spark: SparkSession, seed: int) -> None:
+    facts = history(seed, pinned=False)
+    driver = driven(observed, spark, by_arrival(facts, random.Random(seed)))
+    wanted = expected(facts, STEP)
+
+    found = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.rows("latest")}
+
+    assert (found, {row["id"]: place(row["origin"]) for row in driver.rows("deletions")}) == (
+        wanted.newest,
+        wanted.deletions,
+    ), f"seed {seed}"
+
+
+def test_newest_by_needs_no_deletions_where_nothing_is_deleted(spark: SparkSession) -> None:
+    facts = [replace(fact, gone=False) for fact in history(6, pinned=False)]
+    driver = driven(kept_in_place, spark, by_arrival(facts, random.Random(6)))
+
+    found = {row["id"]: (row["amount"], place(row["origin"])) for row in driver.rows("latest")}
+
+    assert found == expected(facts, STEP).newest
+
+
+# ---- on a few rows
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Callable[..., DataFrame]:
+    """Rows of (id, value), one after the other in the total order."""
+
+    def made(*values: tuple[Any, Any], kind: str = "BIGINT") -> DataFrame:
+        numbered = [(*value, at) for at, value in enumerate(values)]
+        order = ("timestamp_millis(at) AS _order_timestamp", "'t' AS _topic", "0 AS _partition", "at AS _offset")
+        return spark.createDataFrame(numbered, f"id STRING, n {kind}, at BIGINT").selectExpr("id", "n", *order)
+
+    return made
+
+
+def crossed(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted((row["id"], int(row["threshold"]), row["_offset"]) for row in frame.collect())
+
+
+def test_a_value_that_jumps_past_a_threshold_crosses_it_once(rows: Callable[..., DataFrame]) -> None:
+    before = rows(("a", 998))
+
+    found = threshold_crossings(
+        rows(("a", 1004), ("a", 1005)), key="id", total="n", thresholds=[1000], before=before.select("id", "n")
+    )
+
+    assert crossed(found) == [("a", 1000, 0)]
+
+
+@pytest.mark.parametrize(("value", "is_crossed"), [(999, False), (1000, True), (1001, True)])
+def test_a_threshold_is_crossed_by_a_value_that_reaches_it(
+    rows: Callable[..., DataFrame], value: int, is_crossed: bool
+) -> None:
+    found = threshold_crossings(rows(("a", 998), ("a", value)), key="id", total="n", thresholds=[1000])
+
+    assert crossed(found) == ([("a", 1000, 1)] if is_crossed else [])
+
+
+def test_a_key_that_begins_above_a_threshold_crosses_it(rows: Callable[..., DataFrame]) -> None:
+    found = threshold_crossings(rows(("a", 25)), key="id", total="n", thresholds=[30, 10, 20])
+
+    assert crossed(found) == [("a", 10, 0), ("a", 20, 0)]
+
+
+def test_a_value_that_falls_and_rises_crosses_again(rows: Callable[..., DataFrame]) -> None:
+    found = threshold_crossings(rows(("a", 10), ("a", 9), ("a", 10)), key="id", total="n", thresholds=[10])
+
+    assert crossed(found) == [("a", 10, 0), ("a", 10, 2)]
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "DECIMAL(12,2)", "INT"])
+def test_a_step_stands_for_all_its_positive_multiples(rows: Callable[..., DataFrame], kind: str) -> None:
+    values = rows(("a", -7), ("a", 4), ("a", 15), ("b", None), (None, 99), ("b", 5)).selectExpr(
+        "* EXCEPT (n)", f"CAST(n AS {kind}) AS n"
+    )
+
+    found = threshold_crossings(values, key="id", total="n", step=5)
+
+    assert crossed(found) == [("a", 5, 2), ("a", 10, 2), ("a", 15, 2), ("b", 5, 5)]
+    assert found.schema["threshold"].dataType == values.schema["n"].dataType
+
+
+@pytest.mark.parametrize("wrong", [{}, {"step": 0}, {"step": -1}, {"step": 1, "thresholds": [1]}])
+def test_thresholds_that_make_no_sense_are_refused(rows: Callable[..., DataFrame], wrong: dict[str, Any]) -> None:
+    with pytest.raises(TopologyError, match="threshold_crossings"):
+        threshold_crossings(rows(), key="id", total="n", **wrong)
+
+
+def test_crossings_behind_a_total_shuffle_and_sort_no_more(rows: Callable[..., DataFrame]) -> None:
+    totals = running_total(rows(("a", 1)), key="id", amount="n", total="sum")
+
+    plan = threshold_crossings(totals, key="id", total="sum", step=5)._jdf.queryExecution().executedPlan().toString()
+
+    assert (plan.count("Exchange"), plan.count("Sort ")) == (1, 1)
+
+
+# ---- tombstones
+
+
+def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None:
+    def keep(slice: Slice) -> Effects:
+        return {"prices": newest(tombstones(slice["prices"], key="id"), key="id")}
+
+    prices = Topology(
+        name="tests.prices",
+        version="1",
+        sources=[Source(topic="prices", schema="id BIGINT NOT NULL, price INT")],
+        tables=[Table(name="prices", key=["id"], schema="id BIGINT NOT NULL, price INT")],
+        step=keep,
+    )
+    driver = TopologyDriver(prices, spark)
+
+    driver.pipe(Input(topic="prices", key=b"%d" % id, value={"id": id, "price": 5}) for id in (1, 2, 3))
+    driver.pipe(
+        [
+            Input(topic="prices", key=b"1", value=None),
+            Input(topic="prices", key=b"2", value=None),
+            Input(topic="prices", key=b"2", value={"id": 2, "price": None}),
+            Input(topic="prices", value=None),
+        ]
+    )
+
+    assert driver.rows("prices") == [{"id": 2, "price": None}, {"id": 3, "price": 5}]
+
+
+def test_a_key_that_is_no_plain_text_is_made_by_sql(spark: SparkSession) -> None:
+    columns = "v STRING, _key STRING"
+    records = spark.createDataFrame([("x", '{"id": 7}'), (None, '{"id": 8}')], columns)
+
+    found = tombstones(records, key={"id": "CAST(get_json_object(_key, '$.id') AS BIGINT)"})
+
+    assert [(row["id"], row["_deleted"]) for row in found.collect()] == [(7, False), (8, True)]
+
+
+# ---- newest_by and deduplicate
+
+
+def test_a_deletion_of_a_key_that_is_not_there_changes_nothing(spark: SparkSession) -> None:
+    driver = driven(kept_in_place, spark, [[replace(fact, gone=True) for fact in history(7, pinned=True, size=3)]])
+
+    assert driver.rows("latest") == []
+
+
+def test_a_key_is_forgotten_when_no_record_can_repeat_it(spark: SparkSession) -> None:
+    base = Fact(key="a", amount=1, gone=False, time_ms=100_000, timestamp_ms=100_000, partition=0)
+    driver = TopologyDriver(observed, spark)
+
+    def after(millis: int, key: str) -> list[str]:
+        at = base.time_ms + millis
+        driver.pipe([as_input(replace(base, key=key, time_ms=at, timestamp_ms=at))])
+        return [row["id"] for row in driver.rows("last_seen")]
+
+    assert after(0, "a") == ["a"]
+    assert after(9_000, "b") == ["a", "b"]  # the frontier is 4 seconds on, where a record could still repeat "a"
+    assert after(9_001, "b") == ["b"]
+
+
+def test_parameters_are_part_of_a_tables_shape() -> None:
+    assert first_within.table("seen").made_by == "deduplicate(key=`id`, within=4 seconds)"
+    assert deduplicate(rows=FACT, key="id", within="4000 milliseconds").table("seen") == first_within.table("seen")
+    assert everywhere.table("latest").made_by != in_place.table("latest").made_by
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: newest_by(rows=FACT, key="name"), "not among its rows"),
+        (lambda: newest_by(rows=FACT, key=[]), "names no column"),
+        (lambda: newest_by(rows=FACT, key="id", scope="some"), "'some' is none of partition, all"),
+        (lambda: in_place.deletions("deletions"), "keeps no deleted keys"),
+        (lambda: deduplicate(rows=FACT, key=["id", "id"], within=None), "or one twice"),
+        (lambda: deduplicate(rows=FACT, key="id", within="soon"), "no length of time"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(wrong: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        wrong()
+
+
+def test_tables_that_do_not_belong_together_are_refused(rows: Callable[..., DataFrame]) -> None:
+    for wrong in (
+        lambda: everywhere(rows(), before=rows()),
+        lambda: in_place(rows(), before=rows(), deletions=rows()),
+        lambda: first_within(rows(), before=rows()),
+    ):
+        with pytest.raises(TopologyError, match="Give"):
+            wrong()
+
+
+# ---- masks
+
+KEY = "a key of the tests, no secret"
+
+
+def test_a_mask_is_the_hmac_of_the_value(spark: SparkSession) -> None:
+    values = spark.createDataFrame([("9000000001",), ("Größe",), ("",), (None,)], "who STRING")
+
+    for key in (KEY, KEY * 3):
+        found = [row["m"] for row in values.select(masked("who", key).alias("m")).collect()]
+        wanted = [
+            hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest() for text in ("9000000001", "Größe", "")
+        ]
+        assert found == [*wanted, None]
+
+
+def test_a_field_of_a_struct_is_masked(spark: SparkSession) -> None:
+    one = spark.sql("SELECT named_struct('Contact Number', '5') AS `home address`")
+
+    [row] = one.select(masked("home address.Contact Number", KEY).alias("m")).collect()
+
+    assert row["m"] == hmac.new(KEY.encode(), b"5", hashlib.sha256).hexdigest()
+
+
+def test_the_key_of_a_mask_is_in_no_plan_and_no_generated_code(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("x",)], "who STRING").select(masked("who", KEY).alias("m"))
+    frame.collect()
+    plans, shown = frame._jdf.queryExecution(), StringIO()
+    with redirect_stdout(shown):
+        frame.explain(True)
+        frame.explain("codegen")
+    text = f"{plans}{plans.executedPlan()}{plans.executedPlan().treeString()}{shown.getvalue()}".lower()
+
+    for part in (KEY.encode(), bytes(b ^ 0x36 for b in KEY.encode()), bytes(b ^ 0x5C for b in KEY.encode())):
+        assert part.hex() not in text
+    assert KEY not in text
+
+
+def test_a_short_key_is_refused_without_being_said() -> None:
+    with pytest.raises(TopologyError, match="at least 16 characters") as refused:
+        masked("who", "s3cret")
+    assert "s3cret" not in str(refused.value)
+
+
+# ---- rekey
+
+
+#: Source: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
+VECTORS = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+def test_murmur2_is_that_of_kafkas_own_tests(spark: SparkSession) -> None:
+    keys = spark.createDataFrame([(key,) for key in VECTORS], "k STRING")
+
+    found = {row["k"]: row["hash"] for row in keys.selectExpr("k", f"{murmur2('k')} AS hash").collect()}
+
+    assert found == {key: number % 2**32 for key, number in VECTORS.items()}
+
+
+def test_a_row_under_another_key_says_where_kafkas_clients_find_it(rows: Callable[..., DataFrame]) -> None:
+    found = rekey(rows(("foobar", 21), (None, None), ("21", 3)), key="id", partitions=5).collect()
+
+    assert [(row["_key"], row["_key_partition"]) for row in found] == [
+        ("foobar", (VECTORS["foobar"] & 0x7FFFFFFF) % 5),
+        (None, None),
+        ("21", (VECTORS["21"] & 0x7FFFFFFF) % 5),
+    ]
+    assert rekey(rows(("x", 21)), key="n").collect()[0]["_key"] == "21"
+
+
+def test_a_key_without_one_text_is_refused(rows: Callable[..., DataFrame]) -> None:
+    with pytest.raises(TopologyError, match="Cast it to STRING"):
+        rekey(rows(kind="DECIMAL(12,2)"), key="n")
+    with pytest.raises(TopologyError, match="0 partitions"):
+        rekey(rows(), key="id", partitions=0)
