@@ -41,6 +41,7 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "kafka-streams.md",
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
