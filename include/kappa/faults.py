@@ -154,6 +154,13 @@ class CrashAfter:
 
     Raises:
         UsageError: there is no such point; the message names the nearest.
+
+    Examples:
+        >>> import os
+        >>> from kappa.testing import CrashAfter
+        >>> with CrashAfter("effects", seq=2):
+        ...     os.environ["KAPPA_CRASH_AFTER"]
+        'effects@2'
     """
 
     def __init__(self, point: str, seq: int | None = None) -> None:

@@ -162,6 +162,12 @@ def local_session(name: str = "tests") -> SparkSession:
 
     Raises:
         ConfigError: a variable is malformed.
+
+    Examples:
+        >>> from kappa.testing import local_session
+        >>> spark = local_session("examples")
+        >>> spark.range(3).count()
+        3
     """
     return build_session(Config.from_env(), name)
 
