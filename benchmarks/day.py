@@ -1,13 +1,11 @@
 """(h) A day of small slices: what a table and its changes take on disk while commits, savepoints and folds come and go.
 
 One slice a minute changes random keys of a table. Everything that a driver does with the table's files is done as a
-driver
-does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are due;
-    there is no
-step and no Kafka. The clock is moved on by hand. Delta's own clock cannot be: removed files are named in the logs for
-``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is printed how long an
-hour of the day took). Measured after every act is all that is in the folders of the table and of its changes, logs
-included, over the size of the table's own newest files.
+driver does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are
+due; there is no step and no Kafka. The clock is moved on by hand. Delta's own clock cannot be: removed files are named
+in the logs for ``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is
+printed how long an hour of the day took). Measured after every act is all that is in the folders of the table and of
+its changes, logs included, over the size of the table's own newest files.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ does; those before ``AT_ONCE`` a time, and of a year most go through the same ro
 has a record for each offset, and the broker the marker of the last slice.
 
 Compared are, each by real processes: a driver's start (from its launch to the commit of one record), its Python's
-    memory,
-``kappa status`` and ``kappa certify``, the pause of a cutover to an epoch that was built beside it (from the yield of
-the one to the resume of the other), and what one more slice costs an observer.
+memory, ``kappa status`` and ``kappa certify``, the pause of a cutover to an epoch that was built beside it (from the
+yield of the one to the resume of the other), and what one more slice costs an observer.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Each size is a synthetic epoch (see :mod:`benchmarks.synthetic`) that a driver process takes live. Then slices of 4,000
 invoices are produced, each in one Kafka transaction, so that the stream sees all of it at once, and each only when the
-one
-before is committed. Cost: from the plan row to the commit row. Bytes: files that the slice added to the epoch's Delta
-    tables.
+one before is committed. Cost: from the plan row to the commit row. Bytes: files that the slice added to the epoch's
+Delta tables.
 """
 
 from __future__ import annotations

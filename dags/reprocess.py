@@ -1,9 +1,8 @@
 """Recompute a topology's history on its schedule with the deployed code, and compare it with what is live.
 
 The same: the candidate is dropped, its report kept. Different: the run fails with the difference, and the candidate
-    stays until
-the next run replaces it. Readers are never moved by this DAG. It leaves alone what a person builds. All tasks are safe
-to clear.
+stays until the next run replaces it. Readers are never moved by this DAG. It leaves alone what a person builds. All
+tasks are safe to clear.
 """
 
 from __future__ import annotations

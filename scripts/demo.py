@@ -168,8 +168,7 @@ def approved(config: Config, call: Callable[..., Any], run: str, epoch: int) -> 
     """Approve what a DAG run asks; the stage of the epoch once the approval is on record.
 
     An answer can be lost: Airflow takes a task for failed that was answered before its scheduler saw it park, and the
-        task
-    asks again. docs/airflow.md has more.
+    task asks again. docs/airflow.md has more.
     """
     stage = control.progress(config, TOPOLOGY, epoch).stage
     if stage is not Stage.VERIFIED:

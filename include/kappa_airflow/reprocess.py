@@ -29,8 +29,7 @@ class PlanReprocess(PlanReplay):
     """Plans the replay of a scheduled run, and returns it as JSON; the candidate of the run before it is removed first.
 
     One run has one plan: cleared, the task returns the plan that it made before. A candidate that another made is left
-        alone,
-    and the run is skipped.
+    alone, and the run is skipped.
 
     Args:
         savepoint: name of the savepoint that it starts from; empty for the beginning.

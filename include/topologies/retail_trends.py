@@ -43,6 +43,9 @@ trends = Topology(
     name="retail.trends",
     version="1",
     sources=[Source(topic="pos", schema=INVOICE, sensitive=True)],
-    outputs=[Append(name="lines", schema=LINE, partition_by=["Day"]), Topic(name="hadoop-sink", of="lines", key="StoreID")],
+    outputs=[
+        Append(name="lines", schema=LINE, partition_by=["Day"]),
+        Topic(name="hadoop-sink", of="lines", key="StoreID"),
+    ],
     step=spread,
 )

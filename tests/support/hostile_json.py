@@ -1,6 +1,5 @@
 """JSON values that are right, almost right and wrong, thousands a second: drawn from a seed, not by Hypothesis's own
-strategies,
-which take longer over one value than Spark takes over a hundred."""
+strategies, which take longer over one value than Spark takes over a hundred."""
 
 from __future__ import annotations
 

@@ -73,10 +73,8 @@ def cut_over_together(
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
     Returns at once; call :func:`is_live` until it says so. Idempotent. A crash after the commit leaves the handover
-    asked
-    for and some driver not started: call it again. When one of the epochs does not take over in time the drivers
-        withdraw the
-    handover of all, and all old epochs go on.
+    asked for and some driver not started: call it again. When one of the epochs does not take over in time the drivers
+    withdraw the handover of all, and all old epochs go on.
 
     Args:
         members: topology -> the epoch of it that is to go live.

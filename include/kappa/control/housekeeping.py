@@ -131,8 +131,7 @@ def discard(path: Path, now: datetime) -> bool:
     """Remove a file or folder that is older than the grace period; whether it is gone.
 
     Moved aside first, then looked at again: a process that needs the same content at that moment either touched it
-        before,
-    and it is put back, or finds it missing and writes it anew.
+    before, and it is put back, or finds it missing and writes it anew.
     """
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:

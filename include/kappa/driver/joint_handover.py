@@ -1,10 +1,9 @@
 """The drivers' side of a cutover of several topologies at once: they stop at equal offsets, and one commit moves all.
 
 The group is on record only: a ``handover`` event for each member, appended in one commit, with the list of all. Each
-    live
-driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That vector
-is a function of the record, so that no crash changes it. Whichever candidate first sees all of them in place moves all
-pointers.
+live driver says where it stands (``standing``); once all do, the furthest offsets of them are where all yield. That
+vector is a function of the record, so that no crash changes it. Whichever candidate first sees all of them in place
+moves all pointers.
 """
 
 from __future__ import annotations

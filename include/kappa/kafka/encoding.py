@@ -36,10 +36,7 @@ def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name:
 
 
 def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
-    """Each record's timestamp in epoch milliseconds; None, the time of sending, where there is none or Kafka has none
-    so
-    early.
-    """
+    """Each record's timestamp in epoch milliseconds; None, for the time of sending, also of one too early for Kafka."""
     if column is None:
         return repeat(None, rows.num_rows)
     times = rows[column]

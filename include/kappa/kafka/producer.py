@@ -249,8 +249,7 @@ class Sender:
         """Add the group's offsets, in a thread of its own: the client may never come back from this call.
 
         It ignores its timeout when the group's coordinator went away (librdkafka's issue 5456). The producer is then
-        left
-        to itself, its transaction open: only the next :meth:`init` ends that.
+        left to itself, its transaction open: only the next :meth:`init` ends that.
         """
         positions = [TopicPartition(*at, offset) for at, offset in offsets.items()]
         limit = _OFFSETS_SECONDS * 1.5

@@ -49,9 +49,8 @@ class AppendLog:
     """One append-only table, read incrementally: a refresh reads only the files that are new and keeps no row.
 
     May be used by several threads: each row is given to one of them, and an append is checked against what any of them
-        saw.
-    A table that other code made with more or fewer columns is read and appended to; what a row lacks is null. Column
-    ``format`` is the log's own: with which format number a row was written, null for 1.
+    saw. A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
+    Column ``format`` is the log's own: with which format number a row was written, null for 1.
 
     Args:
         path: path or URL of the Delta table.
@@ -174,8 +173,7 @@ class AppendLog:
         """Put rows in the place of those that are there, if nothing was appended since the last :meth:`refresh`.
 
         One commit: readers see the log as it was or as it is then. The files that go stay for as long as merged ones,
-            so
-        that their readers can finish. A crash leaves the one or the other.
+        so that their readers can finish. A crash leaves the one or the other.
 
         Args:
             kept: those of the rows that stay, with their numbers; all of those above ``floor``.

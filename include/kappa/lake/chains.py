@@ -108,9 +108,8 @@ def sent_ends_of(state: LedgerState, topics: Collection[str]) -> Iterator[SentEn
     """Up to where an epoch had filled those of its versioned topics, newest commit first.
 
     Commit 0 is left out: what the epoch was seeded with is in its topics after the baseline, which stands at the same
-        place.
-    Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places some
-    way apart.
+    place. Commits of earlier platforms do not say it, and end the list. Of commits that are rolled up there are places
+    some way apart.
     """
     upto = 0 if state.rolled is None else state.rolled.detail["upto"]
     early: list[tuple[Offsets, Offsets]] = []

@@ -1,8 +1,7 @@
 """Commits of a Delta table: what each changed, and whether Kappa made it.
 
 Every commit of Kappa says so: those of slices by their application transaction, those of upkeep and of a way back by
-    their
-``userMetadata``. Whatever else adds or removes rows was written by another program.
+their ``userMetadata``. Whatever else adds or removes rows was written by another program.
 """
 
 from __future__ import annotations

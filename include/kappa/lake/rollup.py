@@ -1,9 +1,8 @@
 """The roll-up of a ledger: one row in the place of those that tell of slices long done.
 
 What the product asks of old slices is in the roll-up: what they read and sent, as runs of slices; how many they were.
-Rows that
-something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades.
-See docs/decisions/ledgers-are-rolled-up.md.
+Rows that something still needs stay rows: commits whose files are there, claims, baselines, yields, upgrades. See
+docs/decisions/ledgers-are-rolled-up.md.
 """
 
 from __future__ import annotations

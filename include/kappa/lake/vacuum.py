@@ -67,12 +67,9 @@ def vacuum(path: str, keep: Callable[[], Collection[int]], *, age: timedelta, ch
     There is no commit for it.
 
     Versions that are not kept can no longer be read once their files go. Log entries stay while a version is kept that
-    is older
-    than two days: it could not be opened without them. Files of which the log says nothing (any more) go when they are
-        a day
-    old: their writer died before the commit that was to name them, or they were kept for longer than the log remembers.
-        A crash
-    leaves some files; the next call removes them.
+    is older than two days: it could not be opened without them. Files of which the log says nothing (any more) go when
+    they are a day old: their writer died before the commit that was to name them, or they were kept for longer than the
+    log remembers. A crash leaves some files; the next call removes them.
 
     Args:
         path: a table without partitions.

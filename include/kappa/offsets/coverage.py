@@ -1,9 +1,8 @@
 """What an archive holds of a topic, as numbers: chunks of offset ranges that join, and what can be concluded from them.
 
 An archive covers a range when chunks of it join end to end. A chunk without holes held one record for each offset when
-it
-was taken: nothing was compacted away before. A chunk with holes may owe them to transactions or to compaction; a reader
-cannot tell the two apart, so nothing is concluded from it.
+it was taken: nothing was compacted away before. A chunk with holes may owe them to transactions or to compaction; a
+reader cannot tell the two apart, so nothing is concluded from it.
 """
 
 from __future__ import annotations

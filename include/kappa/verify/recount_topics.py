@@ -1,9 +1,8 @@
 """What an epoch sent, counted again: its changelogs and topic outputs on Kafka, held against its Delta tables.
 
 A stream may go on meanwhile: what is counted is the state after one slice, and keys that change behind it are left out
-    on both
-sides. A topic is read several times where it is long, each time for a share of its keys, so that memory does not grow
-with it.
+on both sides. A topic is read several times where it is long, each time for a share of its keys, so that memory does
+not grow with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rules that hold an estimate against the time that Kafka keeps records and the room that is left; one function each.
 
 An estimate may be wrong: these refuse only what cannot be done even when all that is not known turns out well, warn of
-    the
-rest, and may be allowed by name.
+the rest, and may be allowed by name.
 """
 
 from __future__ import annotations

@@ -48,12 +48,10 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
     for a good record, else the value. The source's columns of a dead letter mean nothing. In detail:
 
     * A null value is a good record whose columns are null, ``NOT NULL`` ones too: it deletes its key.
-    * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields
-      are ignored. Dead: no UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of
-          nesting, a field of
-      another type, a ``NOT NULL`` column null or absent, an event time that is null or too far ahead, and a DECIMAL
-      with an exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not
-      checked.
+    * JSON is read as by ``from_json`` in ``PERMISSIVE`` mode: names count case; unknown fields are ignored. Dead: no
+      UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of nesting, a field of another
+      type, a ``NOT NULL`` column null or absent, an event time that is null or too far ahead, and a DECIMAL with an
+      exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
     * Text is dead when it is no UTF-8.
     * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.

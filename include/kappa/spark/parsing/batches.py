@@ -1,6 +1,5 @@
 """What a Python worker does with the Arrow batches of a topic: it puts the running maximum beside each record and,
-where it
-can, parses the JSON."""
+where it can, parses the JSON."""
 
 from __future__ import annotations
 
