@@ -225,7 +225,7 @@ def test_who_reads_yields_where_its_upstream_did_and_not_before(config: Config) 
     both(config)
     pending = {name: Epochs(config.lake).record(name).handover for name in "ab"}
     assert pending["a"] is not None and pending["b"] is not None
-    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     reads = upstreams(config, 1).keys
     assert two.meet(pending["b"], root(5), reads=reads) is None
     assert one.meet(pending["a"], root(9)) == root(9)
@@ -244,9 +244,9 @@ def test_a_move_finds_out_at_its_commit_that_somebody_reads_what_would_stop(
     asked = Epochs(config.lake).record("a").handover
     assert asked is not None
     tell(config, "c", 1, *FIRST, reads=1)  # it went live meanwhile
-    monkeypatch.setattr(joint_handover.Companions, "_missing", lambda *_, **__: "")
+    monkeypatch.setattr(joint_handover.Group, "_missing", lambda *_, **__: "")
     monkeypatch.setattr(joint_handover, "attested", lambda found, *_: found)  # there is no Kafka here
-    assert not joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+    assert not joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(asked)
     ends = [e for e in events(config) if e.event == "withdrawn"]
     assert len(ends) == 2 and "Live epoch 1 of 'c' reads epoch 1 of 'a', which would stop" in ends[0].reason
     assert [Epochs(config.lake).record(name).live for name in "ab"] == [1, 1]

@@ -183,7 +183,7 @@ def test_to_abort_one_withdraws_all_in_the_same_commit_and_says_by_whom(config: 
 
 def test_where_all_yield_is_decided_once_all_old_epochs_stand_and_stays(config: Config) -> None:
     cut_over(config)
-    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     first, second = Offsets({"pos": {0: 5, 1: 9}}), Offsets({"pos": {0: 7, 1: 8}})
     assert one.meet(handover(config, "a.b"), first) is None
     assert one.meet(handover(config, "a.b"), first) is None
@@ -204,7 +204,7 @@ def test_where_all_yield_is_decided_once_all_old_epochs_stand_and_stays(config: 
 
 def test_a_handover_of_one_topology_yields_where_it_is(config: Config) -> None:
     control.cut_over(config, "a.b", 2, actor="ada", reason="alone")
-    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
+    one = joint_handover.Group(config=config, epochs=Epochs(config.lake))
     position = Offsets({"pos": {0: 5}})
     assert one.meet(handover(config, "a.b"), position) == position
     assert events(config)[-1].event == "handover"
@@ -222,7 +222,7 @@ def in_place(config: Config, topology: str, monkeypatch: pytest.MonkeyPatch) -> 
         at = events(config)[-1].at
         ledger.append(LedgerRow(kind="commit", seq=0, writer="w", at=at, ranges=ranges))
         ledger.append(LedgerRow(seq=0, writer="w", at=at, **last))  # type: ignore[arg-type]
-    joint_handover.Companions(config=config, epochs=Epochs(config.lake)).meet(
+    joint_handover.Group(config=config, epochs=Epochs(config.lake)).meet(
         handover(config, topology), Offsets({"pos": {0: 9}})
     )
 
@@ -237,7 +237,7 @@ def test_nobody_moves_before_all_are_in_place_and_then_one_commit_moves_all(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_over(config, keep_old_running=True)
-    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
     asked = handover(config, "a.b")
     assert not one.move(asked)
     in_place(config, "a.b", monkeypatch)
@@ -262,7 +262,7 @@ def test_an_incomplete_certificate_of_one_withdraws_all(config: Config, monkeypa
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
     monkeypatch.setattr(joint_handover, "certificate_of", lambda lake, record, **_: certify(record.topology, (), {}))
-    one = joint_handover.Companions(config=config, epochs=Epochs(config.lake))
+    one = joint_handover.Group(config=config, epochs=Epochs(config.lake))
     assert not one.move(handover(config, "a.b"))
     assert [e.event for e in events(config)[-2:]] == ["withdrawn", "withdrawn"]
     assert "a certificate is not complete: a.b: No epoch was ever live" in events(config)[-1].reason
@@ -277,7 +277,7 @@ def test_a_move_finds_out_at_its_commit_that_the_group_was_ended_meanwhile(
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
     asked = handover(config, "a.b")
-    one, two = (joint_handover.Companions(config=config, epochs=Epochs(config.lake)) for _ in range(2))
+    one, two = (joint_handover.Group(config=config, epochs=Epochs(config.lake)) for _ in range(2))
 
     def meanwhile(_: str) -> None:
         monkeypatch.setattr(joint_handover, "crash_point", lambda *_: None)
@@ -321,7 +321,7 @@ def test_several_are_resolved_by_one_read_of_the_record(config: Config, monkeypa
     real = serving._snapshot
 
     def meanwhile(*arguments: Any) -> Any:
-        joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(asked)
+        joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(asked)
         return real(*arguments)
 
     monkeypatch.setattr(serving, "_snapshot", meanwhile)
@@ -361,7 +361,7 @@ def test_status_history_and_certificate_show_what_belongs_together(
     assert control.status(config, "a.b").moved_with == control.status(config, "a.d").moving_with == {}
     for topology in BOTH:
         in_place(config, topology, monkeypatch)
-    assert joint_handover.Companions(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
+    assert joint_handover.Group(config=config, epochs=Epochs(config.lake)).move(handover(config, "a.b"))
     assert control.status(config, "a.b").moving_with == {}
     assert control.status(config, "a.b").moved_with == {"a.c": 2}
     assert "of a.b a.c, the epoch that was live before" in kappa("rollback", "a.b", "a.c").output

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.companions import output_topic, write
 from support.joint_cutovers import await_ready, cut_over_through_deaths
+from support.joint_topologies import output_topic, write
 from support.processes import Rig, rows
 
 from kappa.replay.stages import Stage
 
-#: In CI the same points are died at within the test's process: tests/product/test_companions.py.
+#: In CI the same points are died at within the test's process: tests/product/test_joint_topologies.py.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 

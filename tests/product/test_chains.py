@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.chains import Downstream, Upstream, expected_scores, prove, raw, verified
-from support.companions import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 from support.epochs import lab
+from support.joint_topologies import Member, Reader, Reaper, await_all_live, await_death, cut_over, moved, resumed_at
 
 from kappa import control, faults
 from kappa.control import cutover

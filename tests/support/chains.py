@@ -12,8 +12,8 @@ from confluent_kafka import Message
 from kappa import control
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
-from support.companions import Member, output_topic
 from support.epochs import read_messages
+from support.joint_topologies import Member, output_topic
 
 STORY = 'Topic(name="{name}.story", of="moves", key="id", on_replay="versioned")'
 

@@ -31,7 +31,7 @@ from kappa.driver.expiry import Expiry
 from kappa.errors import UnknownEpochError, UsageError
 from kappa.lake.epochs import Epochs
 from kappa.lake.moves import others_of
-from kappa.replay.rules.cutover import companions
+from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
@@ -331,7 +331,7 @@ def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
     epochs = Epochs(chosen.lake)
     found = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
     return [
-        f"{name} went live together with {companions(others, name)}; what is not named here stays where it is."
+        f"{name} went live together with {rest_of_group(others, name)}; what is not named here stays where it is."
         for name, others in found.items()
         if set(others) - set(topologies)
     ]

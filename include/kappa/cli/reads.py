@@ -21,7 +21,7 @@ from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
-from kappa.replay.rules.cutover import companions
+from kappa.replay.rules.cutover import rest_of_group
 from kappa.verify.recount import recount
 from kappa.verify.report import Format, rendered
 
@@ -88,9 +88,10 @@ def status(
     table(rows, ["topology", "epoch", "stage", "verdict", "driver", "slice", "heartbeat", "doing"])
     for one in found:
         if one.moving_with:
-            say(f"{one.topology} waits to go live together with {companions(one.moving_with, one.topology)}.")
+            say(f"{one.topology} waits to go live together with {rest_of_group(one.moving_with, one.topology)}.")
         if one.moved_with:
-            say(f"{one.topology} epoch {one.live} went live together with {companions(one.moved_with, one.topology)}.")
+            others = rest_of_group(one.moved_with, one.topology)
+            say(f"{one.topology} epoch {one.live} went live together with {others}.")
     say(f"{s.topology} epoch {p.epoch}, replayed: {p.outcome}" for s in found for p in s.epochs if p.outcome)
     say(
         f"{s.topology} epoch {p.epoch}: {p.event_time}{_late(p.rows_late)}"
@@ -227,7 +228,7 @@ def history(
                 e.verdict,
                 None if e.is_complete is None else "complete" if e.is_complete else "NOT COMPLETE",
                 _remark(e),
-                *([companions(e.together, e.topology) or None] if is_joint else []),
+                *([rest_of_group(e.together, e.topology) or None] if is_joint else []),
             ]
             for e in found
         ],

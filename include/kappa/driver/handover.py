@@ -15,7 +15,7 @@ from kappa import clock
 from kappa.driver import reconciliation
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.expiry import Expiry
-from kappa.driver.joint_handover import Companions
+from kappa.driver.joint_handover import Group
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
 from kappa.lake.chains import check_moves
@@ -56,7 +56,7 @@ class Handover:
         self._expiry = Expiry(
             config=context.config, epochs=context.epochs, actor="driver", state_of=context.driver_state
         )
-        self._companions = Companions(config=context.config, epochs=context.epochs, extras=self._extras)
+        self._group = Group(config=context.config, epochs=context.epochs, extras=self._extras)
 
     def take_over(self, record: TopologyRecord, handover: Event) -> None:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
@@ -93,7 +93,7 @@ class Handover:
         if time.monotonic() - self._prepared < PREPARE_SECONDS:
             return
         self._prepared = time.monotonic()
-        opened = self._companions.ledgers
+        opened = self._group.ledgers
         for ledger in ledgers_of(self._context.config.lake, record, self._context.paths.epoch, opened).values():
             ledger.state()
 
@@ -101,7 +101,7 @@ class Handover:
         """Move the pointer, or those of all that go live together, once all are in place."""
         self._compare(record, handover.n)
         try:
-            is_moved = self._companions.move(handover)
+            is_moved = self._group.move(handover)
         except MoveRefusedError as error:
             self._context.log.warning("not moved", error=str(error))
             return
@@ -109,7 +109,7 @@ class Handover:
             self._context.log.info("moved", epochs=members_of(handover))
             crash_point("moved")
         else:
-            self._context.say(f"waiting: {self._companions.missing(handover)}")
+            self._context.say(f"waiting: {self._group.missing(handover)}")
             time.sleep(IDLE_SECONDS / 4)
 
     def go_live_first(self, record: TopologyRecord, state: LedgerState) -> None:
@@ -121,9 +121,7 @@ class Handover:
         """
         context = self._context
         certificate = attested(
-            certificate_of(
-                context.config.lake, record, candidate=context.paths.epoch, ledgers=self._companions.ledgers
-            ),
+            certificate_of(context.config.lake, record, candidate=context.paths.epoch, ledgers=self._group.ledgers),
             context.config,
             record.topology,
         )
@@ -153,7 +151,7 @@ class Handover:
         crash_point("moved")
 
     def _extras(self, record: TopologyRecord, handover: Event) -> dict[str, Any] | None:
-        """What the row of a companion's move says of its topics; None while its driver has not compared its tables."""
+        """What the row of a member's move says of its topics; None while its driver has not compared its tables."""
         paths = EpochPaths(lake=self._context.paths.lake, topology=record.topology, epoch=handover.epoch)
         reconciled = reconciliation.written(paths, record.epoch(handover.epoch).reconciled, handover.n)
         if reconciled is None:
@@ -186,13 +184,13 @@ class Handover:
         return not is_due or is_stuck or state.yielded_for == handover.n
 
     def yield_to(self, handover: Event, state: LedgerState, *, is_stuck: bool) -> None:
-        """Stop sending at the last commit, or where its companions do; then wait for the successor, not for ever."""
+        """Stop sending at the last commit, or where its group meets; then wait for the successor, not for ever."""
         context = self._context
         if state.yielded_for != handover.n:
             context.ledger.check_claim(context.writer)
-            end = self._companions.meet(handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys)
+            end = self._group.meet(handover, state.standing, is_stuck=is_stuck, reads=context.upstreams.keys)
             if end is None:
-                self._await_successor(handover, "standing until its companions do")
+                self._await_successor(handover, "standing until all of its group do")
                 return
             if end != state.standing:
                 self._reach(end, state)
@@ -237,15 +235,15 @@ class Handover:
 
     def refuse(self, handover: Event, reason: str) -> None:
         """Withdraw a handover of an epoch that may not even yield."""
-        self._companions.withdraw(handover, reason)
+        self._group.withdraw(handover, reason)
 
     def _withdraw(self, handover: Event) -> None:
         patience, late = f"{self._context.config.handover_seconds:.0f} s", f"epoch {handover.epoch} did not take over"
         if together_of(handover):
-            reason = f"after {patience} {self._companions.missing(handover) or late}"
+            reason = f"after {patience} {self._group.missing(handover) or late}"
         else:
             reason = f"{late} within {patience}"
-        self._companions.withdraw(handover, reason)
+        self._group.withdraw(handover, reason)
 
     def resume(self, record: TopologyRecord, state: LedgerState) -> None:
         """Begin to send, or begin again, from the last commit; what topics of tables have to get comes first.

@@ -33,7 +33,7 @@ from kappa.verify.certificate import certificate_of
 
 
 @dataclass(kw_only=True)
-class Companions:
+class Group:
     """What one driver sees of those that its epoch moves with.
 
     Attributes:
@@ -118,7 +118,7 @@ class Companions:
         def decide(now: Now) -> Sequence[Event]:
             found = waiting(now.events, handover)
             if len(found) < len(members) or any(found[name].live != record.live for name, record in members.items()):
-                self._is_moved(now.events, handover)  # raises unless a companion's driver was first
+                self._is_moved(now.events, handover)  # raises unless a member's driver was first
                 return []
             check_moves(now.events, wanted)
             at = clock.now()

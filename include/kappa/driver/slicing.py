@@ -76,7 +76,7 @@ class Slices:
 
     def read_on(self, state: LedgerState, end: Offsets) -> None:
         """One live slice towards ``end``, where all that hand over together yield."""
-        self.towards(state, end, "going on to where its companions stand")
+        self.towards(state, end, "going on to where its group meets")
 
     def follow(self, record: TopologyRecord, what: str) -> bool:
         """One held slice that ends on a commit of the live epoch or leads to one; False when there is none."""

@@ -80,7 +80,7 @@ def moved(
     *,
     at: datetime,
 ) -> Event:
-    """The row of a move that a handover asked for, alone or with companions.
+    """The row of a move that a handover asked for, alone or in a group.
 
     Args:
         record: the topology, before the move.

@@ -15,7 +15,7 @@ from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets
 from kappa.replay.certificate import Certificate, MoveFacts
 from kappa.replay.certify import certify
-from kappa.replay.rules.cutover import companions
+from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
 
 
@@ -94,7 +94,7 @@ def ledgers_of(
 def _moved_together(record: TopologyRecord) -> Iterable[str]:
     """Which moves were of several topologies at once."""
     for move in record.moves:
-        others = companions(move.detail.get("together", {}), record.topology)
+        others = rest_of_group(move.detail.get("together", {}), record.topology)
         if others:
             yield f"Epoch {move.epoch} went live at {move.at:%Y-%m-%d %H:%M:%S} together with {others}, in one commit."
 

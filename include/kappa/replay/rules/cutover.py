@@ -121,7 +121,7 @@ def _refusals(member: Member, named: str) -> Iterable[str]:
 
 def pending_refusal(topology: str, pending: Asked) -> str:
     """Why nothing else may move a topology while a handover of it is pending: its actor, time and epochs."""
-    others = companions(pending.together, topology)
+    others = rest_of_group(pending.together, topology)
     with_ = f", together with {others}" if others else ""
     return (
         f"{pending.actor} asked at {pending.at:%H:%M:%S} to hand {topology!r} over to epoch {pending.epoch}{with_}. "
@@ -129,7 +129,7 @@ def pending_refusal(topology: str, pending: Asked) -> str:
     )
 
 
-def companions(together: Mapping[str, int], topology: str) -> str:
+def rest_of_group(together: Mapping[str, int], topology: str) -> str:
     """The others of a topology's group, for people: ``retail.loyalty epoch 2 and retail.stock epoch 3``."""
     return " and ".join(f"{name} epoch {epoch}" for name, epoch in sorted(together.items()) if name != topology)
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from support.companions import (
+from support.epochs import DEADLINE_SECONDS, lab
+from support.joint_topologies import (
     Member,
     Reader,
     Reaper,
@@ -20,7 +21,6 @@ from support.companions import (
     resumed_at,
     verified,
 )
-from support.epochs import DEADLINE_SECONDS, lab
 from typer.testing import CliRunner
 
 from kappa import control, faults, serving

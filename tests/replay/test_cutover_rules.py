@@ -14,11 +14,11 @@ from kappa.replay.rules.cutover import (
     Asked,
     Member,
     can_take_over,
-    companions,
     is_asked,
     is_done,
     meeting_point,
     refusals,
+    rest_of_group,
     yield_at,
 )
 from kappa.replay.stages import Stage
@@ -89,9 +89,9 @@ def test_a_caught_up_epoch_takes_over_only_when_it_was_live_before() -> None:
     assert not can_take_over(Stage.CAUGHT_UP, is_recalled=False)
 
 
-def test_companions_are_the_others() -> None:
-    assert companions({"c": 3, "a": 1, "b": 2}, "b") == "a epoch 1 and c epoch 3"
-    assert companions({"b": 2}, "b") == companions({}, "b") == ""
+def test_the_rest_of_a_group_is_the_others() -> None:
+    assert rest_of_group({"c": 3, "a": 1, "b": 2}, "b") == "a epoch 1 and c epoch 3"
+    assert rest_of_group({"b": 2}, "b") == rest_of_group({}, "b") == ""
 
 
 def test_all_yield_at_the_furthest_offset_of_each_partition_that_they_read() -> None:
