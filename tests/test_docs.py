@@ -42,6 +42,7 @@ PAGES = (
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "kafka-streams.md",
+    ROOT / "docs" / "event-time.md",
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
@@ -232,7 +233,8 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert set(rows) == settings()
     for field in dataclasses.fields(Config):
         if isinstance(field.default, str | int | float):
-            assert rows[PREFIX + field.name.upper()] == f"`{field.default}`"
+            written = "empty" if field.default == "" else f"`{field.default}`"
+            assert rows[PREFIX + field.name.upper()] == written
 
 
 def test_the_page_of_findings_is_made_of_their_declarations() -> None:

@@ -118,5 +118,5 @@ def test_no_byte_that_the_topology_wrote_holds_a_personal_value(stream: Lab, cap
     _, thread, errors = stream.running[first]
     thread.join(120)
     assert not thread.is_alive() and driver is not None
-    assert "masks values under the key with fingerprint" in str(errors[0])
+    assert "are masked under the key with fingerprint" in str(errors[0])
     del stream.running[first]

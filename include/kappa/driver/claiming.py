@@ -8,6 +8,7 @@ from kappa.driver.context import Context
 from kappa.errors import ConflictError, DriverAlreadyRunningError, IllegalTransitionError
 from kappa.faults import crash_point
 from kappa.lake import heartbeat, liveness
+from kappa.slices.writing import check_mask
 
 
 def claim(context: Context) -> None:
@@ -16,6 +17,7 @@ def claim(context: Context) -> None:
     Raises:
         DriverAlreadyRunningError: another driver has it.
         IllegalTransitionError: the epoch was given up before its driver came up; nothing is left of the attempt.
+        LedgerError: the key of masked values is not that of the epoch.
     """
     _check_not_ended(context)
     context.ledger.create()
@@ -27,6 +29,7 @@ def claim(context: Context) -> None:
             f"of at {found.beat.at:%H:%M:%S}.",
             writer=found.beat.writer,
         )
+    check_mask(context.topology, state, context.config.mask_key)
     try:
         context.ledger.claim(context.writer, context.code, state)
     except ConflictError as error:

@@ -47,7 +47,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         for table in run.topology.tables
     }
     run.ledger.check_claim(run.writer)
-    check_mask(run, state)
+    check_mask(run.topology, state, run.engines.mask_key)
     in_memory = is_small(plan.ranges, run.engines.small_slice)
     tune(run.engines.session, is_small=in_memory)
     archives = archives_of(run, plan)
@@ -108,22 +108,21 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     return row
 
 
-def check_mask(run: EpochRun, state: LedgerState) -> None:
+def check_mask(topology: Topology, state: LedgerState, mask_key: str) -> None:
     """Raise where the values of a sensitive source would be masked under another key than before.
 
     Raises:
         TopologyError: no key is set, or a short one.
         LedgerError: it is another one.
     """
-    if not run.topology.is_sensitive:
+    if not topology.is_sensitive or not state.commits:
         return
-    begun, now = state.commits[0].detail.get(MASK), fingerprint(run.engines.mask_key)
+    begun, now = state.commits[0].detail.get(MASK), fingerprint(mask_key)
     if begun != now:
         raise LedgerError(
-            f"Epoch {run.paths.epoch} masks values under the key with fingerprint {begun}, KAPPA_MASK_KEY has {now}: "
-            "equal "
-            "values would get two masks. Set the key that the epoch began with, or compute it again under the new one: "
-            f"kappa replay {run.paths.topology} --allow mask-key-changed",
+            f"Values of {topology.name!r} are masked under the key with fingerprint {begun}, KAPPA_MASK_KEY has "
+            f"{now}: equal values would get two masks. Set the key of the epoch, or compute it again under "
+            f"the new one: kappa replay {topology.name} --allow mask-key-changed",
             begun=begun,
             now=now,
         )
