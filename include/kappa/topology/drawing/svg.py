@@ -177,4 +177,4 @@ def _arrow(begin: _Placed, begin_y: float, end: _Placed, end_y: float, *, is_mut
 
 
 def _text(value: str) -> str:
-    return escape(value)
+    return escape(visible(value), quote=True)
