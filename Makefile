@@ -37,6 +37,9 @@ check: lint ## the same and the fast tests: before every commit
 bench: bootstrap ## ratios on 3,000,000 invoices; about half an hour
 	@$(BIN)/python -m benchmarks
 
+scenario: bootstrap ## the test of one row of docs/scenarios.md: make scenario ID=P3
+	@$(BIN)/python scripts/scenario.py $(ID)
+
 soak: bootstrap ## every crash window, killed for real; HOURS=2 ends by itself, SEED=20261122 plays that day again
 	@SEED=$(SEED) $(BIN)/python -m pytest $(TOGETHER) --timeout 1500 --soak-hours $(HOURS) --soak-day $(SEED) --durations 40 --junitxml build/test-results/soak.xml -m soak
 
@@ -49,4 +52,4 @@ up: bootstrap ## start the embedded stack: Kafka and Airflow
 down: ## stop it
 	@$(BIN)/kappa down
 
-.PHONY: help bootstrap browser demo test nightly lint check bench soak mutations up down
+.PHONY: help bootstrap browser demo test nightly lint check bench scenario soak mutations up down

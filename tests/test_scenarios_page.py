@@ -1,0 +1,40 @@
+"""The page of scenarios: every row has tests that are there, or says that it is not built."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_BUILT = {"P10", "Q2", "Q3"}
+
+
+def rows() -> dict[str, tuple[str, ...]]:
+    spec = importlib.util.spec_from_file_location("scenario", ROOT / "scripts" / "scenario.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, tuple[str, ...]] = module.tests_of((ROOT / "docs" / "scenarios.md").read_text())
+    return found
+
+
+def test_every_scenario_has_a_row() -> None:
+    numbers = {"P": 11, "Q": 4, "L": 8, "I": 6, "K": 5}
+    assert set(rows()) == {f"{letter}{number}" for letter, last in numbers.items() for number in range(1, last + 1)}
+
+
+def test_a_row_names_tests_that_are_there_or_is_not_built() -> None:
+    assert {row for row, tests in rows().items() if not tests} == NOT_BUILT
+    for row, tests in rows().items():
+        for test in tests:
+            path, _, name = test.partition("::")
+            text = (ROOT / path).read_text()
+            assert name.partition("[")[0].split("::")[0] in text, f"{row}: {test}"
+
+
+def test_every_topology_that_is_shipped_is_on_the_page() -> None:
+    from kappa.topology import registry
+
+    page = (ROOT / "docs" / "scenarios.md").read_text()
+    names = {found.name for found in registry.declared(ROOT / "include" / "topologies")}
+    assert {name for name in names if f"`{name}`" not in page} <= {"logs.browser_windows_now", "logs.captcha_global"}
