@@ -1,0 +1,127 @@
+"""A key's newest row, at most once in an interval of stream time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import origin
+from kappa.operators.keys import Key, is_present, key_ddl
+from kappa.operators.late import late_rows
+from kappa.operators.windowed import Windowed, check_names, floored, keys_of, length
+from kappa.topology import Table
+from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
+from kappa.topology.durations import shown
+from kappa.topology.event_time import Frontier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "at_most_every"
+_OWN = ("boundary", "counts_from", "origin")
+
+
+def at_most_every(*, rows: str, key: Key, every: str) -> AtMostEvery:
+    """The newest row of each key at the boundaries of a grid (Kafka Streams: a ``punctuate`` by stream time).
+
+    Boundaries are the multiples of ``every`` since 1970-01-01T00:00:00Z. A key that had rows since the boundary before
+    is emitted once, when the frontier of a slice's end has reached the boundary, with the row that counts last before
+    it. A row counts from its event time, or from the frontier at it where that is later: no row is late. Of rows that
+    count from the same time the last in the total order is taken, of rows of one record the greatest.
+
+    Columns of the table: the key, ``boundary TIMESTAMP``, the other columns of ``rows``, ``counts_from TIMESTAMP``,
+    ``origin``; key: the key and ``boundary``. Columns that are emitted: the same without ``counts_from`` and
+    ``origin``. State is kept for boundaries that the frontier has not reached. Class: any cut.
+
+    Args:
+        rows: Spark DDL of the columns that are emitted, the key's included.
+        key: column or columns; a row without a key is left out.
+        every: from one boundary to the next one.
+
+    Raises:
+        TopologyError: a name or a length of time does not fit, or a column has a map: maps have no order.
+    """
+    keys = keys_of(rows, key, _NAME, _OWN)
+    names = [column.name for column in keys]
+    others = tuple(column for column in columns_of(rows, _NAME) if column.name not in names)
+    check_names([column.name for column in others], _NAME, _OWN)
+    maps = [column.name for column in others if "MAP<" in column.type]
+    if maps:
+        raise TopologyError(
+            f"{_NAME}: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. Leave "
+            "these columns out of rows."
+        )
+    return AtMostEvery(keys=keys, others=others, every_ms=length(every, f"{_NAME}: every"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtMostEvery:
+    """Rows at the boundaries of a grid; :func:`at_most_every` makes them.
+
+    Attributes:
+        keys: key columns.
+        others: the other columns that are emitted.
+        every_ms: from one boundary to the next one.
+    """
+
+    keys: tuple[Column, ...]
+    others: tuple[Column, ...]
+    every_ms: int
+
+    def table(self, name: str) -> Table:
+        """The state as a table of that name."""
+        names = [column.name for column in self.keys]
+        return Table(
+            name=name,
+            key=[*names, "boundary"],
+            schema=f"{self.schema}, counts_from TIMESTAMP NOT NULL, origin {origin.ORIGIN_TYPE}",
+            made_by=f"{_NAME}(key={names}, every={shown(self.every_ms)})",
+        )
+
+    @property
+    def schema(self) -> str:
+        """Columns of the rows that are emitted, as Spark DDL."""
+        return ", ".join([key_ddl(self.keys), "boundary TIMESTAMP NOT NULL", *filter(None, [ddl_of(self.others)])])
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
+        """What is due at the end of a slice. ``late`` has no rows.
+
+        Args:
+            rows: its records, with event time.
+            before: the table before the slice.
+            frontier: that of its end.
+        """
+        from pyspark.sql import functions as F
+
+        others = quoted(column.name for column in self.others)
+        group = [*(column.name for column in self.keys), "boundary"]
+        columns = [*quoted(group), *others, "counts_from", "origin"]
+        due = "FALSE" if frontier.ms is None else f"boundary <= {frontier.sql}"
+        fresh = self._fresh(rows)
+        others_open = before.where(f"NOT ({due})")
+        touched = others_open.join(fresh.select(*quoted(group)).distinct(), on=group, how="left_semi")
+        needed = touched.unionByName(before.where(due))
+        both = fresh.selectExpr(*columns, "FALSE AS _known").union(needed.selectExpr(*columns, "TRUE AS _known"))
+        # Structs compare by their fields: by the time from which a row counts, then by the total order.
+        newest = f"MAX(STRUCT({', '.join(['counts_from', 'origin', *others])})) AS _newest"
+        whole = both.groupBy(*quoted(group)).agg(F.expr(newest), F.expr("BOOL_OR(_known) AS _known"))
+        found = whole.selectExpr(*quoted(group), "_newest.*", "_known")
+        return Windowed(
+            changes=found.where(f"_known OR NOT ({due})").selectExpr(*columns, f"({due}) AS _deleted"),
+            final=found.where(due).selectExpr(*quoted(group), *others, *origin.COLUMNS),
+            late=late_rows(rows.where("FALSE"), operator=_NAME, reason=""),
+        )
+
+    def _fresh(self, rows: DataFrame) -> DataFrame:
+        """Rows with the boundary at which they are due."""
+        keys = quoted(column.name for column in self.keys)
+        counts_from = "GREATEST(_event_time, _frontier)"
+        boundary = f"{floored(f'UNIX_MICROS({counts_from})', self.every_ms)} + {self.every_ms * 1000}L"
+        return rows.where(is_present(keys)).selectExpr(
+            *keys,
+            f"TIMESTAMP_MICROS({boundary}) AS boundary",
+            *quoted(column.name for column in self.others),
+            f"{counts_from} AS counts_from",
+            f"{origin.OF_ROW} AS origin",
+        )

@@ -1,0 +1,156 @@
+"""Sessions: records of a key that follow each other without a long gap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.operators import agg, origin
+from kappa.operators.agg import Aggregate, Part
+from kappa.operators.keys import Key, is_present, key_ddl
+from kappa.operators.late import late_rows
+from kappa.operators.windowed import BEFORE_THE_FRONTIER, IS_LATE, Windowed, keys_of, later, length
+from kappa.topology import Table
+from kappa.topology.ddl import Column, quoted
+from kappa.topology.durations import shown
+from kappa.topology.event_time import Frontier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "session_window"
+_OWN = ("session_start", "session_end", "origin")
+_BOUNDS = "session_start TIMESTAMP NOT NULL, session_end TIMESTAMP NOT NULL"
+_START = Part(name="session_start", type="TIMESTAMP", of_row="_event_time", of_parts="MIN(session_start)")
+_END = Part(name="session_end", type="TIMESTAMP", of_row="_event_time", of_parts="MAX(session_end)")
+#: Starts of the sessions of the state that became one: the rows that it replaces.
+_STORED = Part(
+    name="_stored",
+    type="ARRAY<TIMESTAMP>",
+    of_row="CAST(ARRAY() AS ARRAY<TIMESTAMP>)",
+    of_parts="FLATTEN(COLLECT_LIST(_stored))",
+)
+_FRESH = Part(name="_fresh", type="BOOLEAN", of_row="TRUE", of_parts="BOOL_OR(_fresh)")
+
+
+def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Aggregate]) -> SessionWindow:
+    """Aggregates of each key's runs of records that are at most ``gap`` apart (Kafka Streams: ``SessionWindows``).
+
+    A record at most ``gap`` from two sessions makes them one: the later one's row leaves the table. A record is refused
+    when its time is before the frontier at it, whatever session it would belong to. Kafka Streams takes such a record
+    where its session reaches the frontier, so that the order of two records decides. What comes out of order otherwise
+    counts as if it had come in time. A slice first takes its records; then it closes the sessions whose end plus
+    ``gap`` is before the frontier of its end.
+
+    Columns of the table: the key, ``session_start TIMESTAMP`` and ``session_end TIMESTAMP``, the times of its first and
+    its last record, the aggregates with what they need to merge, ``origin``; key: the key and ``session_start``.
+    Columns that are emitted: the same without ``origin`` and the helpers. State is kept for sessions that are open.
+    Class: any cut.
+
+    Args:
+        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        key: column or columns; a row without a key is left out.
+        gap: the longest time between two records of a session.
+        aggregates: by the name of their column.
+
+    Raises:
+        TopologyError: a name, a length of time or an aggregate does not fit.
+    """
+    keys = keys_of(rows, key, _NAME, _OWN)
+    gap_ms = length(gap, f"{_NAME}: gap")
+    names = [column.name for column in keys]
+    return SessionWindow(
+        keys=keys,
+        gap_ms=gap_ms,
+        parts=agg.parts_of(aggregates, rows=rows, what=_NAME, taken=[*_OWN, *names]),
+        made_by=f"{_NAME}(key={names}, gap={shown(gap_ms)}, {agg.text_of(aggregates)})",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionWindow:
+    """Sessions; :func:`session_window` makes them.
+
+    Attributes:
+        keys: key columns.
+        gap_ms: the longest time between two records of a session.
+        parts: columns of the aggregates.
+        made_by: the operator with its parameters.
+    """
+
+    keys: tuple[Column, ...]
+    gap_ms: int
+    parts: tuple[Part, ...]
+    made_by: str
+
+    def table(self, name: str) -> Table:
+        """The state as a table of that name."""
+        columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN))}"
+        key = [*(column.name for column in self.keys), "session_start"]
+        return Table(name=name, key=key, schema=columns, made_by=self.made_by)
+
+    @property
+    def schema(self) -> str:
+        """Columns of the rows that are emitted, as Spark DDL."""
+        return f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
+        """The sessions of a slice.
+
+        Args:
+            rows: its records, with event time.
+            before: the table before the slice.
+            frontier: that of its end.
+        """
+        keyed = rows.where(is_present(self._key))
+        whole = self._merged(keyed.where(f"NOT ({IS_LATE})"), before, frontier)
+        # A row for each row of the state that a session replaces, and for its own while it is open.
+        places = "IF(_closes, _stored, ARRAY_UNION(ARRAY(session_start), _stored))"
+        changes = whole.selectExpr("*", f"EXPLODE({places}) AS _place").selectExpr(
+            *self._key,
+            "_place AS session_start",
+            "session_end",
+            *quoted(part.name for part in self.parts),
+            "origin",
+            "(_closes OR _place <> session_start) AS _deleted",
+        )
+        values = quoted(part.name for part in agg.values(self.parts))
+        final = whole.where("_closes").selectExpr(*self._key, "session_start", "session_end", *values, *origin.COLUMNS)
+        return Windowed(
+            changes=changes,
+            final=final,
+            late=late_rows(keyed.where(IS_LATE), operator=_NAME, reason=BEFORE_THE_FRONTIER),
+        )
+
+    @property
+    def _key(self) -> list[str]:
+        return quoted(column.name for column in self.keys)
+
+    def _merged(self, admitted: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
+        """Sessions that have new records or that close."""
+        merging = (_START, _END, *self.parts, agg.ORIGIN, _STORED, _FRESH)
+        fresh = agg.lifted(admitted, self._key, merging)
+        stored = ("*", "ARRAY(session_start) AS _stored", "FALSE AS _fresh")
+        known = self._needed(admitted, before, frontier).selectExpr(*stored)
+        both = fresh.union(known.select(*quoted(fresh.columns)))
+        in_order = f"PARTITION BY {', '.join(self._key)} ORDER BY session_start ROWS BETWEEN UNBOUNDED PRECEDING AND"
+        reach = later(f"MAX(session_end) OVER ({in_order} 1 PRECEDING)", self.gap_ms)
+        begun = both.selectExpr("*", f"IF(session_start <= {reach}, 0, 1) AS _begins")
+        runs = begun.selectExpr("*", f"SUM(_begins) OVER ({in_order} CURRENT ROW) AS _run")
+        whole = agg.merged(runs, None, [*(column.name for column in self.keys), "_run"], merging)
+        return whole.selectExpr("*", f"{self._closes(frontier)} AS _closes").where("_fresh OR _closes")
+
+    def _needed(self, admitted: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
+        """Sessions of the state of the slice's keys, and those that it closes."""
+        closes = self._closes(frontier)
+        touched = admitted.select(*self._key).distinct()
+        open_ones = before.where(f"NOT ({closes})")
+        found = open_ones.join(touched, on=[column.name for column in self.keys], how="left_semi")
+        return found.unionByName(before.where(closes))
+
+    def _closes(self, frontier: Frontier) -> str:
+        """SQL: whether no record can belong to a session any more."""
+        if frontier.ms is None:
+            return "FALSE"
+        return f"session_end < {Frontier(ms=frontier.ms - self.gap_ms).sql}"

@@ -1,0 +1,98 @@
+"""What windows, sessions and their like have in common: keys, the grid, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators.agg import Part
+from kappa.operators.keys import Key, key_columns
+from kappa.topology.ddl import Column
+from kappa.topology.durations import milliseconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Whether a group was in the state before the slice: what was not there and goes at once is not written.
+KNOWN = Part(name="_known", type="BOOLEAN", of_row="FALSE", of_parts="BOOL_OR(_known)")
+#: Rows that sessions and sliding windows refuse, and why.
+IS_LATE = "_event_time < _frontier"
+BEFORE_THE_FRONTIER = "its time is before the frontier"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowed:
+    """What an operator on windows gives for a slice.
+
+    ``final`` is what ``suppress(untilWindowCloses)`` lets through in Kafka Streams; ``changes`` is what comes without.
+
+    Attributes:
+        changes: rows of its table, of a key at most one; those that go have ``_deleted``.
+        final: rows that change no more, each once in the life of the stream, with the order columns of their origin.
+        late: refused records, as the output ``late_records`` keeps them.
+    """
+
+    changes: DataFrame
+    final: DataFrame
+    late: DataFrame
+
+
+def keys_of(rows: str, key: Key, operator: str, own: Iterable[str]) -> tuple[Column, ...]:
+    """Key columns of an operator, as its table has them: never null.
+
+    Args:
+        rows: Spark DDL of the rows.
+        key: column or columns.
+        operator: the operator, for messages.
+        own: columns of the operator's own.
+
+    Raises:
+        TopologyError: there is no key; one is named twice, is not a column of the rows, or is called like one of the
+            operator's own.
+    """
+    found = key_columns(rows, key, operator)
+    check_names([column.name for column in found], operator, own)
+    return tuple(replace(column, nullable=False) for column in found)
+
+
+def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None:
+    """No column is called like one of the operator's own.
+
+    Raises:
+        TopologyError: one is.
+    """
+    taken = [name for name in names if name.startswith("_") or name.lower() in own]
+    if taken:
+        raise TopologyError(
+            f"{operator}: columns {taken} have names of the operator's own, which begin with '_' or are {sorted(own)}. "
+            "Rename them in the step."
+        )
+
+
+def length(text: str, what: str) -> int:
+    """A length of time above nothing, in milliseconds.
+
+    Raises:
+        TopologyError: it is none, or nothing.
+    """
+    found = milliseconds(text, what)
+    if not found:
+        raise TopologyError(f"{what} {text!r} is no time at all. Use at least 1 millisecond.")
+    return found
+
+
+def floored(micros: str, every_ms: int) -> str:
+    """SQL: the last point of a grid, in epoch microseconds, that is not after a time; before 1970 too.
+
+    Args:
+        micros: SQL of the time, epoch microseconds.
+        every_ms: the grid's step; it begins at the epoch.
+    """
+    return f"({micros} - PMOD({micros}, {every_ms * 1000}L))"
+
+
+def later(time: str, by_ms: int) -> str:
+    """SQL of a time so much later."""
+    return f"TIMESTAMP_MICROS(UNIX_MICROS({time}) + {by_ms * 1000}L)"

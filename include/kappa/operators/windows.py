@@ -1,0 +1,241 @@
+"""Windows of a fixed size on a grid of event time.
+
+    prices = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="1 second",
+                            aggregates={"trades": agg.count(), "low": agg.min("price")})
+    Topology(tables=[prices.table("windows")], outputs=[Append(name="stats", schema=prices.schema)], step=measure, ...)
+
+    def measure(slice):
+        windows = prices(slice["ticks"], before=slice.table("windows"), frontier=slice.frontier("ticks"))
+        return {"windows": windows.changes, "stats": windows.final, "late_records": windows.late}
+
+What ``suppress`` is for in Kafka Streams is a choice of effects here: an output of ``final`` has one row a window, the
+table has every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import agg, origin
+from kappa.operators.agg import Aggregate, Part
+from kappa.operators.keys import Key, is_present, key_ddl
+from kappa.operators.late import late_rows
+from kappa.operators.windowed import KNOWN, Windowed, floored, keys_of, later, length
+from kappa.topology import Table
+from kappa.topology.ddl import Column, quoted
+from kappa.topology.durations import milliseconds, shown
+from kappa.topology.event_time import Frontier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OWN = ("window_start", "window_end", "is_closed", "origin")
+_CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
+
+
+def tumbling_window(
+    *, rows: str, key: Key, size: str, aggregates: Mapping[str, Aggregate], keep: str | None = None
+) -> HoppingWindow:
+    """Aggregates of each key in windows that follow each other (Kafka Streams: ``TimeWindows`` without ``advanceBy``).
+
+    It is a :func:`hopping_window` whose windows do not overlap: each record is in one.
+
+    Args:
+        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        key: column or columns; a row without a key is left out.
+        size: how long a window is.
+        aggregates: by the name of their column.
+        keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+
+    Raises:
+        TopologyError: a name, a length of time or an aggregate does not fit.
+    """
+    return _windows("tumbling_window", rows, key, size, size, aggregates, keep)
+
+
+def hopping_window(
+    *, rows: str, key: Key, size: str, every: str, aggregates: Mapping[str, Aggregate], keep: str | None = None
+) -> HoppingWindow:
+    """Aggregates of each key in windows that overlap (Kafka Streams: ``TimeWindows.advanceBy``).
+
+    A window begins at each multiple of ``every`` since 1970-01-01T00:00:00Z, before it too, and holds the records from
+    its start up to, not including, its end.
+
+    A window refuses a record when its end is not after the frontier at the record; the other windows of the record take
+    it. A record that a window refused makes one late record. What comes out of order otherwise counts as if it had come
+    in time. A slice first takes its records; then it closes the windows whose end the frontier of its end has reached.
+
+    Columns of the table: the key, ``window_start TIMESTAMP``, ``window_end TIMESTAMP``, the aggregates with what they
+    need to merge, ``origin``; key: the key and ``window_start``. Columns that are emitted: the same without ``origin``
+    and the helpers. State is kept for windows that are open, and with ``keep`` for closed ones, which then have
+    ``is_closed`` and change no more. Class: any cut.
+
+    Args:
+        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        key: column or columns; a row without a key is left out.
+        size: how long a window is.
+        every: from one window's start to the next one's; at most ``size``.
+        aggregates: by the name of their column.
+        keep: how long, in event time, the row of a closed window stays in the table; None for not at all.
+
+    Raises:
+        TopologyError: a name, a length of time or an aggregate does not fit.
+    """
+    return _windows("hopping_window", rows, key, size, every, aggregates, keep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoppingWindow:
+    """Windows on a grid; :func:`hopping_window` makes them.
+
+    Attributes:
+        name: the operator, for people.
+        keys: key columns.
+        size_ms: how long a window is.
+        every_ms: from one window's start to the next one's.
+        keep_ms: how long a closed window's row stays; None for not at all.
+        parts: columns of the aggregates.
+        made_by: the operator with its parameters.
+    """
+
+    name: str
+    keys: tuple[Column, ...]
+    size_ms: int
+    every_ms: int
+    keep_ms: int | None
+    parts: tuple[Part, ...]
+    made_by: str
+
+    def table(self, name: str) -> Table:
+        """The state as a table of that name."""
+        closed = () if self.keep_ms is None else (_CLOSED,)
+        columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
+        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by)
+
+    @property
+    def schema(self) -> str:
+        """Columns of the rows that are emitted, as Spark DDL."""
+        return f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
+        """The windows of a slice.
+
+        Args:
+            rows: its records, with event time.
+            before: the table before the slice.
+            frontier: that of its end.
+        """
+        keyed = rows.where(is_present(self._key))
+        fresh = agg.lifted(self._opened(keyed), quoted(self._group), self._merging)
+        whole = agg.merged(fresh, self._needed(fresh, before, frontier), self._group, self._merging)
+        whole = whole.selectExpr("*", f"{later('window_start', self.size_ms)} AS window_end")
+        goes, closes = self._goes(frontier), self._closes(frontier)
+        columns = [*quoted(self._group), "window_end"]
+        changes = [*columns, *quoted(part.name for part in self.parts), "origin", f"({goes}) AS _deleted"]
+        is_new = "TRUE"
+        if self.keep_ms is not None:
+            changes.append(f"(is_closed OR {closes}) AS is_closed")
+            is_new = "NOT is_closed"
+        values = quoted(part.name for part in agg.values(self.parts))
+        return Windowed(
+            changes=whole.where(f"_known OR NOT ({goes})").selectExpr(*changes),
+            final=whole.where(f"{is_new} AND {closes}").selectExpr(*columns, *values, *origin.COLUMNS),
+            late=self._late(keyed),
+        )
+
+    @property
+    def _key(self) -> list[str]:
+        return quoted(column.name for column in self.keys)
+
+    @property
+    def _group(self) -> list[str]:
+        return [*(column.name for column in self.keys), "window_start"]
+
+    @property
+    def _merging(self) -> tuple[Part, ...]:
+        return (*self.parts, agg.ORIGIN, KNOWN, *(() if self.keep_ms is None else (_CLOSED,)))
+
+    def _opened(self, keyed: DataFrame) -> DataFrame:
+        """Rows with each window that takes them."""
+        first, last = self._first_open("_event_time", "_frontier"), self._last("_event_time")
+        taken = keyed.where(f"{first} <= {last}")
+        if self.every_ms == self.size_ms:
+            return taken.selectExpr("*", f"TIMESTAMP_MICROS({last}) AS window_start")
+        starts = taken.selectExpr("*", f"EXPLODE(SEQUENCE({first}, {last}, {self.every_ms * 1000}L)) AS _start")
+        return starts.selectExpr("*", "TIMESTAMP_MICROS(_start) AS window_start")
+
+    def _needed(self, fresh: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
+        """Rows of the state that the slice's records are in, and those that it closes or removes."""
+        ends = self._closes(frontier)
+        if self.keep_ms is not None:
+            ends = f"(NOT is_closed AND {ends}) OR {self._goes(frontier)}"
+        state = before.selectExpr("*", "TRUE AS _known")
+        touched = fresh.select(*quoted(self._group)).distinct()
+        found = state.where(f"NOT ({ends})").join(touched, on=self._group, how="left_semi")
+        return found.unionByName(state.where(ends))
+
+    def _closes(self, frontier: Frontier) -> str:
+        """SQL: whether the frontier has reached a window's end."""
+        return "FALSE" if frontier.ms is None else f"window_end <= {frontier.sql}"
+
+    def _goes(self, frontier: Frontier) -> str:
+        """SQL: whether a window's row leaves the state."""
+        if frontier.ms is None:
+            return "FALSE"
+        return f"window_end <= {Frontier(ms=frontier.ms - (self.keep_ms or 0)).sql}"
+
+    def _late(self, keyed: DataFrame) -> DataFrame:
+        """One row for each record that a window refused."""
+        is_refused = f"{self._first_open('_event_time', '_frontier')} > {self._first('_event_time')}"
+        late = late_rows(keyed.where(is_refused), operator=self.name, reason="its window is closed")
+        if self.every_ms == self.size_ms:
+            return late
+        first, last, step = self._first("event_time"), self._last("event_time"), self.every_ms * 1000
+        closed = f"(LEAST({self._first_open('event_time', 'frontier')}, {last} + {step}L) - {first}) DIV {step}L"
+        of = f"({last} - {first}) DIV {step}L + 1"
+        reason = f"CONCAT({closed}, ' of its ', {of}, ' windows are closed') AS reason"
+        return late.selectExpr("* EXCEPT (reason)", reason)
+
+    def _first(self, time: str) -> str:
+        """SQL: where the first window with a time begins, epoch microseconds; windows are a grid's steps apart."""
+        return (
+            f"({floored(f'(UNIX_MICROS({time}) - {self.size_ms * 1000}L)', self.every_ms)} + {self.every_ms * 1000}L)"
+        )
+
+    def _last(self, time: str) -> str:
+        """SQL: where the last one begins."""
+        return floored(f"UNIX_MICROS({time})", self.every_ms)
+
+    def _first_open(self, time: str, frontier: str) -> str:
+        """SQL: where the first one begins whose end is after the frontier; a window with the frontier in it is that."""
+        return f"GREATEST({self._first(time)}, {self._first(frontier)})"
+
+
+_BOUNDS = "window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL"
+
+
+def _windows(
+    name: str, rows: str, key: Key, size: str, every: str, aggregates: Mapping[str, Aggregate], keep: str | None
+) -> HoppingWindow:
+    keys = keys_of(rows, key, name, _OWN)
+    size_ms, every_ms = length(size, f"{name}: size"), length(every, f"{name}: every")
+    keep_ms = None if keep is None else milliseconds(keep, f"{name}: keep")
+    if every_ms > size_ms:
+        raise TopologyError(
+            f"{name}: a window of {shown(size_ms)} every {shown(every_ms)} leaves out the records in between. Use an "
+            "every of at most the size."
+        )
+    taken = [*_OWN, *(column.name for column in keys)]
+    made_by = f"{name}(key={[column.name for column in keys]}, size={shown(size_ms)}, every={shown(every_ms)}, "
+    return HoppingWindow(
+        name=name,
+        keys=keys,
+        size_ms=size_ms,
+        every_ms=every_ms,
+        keep_ms=keep_ms,
+        parts=agg.parts_of(aggregates, rows=rows, what=name, taken=taken),
+        made_by=f"{made_by}keep={None if keep_ms is None else shown(keep_ms)}, {agg.text_of(aggregates)})",
+    )

@@ -1,0 +1,196 @@
+"""Windows on a grid: which records they hold, when they close, what is late for them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+from support import oracle_windows as oracle
+from support.oracle_windows import TICK
+from support.windowing import SUMMARY, assert_as_expected, late, led, pipe, rows, tick
+
+from kappa.errors import TopologyError
+from kappa.operators import agg, hopping_window, tumbling_window
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+COUNT = {"trades": agg.count()}
+
+
+def test_a_window_holds_what_is_from_its_start_to_before_its_end(spark: SparkSession) -> None:
+    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="1 minute", partitions=1)
+
+    pipe(driver, tick("a", 0), tick("a", 4999), tick("a", 5000), tick(None, 1), tick("b", -1), tick("b", -5000))
+
+    assert rows(driver, "windows", "symbol", "window_start", "window_end", "trades") == [
+        ("a", 0, 5000, 2),
+        ("a", 5000, 10_000, 1),
+        ("b", -5000, 0, 2),
+    ]
+
+
+def test_a_record_is_in_each_window_that_overlaps_it(spark: SparkSession) -> None:
+    counted = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="2 seconds", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="1 minute", partitions=1)
+
+    pipe(driver, tick("a", 4000), tick("b", -1))
+
+    assert rows(driver, "windows", "symbol", "window_start", "trades") == [
+        ("a", 0, 1),
+        ("a", 2000, 1),
+        ("a", 4000, 1),
+        ("b", -2000, 1),
+        ("b", -4000, 1),
+    ]
+
+
+def test_a_window_closes_once_when_the_frontier_reaches_its_end(spark: SparkSession) -> None:
+    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
+
+    pipe(driver, tick("a", 1000), tick("b", 5999))
+    assert rows(driver, "windows_final", "symbol", "window_start", "trades") == []
+
+    pipe(driver, tick("a", 4999), tick("b", 6000))
+    assert rows(driver, "windows_final", "symbol", "window_start", "trades") == [("a", 0, 2)]
+    assert rows(driver, "windows", "symbol", "window_start", "trades") == [("b", 5000, 2)]
+
+    pipe(driver, tick("a", 4999), tick("b", 6001))
+    assert rows(driver, "windows_final", "symbol", "window_start", "trades") == [("a", 0, 2)]
+    assert late(driver) == [("tumbling_window", "its window is closed", 4)]
+
+
+def test_a_window_that_opens_and_closes_in_one_slice_is_never_in_the_table(spark: SparkSession) -> None:
+    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
+
+    pipe(driver, tick("a", 1000), tick("a", 99_000))
+
+    assert rows(driver, "windows_final", "symbol", "window_start") == [("a", 0)]
+    # The removal of a row that was never there is no change either.
+    assert driver._tables["windows"].num_rows == 1
+
+
+def test_a_record_is_late_once_and_counts_in_the_windows_that_are_open(spark: SparkSession) -> None:
+    counted = hopping_window(rows=TICK, key="symbol", size="5 seconds", every="1 second", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="1 second", partitions=1)
+
+    pipe(driver, tick("a", 10_000), tick("b", 6000), tick("b", 4000))
+
+    assert rows(driver, "windows", "symbol", "window_start") == [
+        *(("a", start) for start in (10_000,)),
+        *(("a", start) for start in (6000, 7000, 8000, 9000)),
+        ("b", 5000),
+        ("b", 6000),
+    ]
+    assert late(driver) == [
+        ("hopping_window", "3 of its 5 windows are closed", 1),
+        ("hopping_window", "5 of its 5 windows are closed", 2),
+    ]
+
+
+def test_a_closed_window_stays_as_long_as_it_is_kept_and_is_emitted_once(spark: SparkSession) -> None:
+    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT, keep="10 seconds")
+    driver = led(spark, {"windows": counted}, grace="0 seconds", partitions=1)
+    pipe(driver, tick("a", 1000), tick("b", 5000))
+    assert rows(driver, "windows", "symbol", "is_closed") == [("a", True), ("b", False)]
+
+    pipe(driver, tick("b", 14_999))
+    assert rows(driver, "windows", "symbol", "window_start", "is_closed") == [
+        ("a", 0, True),
+        ("b", 10_000, False),
+        ("b", 5000, True),
+    ]
+
+    pipe(driver, tick("b", 15_000))
+    assert rows(driver, "windows", "symbol", "window_start", "is_closed") == [
+        ("b", 10_000, True),
+        ("b", 15_000, False),
+        ("b", 5000, True),
+    ]
+    assert rows(driver, "windows_final", "symbol", "window_start") == [("a", 0), ("b", 10_000), ("b", 5000)]
+
+
+def test_nothing_closes_before_every_partition_has_a_record(spark: SparkSession) -> None:
+    counted = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=COUNT)
+    driver = led(spark, {"windows": counted}, grace="0 seconds", partitions=2)
+
+    pipe(driver, tick("a", 1000), tick("a", 50_000))
+    assert rows(driver, "windows_final", "symbol") == []
+
+    pipe(driver, tick("b", 7000, partition=1))
+    assert rows(driver, "windows_final", "symbol", "window_start") == [("a", 0)]
+
+
+def test_a_final_row_comes_from_its_last_record_in_the_total_order(spark: SparkSession) -> None:
+    summed = tumbling_window(rows=TICK, key="symbol", size="5 seconds", aggregates=SUMMARY)
+    driver = led(spark, {"windows": summed}, grace="1 second", partitions=1)
+
+    pipe(driver, tick("a", 2000, 5, sent=1))
+    pipe(driver, tick("a", 1500, 7, sent=2), tick("b", 2000, sent=3))
+    pipe(driver, tick("b", 9000, sent=4))
+
+    row = next(row for row in driver.rows_in_order("windows_final") if row["symbol"] == "a")
+    assert (row["_offset"], row["close"], row["volume"]) == (1, Decimal(7), Decimal(12))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_windows(spark, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_windows(spark, seed)
+
+
+def assert_windows(spark: SparkSession, seed: int) -> None:
+    kept = tumbling_window(rows=TICK, key="symbol", size="3 seconds", aggregates=SUMMARY, keep="4 seconds")
+    hopping = hopping_window(rows=TICK, key=["symbol"], size="5 seconds", every="2 seconds", aggregates=SUMMARY)
+    history = oracle.history(seed)
+    assert_as_expected(
+        led(spark, {"kept": kept, "hopping": hopping}, grace="1 second"),
+        history,
+        {
+            "kept": oracle.hopping(history, grace=1000, size=3000, every=3000, keep=4000),
+            "hopping": oracle.hopping(history, grace=1000, size=5000, every=2000),
+        },
+        said=f"seed {seed}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"size": "0 seconds"}, "size '0 seconds' is no time at all"),
+        ({"size": "1 second"}, "leaves out the records in between"),
+        ({"key": "window_start"}, r"key columns \['window_start'\] are not among its rows"),
+        ({"key": []}, "names no column"),
+        ({"aggregates": {}}, "no aggregate"),
+        ({"aggregates": {"window_end": agg.count()}}, "window_end"),
+        ({"aggregates": {"symbol": agg.count()}}, "symbol"),
+        ({"keep": "long"}, "keep 'long' is no length of time"),
+        ({"rows": "symbol STRING, amount DOUBLE", "aggregates": {"volume": agg.sum("amount")}}, "DOUBLE"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_operator_is_made(changed: dict[str, object], said: str) -> None:
+    given = {"rows": TICK, "key": "symbol", "size": "5 seconds", "every": "2 seconds", "aggregates": COUNT}
+
+    with pytest.raises(TopologyError, match=said):
+        hopping_window(**{**given, **changed})  # type: ignore[arg-type]
+
+
+def test_state_of_other_parameters_is_of_another_shape() -> None:
+    made = {
+        tumbling_window(rows=TICK, key="symbol", size=size, aggregates=COUNT, keep=keep).table("windows").made_by
+        for size in ("5 seconds", "6 seconds")
+        for keep in (None, "1 hour")
+    }
+
+    assert len(made) == 4

@@ -1,0 +1,283 @@
+"""Windows, sessions and their like in plain Python: what the operators must give, by dicts and loops."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from kappa.testing import Input
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TOPIC = "ticks"
+#: Value of a record as the topologies of these tests read it.
+TICK = "symbol STRING, amount DECIMAL(12,2), at BIGINT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A record, and where it lies once it is placed.
+
+    Attributes:
+        at: its event time, epoch milliseconds.
+        sent: Kafka's timestamp.
+        frontier: the frontier at the record.
+    """
+
+    symbol: str | None
+    amount: int | None
+    at: int
+    sent: int = 0
+    partition: int = 0
+    offset: int = -1
+    order_ms: int = -1
+    frontier: int = 0
+
+    @property
+    def input(self) -> Input:
+        value = {"symbol": self.symbol, "amount": self.amount, "at": self.at}
+        return Input(topic=TOPIC, value=value, partition=self.partition, timestamp_ms=self.sent)
+
+    @property
+    def order(self) -> tuple[int, str, int, int]:
+        return (self.order_ms, TOPIC, self.partition, self.offset)
+
+
+def history(seed: int, *, slices: int = 6, records: int = 60, partitions: int = 2, spread: int = 8) -> list[list[Tick]]:
+    """Slices of random records: partitions lag each other, times go back and forth around 1970, some far back."""
+    chance = random.Random(seed)
+    clocks = [chance.randint(-6, 0) * 1000 for _ in range(partitions)]
+    sent = [0] * partitions
+    found: list[list[Tick]] = []
+    for _ in range(slices):
+        batch = []
+        for _ in range(chance.randint(0, 2 * records // slices)):
+            partition = chance.randrange(partitions)
+            clocks[partition] += chance.choice([0, 0, 250, 500, 1000, 2500])
+            sent[partition] += chance.choice([0, 1, 1, 7])
+            late = chance.choice([0, 0, 0, 500, 1000, 2000, spread * 1000])
+            batch.append(
+                Tick(
+                    symbol=chance.choice(["a", "a", "b", "c", None]),
+                    amount=chance.choice([None, 1, 2, 5, 100]),
+                    at=clocks[partition] - late,
+                    sent=sent[partition],
+                    partition=partition,
+                )
+            )
+        found.append(batch)
+    # Behind it all, so that everything closes.
+    found.append([Tick(symbol="z", amount=0, at=10**6, sent=10**6, partition=number) for number in range(partitions)])
+    return found
+
+
+@dataclass(kw_only=True)
+class Placing:
+    """Gives records their offsets, their place in the total order and the frontier at them, slice after slice.
+
+    Attributes:
+        grace: how late a record may be, milliseconds.
+        partitions: how many there are; the frontier waits for all of them.
+    """
+
+    grace: int
+    partitions: int = 2
+    _offsets: dict[int, int] = field(default_factory=dict)
+    _order: dict[int, int] = field(default_factory=dict)
+    _stream: dict[int, int] = field(default_factory=dict)
+
+    def place(self, batch: Iterable[Tick]) -> list[Tick]:
+        placed = []
+        for tick in batch:
+            at = tick.partition
+            self._order[at] = max(tick.sent, self._order.get(at, tick.sent))
+            self._stream[at] = max(tick.at, self._stream.get(at, tick.at))
+            offset = self._offsets.get(at, 0)
+            self._offsets[at] = offset + 1
+            placed.append(
+                replace(tick, offset=offset, order_ms=self._order[at], frontier=self._stream[at] - self.grace)
+            )
+        return placed
+
+    @property
+    def frontier(self) -> int | None:
+        """The frontier behind what was placed."""
+        return min(self._stream.values()) - self.grace if len(self._stream) == self.partitions else None
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What an operator gives for a history.
+
+    Attributes:
+        tables: the table's rows after each slice, sorted.
+        final: rows emitted, sorted.
+        late: refused records with the reason, sorted.
+    """
+
+    tables: list[list[dict[str, Any]]] = field(default_factory=list)
+    final: list[dict[str, Any]] = field(default_factory=list)
+    late: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def summary(ticks: Iterable[Tick]) -> dict[str, Any]:
+    """Count of records; sum, least and last of their amounts."""
+    known = sorted(ticks, key=lambda tick: tick.order)
+    amounts = [Decimal(tick.amount) for tick in known if tick.amount is not None]
+    return {
+        "trades": len(known),
+        "volume": sum(amounts, Decimal(0)),
+        "low": min(amounts, default=None),
+        "close": amounts[-1] if amounts else None,
+    }
+
+
+def origin(ticks: Iterable[Tick]) -> dict[str, Any]:
+    """Where the emitted row comes from."""
+    last = max(tick.order for tick in ticks)
+    return {"_order_timestamp": instant(last[0]), "_topic": last[1], "_partition": last[2], "_offset": last[3]}
+
+
+def instant(ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def hopping(
+    slices: Sequence[Sequence[Tick]], *, grace: int, size: int, every: int, keep: int | None = None, partitions: int = 2
+) -> Found:
+    """Windows of a grid; a window refuses what comes when its end is not after the frontier at the record."""
+    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    windows: dict[tuple[str, int], list[Tick]] = {}
+    closed: set[tuple[str, int]] = set()
+    for batch in slices:
+        for tick in placing.place(batch):
+            if tick.symbol is None:
+                continue
+            first = next(start for start in range(tick.at - size + 1, tick.at + 1) if start % every == 0)
+            starts = range(first, tick.at + 1, every)
+            refused = [start for start in starts if start + size <= tick.frontier]
+            if refused:
+                said = f"{len(refused)} of its {len(starts)} windows are closed" if every < size else ""
+                found.late.append((said or "its window is closed", tick.partition, tick.offset))
+            for start in starts:
+                if start not in refused:
+                    windows.setdefault((tick.symbol, start), []).append(tick)
+        frontier = placing.frontier
+        rows = {}
+        for (symbol, start), ticks in sorted(windows.items()):
+            row = {
+                "symbol": symbol,
+                "window_start": instant(start),
+                "window_end": instant(start + size),
+                **summary(ticks),
+            }
+            row = rows[symbol, start] = {**row, "origin": origin(ticks)}
+            if frontier is None or start + size > frontier:
+                continue
+            if (symbol, start) not in closed:
+                found.final.append(emitted(row))
+                closed.add((symbol, start))
+            if keep is None or start + size + keep <= frontier:
+                del windows[symbol, start], rows[symbol, start]
+        if keep is not None:
+            rows = {at: {**row, "is_closed": at in closed} for at, row in rows.items()}
+        found.tables.append(list(rows.values()))
+    return finished(found)
+
+
+def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitions: int = 2) -> Found:
+    """Runs of records of which none is further than the gap from the next."""
+    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    standing: dict[str, list[Tick]] = {}
+    for batch in slices:
+        for tick in admitted(found, placing.place(batch)):
+            standing.setdefault(str(tick.symbol), []).append(tick)
+        frontier = placing.frontier
+        rows = []
+        for symbol, ticks in sorted(standing.items()):
+            for run in _runs(ticks, gap):
+                first, last = min(tick.at for tick in run), max(tick.at for tick in run)
+                row = {"symbol": symbol, "session_start": instant(first), "session_end": instant(last), **summary(run)}
+                row = {**row, "origin": origin(run)}
+                if frontier is not None and last + gap < frontier:
+                    found.final.append(emitted(row))
+                    standing[symbol] = [tick for tick in standing[symbol] if tick not in run]
+                else:
+                    rows.append(row)
+        found.tables.append(rows)
+    return finished(found)
+
+
+def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitions: int = 2) -> Found:
+    """A window ends at each record; one begins a millisecond behind each record if there is a record in it."""
+    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    taken: dict[str, list[Tick]] = {}
+    for batch in slices:
+        for tick in admitted(found, placing.place(batch)):
+            taken.setdefault(str(tick.symbol), []).append(tick)
+    frontier = placing.frontier
+    assert frontier is not None
+    for symbol, ticks in taken.items():
+        for start in {start for tick in ticks for start in (tick.at - size, tick.at + 1)}:
+            within = [tick for tick in ticks if start <= tick.at <= start + size]
+            if within and start + size < frontier:
+                row = {"symbol": symbol, "window_start": instant(start), "window_end": instant(start + size)}
+                found.final.append(emitted({**row, **summary(within), "origin": origin(within)}))
+    return finished(found)
+
+
+def at_most_every(slices: Sequence[Sequence[Tick]], *, grace: int, every: int, partitions: int = 2) -> Found:
+    """The last record of each key and cell of the grid; what is late counts at the frontier."""
+    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    standing: dict[tuple[str, int], Tick] = {}
+    for batch in slices:
+        for tick in placing.place(batch):
+            if tick.symbol is None:
+                continue
+            cell = (tick.symbol, (max(tick.at, tick.frontier) // every + 1) * every)
+            held = standing.setdefault(cell, tick)
+            if _counts(tick) > _counts(held):
+                standing[cell] = tick
+        for (symbol, boundary), tick in sorted(standing.items()):
+            if placing.frontier is not None and boundary <= placing.frontier:
+                amount = None if tick.amount is None else Decimal(tick.amount)
+                row = {"symbol": symbol, "boundary": instant(boundary), "amount": amount, "at": tick.at}
+                found.final.append(emitted({**row, "origin": origin([tick])}))
+                del standing[symbol, boundary]
+    return finished(found)
+
+
+def _counts(tick: Tick) -> tuple[Any, ...]:
+    return (max(tick.at, tick.frontier), tick.order)
+
+
+def admitted(found: Found, ticks: Iterable[Tick]) -> list[Tick]:
+    """Records with a key that are not before the frontier at them."""
+    keyed = [tick for tick in ticks if tick.symbol is not None]
+    found.late += [
+        ("its time is before the frontier", tick.partition, tick.offset) for tick in keyed if tick.at < tick.frontier
+    ]
+    return [tick for tick in keyed if tick.at >= tick.frontier]
+
+
+def emitted(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a table as an output has it: the fields of its origin are columns."""
+    return {**{name: value for name, value in row.items() if name != "origin"}, **row["origin"]}
+
+
+def finished(found: Found) -> Found:
+    found.final.sort(key=repr)
+    found.late.sort()
+    return found
+
+
+def _runs(ticks: Iterable[Tick], gap: int) -> list[list[Tick]]:
+    runs: list[list[Tick]] = []
+    for tick in sorted(ticks, key=lambda tick: tick.at):
+        if not runs or tick.at - runs[-1][-1].at > gap:
+            runs.append([])
+        runs[-1].append(tick)
+    return runs

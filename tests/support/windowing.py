@@ -1,0 +1,103 @@
+"""Operators on windows, led through histories and held against plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kappa.operators import agg
+from kappa.operators.late import late_records
+from kappa.testing import TopologyDriver
+from kappa.topology import Append, Effects, Slice, Source, Topology
+from support.oracle_windows import EPOCH, TICK, TOPIC, Found, Tick
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What :func:`support.oracle_windows.summary` computes.
+SUMMARY = {"trades": agg.count(), "volume": agg.sum("amount"), "low": agg.min("amount"), "close": agg.last("amount")}
+
+
+def led(spark: SparkSession, operators: Mapping[str, Any], *, grace: str, partitions: int = 2) -> TopologyDriver:
+    """A driver of a topology that has, for each operator, its table and an output ``<name>_final``."""
+
+    def step(slice: Slice) -> Effects:
+        effects, late = {}, []
+        for name, operator in operators.items():
+            found = operator(slice[TOPIC], before=slice.table(name), frontier=slice.frontier(TOPIC))
+            effects |= {name: found.changes, f"{name}_final": found.final}
+            late.append(found.late)
+        return {**effects, "late_records": late_records(*late)}
+
+    topology = Topology(
+        name="stocks.windows",
+        version="1",
+        sources=[Source(topic=TOPIC, schema=TICK, time="at", grace=grace)],
+        tables=[operator.table(name) for name, operator in operators.items()],
+        outputs=[Append(name=f"{name}_final", schema=operator.schema) for name, operator in operators.items()],
+        step=step,
+    )
+    return TopologyDriver(topology, spark, partitions={TOPIC: partitions})
+
+
+def tick(symbol: str | None, at: int, amount: int | None = 1, *, partition: int = 0, sent: int = 0) -> Tick:
+    """A record with its event time in milliseconds."""
+    return Tick(symbol=symbol, amount=amount, at=at, partition=partition, sent=sent)
+
+
+def pipe(driver: TopologyDriver, *ticks: Tick) -> None:
+    """Run a slice of these."""
+    driver.pipe(one.input for one in ticks)
+
+
+def ms(time: datetime) -> int:
+    """A time as epoch milliseconds."""
+    return round((time - EPOCH).total_seconds() * 1000)
+
+
+def rows(driver: TopologyDriver, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows of a table or output, some of their columns, times in milliseconds, sorted."""
+    found = [tuple(plain(row[column]) for column in columns) for row in driver.rows(name)]
+    return sorted(found, key=repr)
+
+
+def late(driver: TopologyDriver) -> list[tuple[str, str, int]]:
+    """Operator, reason and offset of late records, sorted."""
+    return sorted((row["operator"], row["reason"], row["_offset"]) for row in driver.rows_in_order("late_records"))
+
+
+def plain(value: Any) -> Any:
+    """A value as both sides can be compared: times as milliseconds."""
+    if isinstance(value, datetime):
+        return ms(value)
+    return {name: plain(inner) for name, inner in value.items()} if isinstance(value, dict) else value
+
+
+def assert_as_expected(
+    driver: TopologyDriver, slices: Sequence[Sequence[Tick]], expected: Mapping[str, Found], *, said: str
+) -> None:
+    """Run a history; assert that states, final rows and late records are what plain Python found.
+
+    Args:
+        expected: by the name that the operator has in the driver.
+        said: the seed, for the message.
+    """
+    for number, batch in enumerate(slices):
+        pipe(driver, *batch)
+        for name, found in expected.items():
+            wanted = found.tables[number] if found.tables else None
+            if wanted is not None:
+                columns = list(wanted[0]) if wanted else []
+                state = [{column: row[column] for column in columns} for row in driver.rows(name)]
+                assert _sorted(state) == _sorted(wanted), f"{said}: {name} after slice {number + 1}"
+    for name, found in expected.items():
+        assert _sorted(driver.rows_in_order(f"{name}_final")) == _sorted(found.final), f"{said}: final rows of {name}"
+    refused = [(row["reason"], row["_partition"], row["_offset"]) for row in driver.rows_in_order("late_records")]
+    assert sorted(refused) == sorted(entry for found in expected.values() for entry in found.late), f"{said}: late"
+
+
+def _sorted(found: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return sorted(
+        (plain(dict(row)) for row in found), key=lambda row: repr(sorted(row.items(), key=lambda item: item[0]))
+    )
