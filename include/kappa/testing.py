@@ -7,8 +7,8 @@ Runs a topology without Kafka, Delta or a driver process: records in, rows out, 
     assert driver.rows("rewards") == [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": Decimal("2.0000")}]
 
 Parsing, order, the step and the checks of its effects are those of a stream (:mod:`kappa.slices.protocol`), so that
-what passes here does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes; :class:`CrashAfter`
-is for those, with a real driver. :func:`assert_slice_invariant` holds a topology against cuts of its log.
+what passes here does the same there. Not here: Kafka's transactions, Delta's types at rest, crashes;
+:class:`CrashAfter` is for those, with a real driver. :func:`assert_slice_invariant` holds a topology against cuts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from kappa import Append, Check, Effects, Schedule, Slice, Source, Table, Topic,
 from kappa.operators import newest, running_total
 
 INVOICE = """
-    InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING, TotalAmount DECIMAL(12,2) NOT NULL
+    InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING,
+    TotalAmount DECIMAL(12,2) NOT NULL
 """
 NOTIFICATION = """
     InvoiceNumber STRING NOT NULL, CustomerCardNo STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL,

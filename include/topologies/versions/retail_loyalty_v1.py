@@ -3,7 +3,8 @@
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 
 INVOICE = """
-    InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING, TotalAmount DECIMAL(12,2) NOT NULL
+    InvoiceNumber STRING NOT NULL, CustomerType STRING NOT NULL, CustomerCardNo STRING,
+    TotalAmount DECIMAL(12,2) NOT NULL
 """
 NOTIFICATION = """
     InvoiceNumber STRING NOT NULL, CustomerCardNo STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL,
