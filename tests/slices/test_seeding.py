@@ -52,13 +52,13 @@ def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pyt
 def test_a_partition_that_was_added_since_the_marker_begins_at_0(
     monkeypatch: pytest.MonkeyPatch, start: dict[int, int], is_taken: bool
 ) -> None:
-    marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={})
+    marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={}, stream_times={})
     monkeypatch.setattr(markers, "read", lambda *_: marker)
     broker = SimpleNamespace(topics=lambda *_: ())
     run: Any = SimpleNamespace(paths=PATHS, engines=SimpleNamespace(broker=broker), topology=SimpleNamespace(tables=()))
     source = SeedSource(kind="from-changelog", epoch=1, seq=3)
     if is_taken:
-        assert seeding._from_changelog(run, source, Offsets({"pos": start})) == {}
+        assert seeding._from_changelog(run, source, Offsets({"pos": start})) == seeding.Times()
     else:
         with pytest.raises(DataLossError, match="went on in between"):
             seeding._from_changelog(run, source, Offsets({"pos": start}))
