@@ -1,7 +1,7 @@
-"""(h) A day of small slices: what a table and its changes take on disk while commits, savepoints and folds come and go.
+"""(h) A day of small slices: what a table and its changes take on disk as commits, savepoints and merges come and go.
 
 One slice a minute changes random keys of a table. Everything that a driver does with the table's files is done as a
-driver does it: line 4 and 5 of the slice protocol, folds while nothing comes, and the looks after files when they are
+driver does it: line 4 and 5 of the slice protocol, merges while nothing comes, and the looks after files when they are
 due; there is no step and no Kafka. The clock is moved on by hand. Delta's own clock cannot be: removed files are named
 in the logs for ``REMEMBERED`` seconds of the run instead of two hours, which should be more than these take (it is
 printed how long an hour of the day took). Measured after every act is all that is in the folders of the table and of
@@ -26,7 +26,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
-from kappa.slices.merging import fold_between
+from kappa.slices.merging import merge_between
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import apply_changes, commit_slice
 from kappa.slices.run import Engines, EpochRun
@@ -57,11 +57,11 @@ def measure(site: Site) -> list[Figure]:
     try:
         epoch = _Epoch(site, keys)
         peak: dict[str, float] = {"all": 0.0}
-        begun, folds, looks, written, seen = time.monotonic(), 0, 0, 0, {}
+        begun, merges, looks, written, seen = time.monotonic(), 0, 0, 0, {}
         for number in range(slices):
             for _ in range(2):  # nothing comes for half a minute, twice
                 at += timedelta(seconds=30)
-                folds += fold_between(epoch.run)
+                merges += merge_between(epoch.run)
             epoch.slice(changes)
             found = epoch.ratios()
             peak = max(peak, found, key=lambda ratios: ratios["all"])
@@ -82,7 +82,7 @@ def measure(site: Site) -> list[Figure]:
             "changes": changes,
             "slices": slices,
             "looks": looks,
-            "folds while idle": folds,
+            "merges while idle": merges,
             "readable": len(state.readable),
             "at the peak": peak,
             "table_bytes": epoch.table_bytes(),
@@ -138,7 +138,7 @@ class _Epoch:
                 session=None,
                 broker=None,
                 bootstrap_servers="",
-                fold_seconds=site.config.fold_seconds,  # type: ignore[arg-type]
+                merge_seconds=site.config.merge_seconds,  # type: ignore[arg-type]
                 savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
             ),
         )

@@ -41,7 +41,7 @@ from kappa.lake.append_log import AppendLog
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger, _arrow_schema, _to_record
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
-from kappa.lake.ledger_state import StateFold
+from kappa.lake.ledger_state import StateBuilder
 from kappa.lake.retention import held
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.request import ReplayRequest
@@ -251,11 +251,11 @@ def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
 
 def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     """Put what so many slices leave into the ledger: rows that stay, and the product's own roll-up of the others."""
-    fold = StateFold()
+    builder = StateBuilder()
     records = {row.n: row for row in run.ledger.rows()}
     for row in records.values():
-        fold.add(row)
-    state = fold.state()
+        builder.add(row)
+    state = builder.state()
     n, keeps = state.last, maintenance.retention(site.config)
     looked = at
     commit = state.committed
@@ -266,28 +266,30 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
         at += timedelta(seconds=1)
         n += 3
         commit = replace(_committed(commit, at), n=n)
-        fold.add(commit)
+        builder.add(commit)
         since.append(commit)
         if at - looked >= timedelta(minutes=site.config.maintain_minutes):
             n += 1
             looked = at
-            row = _look(fold, n, at, keeps)
-            fold.add(row)
+            row = _look(builder, n, at, keeps)
+            builder.add(row)
             since.append(row)
-        if number % site.config.rollup_slices == 0 and rollup.is_due(state := fold.state(), site.config.rollup_slices):
+        if number % site.config.rollup_slices == 0 and rollup.is_due(
+            state := builder.state(), site.config.rollup_slices
+        ):
             found = rollup.rolled_up(state, writer=WRITER, code=commit.code, at=at)
             if found is not None:
                 n += 1
                 stays = rollup.stays(state, found.detail["upto"])
                 rolled = replace(found, n=n, detail={**found.detail, "file": "none"})
-                fold.add(rolled)
+                builder.add(rolled)
                 records = {row.n: row for row in [*records.values(), *since] if stays(row.n, row.kind, row.seq)}
                 records[n] = rolled
                 since = []
         if number % 1_000_000 == 999_999:
             say(f"{number + 1:,} slices in memory, {time.monotonic() - begun:.0f} s")
     records.update({row.n: row for row in since})
-    state = fold.state()
+    state = builder.state()
     assert state.rolled is not None
     log = AppendLog(run.paths.ledger, _arrow_schema())
     log.refresh()
@@ -297,8 +299,8 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     log.replace(kept, [_to_record(last)], state.rolled.detail["upto"])
 
 
-def _look(fold: StateFold, n: int, at: datetime, keeps: Any) -> LedgerRow:
-    state = fold.state()
+def _look(builder: StateBuilder, n: int, at: datetime, keeps: Any) -> LedgerRow:
+    state = builder.state()
     readable = state.readable
     kept = set(held([(commit.seq, commit.at) for commit in readable], at, keeps, ()))
     gone = [commit.seq for commit in readable if commit.seq not in kept]

@@ -45,8 +45,8 @@ class Config:
         arrow_rows: most rows of one effect that are written from the driver's memory; more are written by Spark.
         throttle_lag: offsets that the live epoch may lie behind before a replay beside it pauses between slices.
         attempts: how often a slice is tried before the epoch is stuck.
-        fold_seconds: most time for which changes of slices are not merged into a table; readers that only know its path
-            are that far behind.
+        merge_seconds: most time for which changes of slices are not merged into a table; readers that only know its
+            path are that far behind.
         maintain_minutes: time between two looks after an epoch's Delta files.
         keep_minutes: how long every commit of an epoch stays readable.
         savepoint_minutes: of older commits, the first in each period of this length stays readable: a savepoint.
@@ -77,7 +77,7 @@ class Config:
     arrow_rows: int = 500_000
     throttle_lag: int = 100_000
     attempts: int = 3
-    fold_seconds: float = 120.0
+    merge_seconds: float = 120.0
     maintain_minutes: float = 10.0
     keep_minutes: float = 30.0
     savepoint_minutes: float = 240.0

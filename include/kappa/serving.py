@@ -56,7 +56,7 @@ class Snapshot:
         """Path and Delta version of a table or append output.
 
         Of a table, the rows at that version may lack the changes of the last slices: :meth:`rows` has them,
-        :meth:`folded` says up to which slice they are there.
+        :meth:`merged` says up to which slice they are there.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
@@ -75,14 +75,14 @@ class Snapshot:
             name=name,
         )
 
-    def folded(self, name: str) -> int:
+    def merged(self, name: str) -> int:
         """The slice up to which the own Delta version of a table or append output, as of :meth:`place`, has all rows.
 
         Raises:
             UnknownTableError: the epoch has none of that name.
         """
         self.place(name)
-        return self.tables[name].folded if name in self.tables else self.seq
+        return self.tables[name].merged if name in self.tables else self.seq
 
     def rows(
         self,

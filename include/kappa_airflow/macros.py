@@ -18,7 +18,7 @@ def live_epoch(topology: str) -> int:
 def live_path(topology: str, name: str) -> str:
     """Path of the live Delta table of a table or append output, for jobs that only know paths.
 
-    A table there is at most ``KAPPA_FOLD_SECONDS`` behind the last commit; it has everything of a stream that stands.
+    A table there is at most ``KAPPA_MERGE_SECONDS`` behind the last commit; it has everything of a stream that stands.
 
     Raises:
         UnknownTopologyError: the topology has no live epoch, or no table or output of that name.

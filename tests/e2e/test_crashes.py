@@ -29,8 +29,8 @@ pytestmark = pytest.mark.e2e
 
 def test_a_live_driver_killed_at_every_line_of_a_slice_loses_and_repeats_nothing(machine: Rig) -> None:
     machine.config = replace(
-        machine.config, fold_seconds=0.0
-    )  # what is killed around a fold is then one that does something
+        machine.config, merge_seconds=0.0
+    )  # what is killed around a merge is then one that does something
     machine.produce(rows(12))
     points = ["plan", "effects.outputs", "send.open", "send", "apply", "commit"]
     epoch = machine.start(f"{points[0]}@1")

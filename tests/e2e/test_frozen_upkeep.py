@@ -26,7 +26,7 @@ POINTS = (
     pytest.param("maintain.dead_letters@2", marks=pytest.mark.soak),
     pytest.param("maintain.outputs@2", marks=pytest.mark.soak),
     pytest.param("maintain.changes@2", marks=pytest.mark.soak),
-    pytest.param("fold.between", marks=pytest.mark.soak),
+    pytest.param("merge.between", marks=pytest.mark.soak),
 )
 
 
@@ -38,7 +38,7 @@ def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig
         maintain_minutes=0.0,
         keep_minutes=0.0,
         savepoint_hours=0.0,
-        fold_seconds=0.5 if point == "fold.between" else 0.0,
+        merge_seconds=0.5 if point == "merge.between" else 0.0,
         savepoint_minutes=1e8,
     )
     machine.produce(rows(12))
@@ -48,7 +48,7 @@ def test_what_the_successor_of_a_frozen_driver_holds_stays_readable(machine: Rig
     machine.wait(lambda: not machine.status(epoch).is_running, "the heartbeat grows stale")
     assert heartbeat.is_process(frozen.pid, frozen.started), "it is frozen, not dead"
     machine.config = replace(
-        machine.config, maintain_minutes=1e6, keep_minutes=30.0, savepoint_hours=24.0, fold_seconds=0.0
+        machine.config, maintain_minutes=1e6, keep_minutes=30.0, savepoint_hours=24.0, merge_seconds=0.0
     )
     machine.run(epoch)
     machine.settle(epoch)

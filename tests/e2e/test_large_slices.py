@@ -51,7 +51,7 @@ def die_everywhere(machine: Rig, points: tuple[str, ...], seq: int = 1) -> int:
 def test_a_driver_killed_in_large_slices_that_spark_writes_loses_and_repeats_nothing(
     machine: Rig, points: tuple[str, ...]
 ) -> None:
-    machine.config = replace(machine.config, fold_seconds=0.0, attempts=ENDLESS, **LARGE)
+    machine.config = replace(machine.config, merge_seconds=0.0, attempts=ENDLESS, **LARGE)
     epoch = die_everywhere(machine, points)
     assert machine.prove({epoch: 1}) == 12 * (len(points) + 1)
     assert engines(machine, epoch, "outputs/moves") == {"Apache-Spark"}

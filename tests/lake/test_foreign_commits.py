@@ -16,13 +16,13 @@ from kappa.config import Config
 from kappa.driver.maintenance import maintain
 from kappa.errors import ForeignCommitError
 from kappa.lake import foreign_commits, queries, tables
-from kappa.slices.merging import fold_between
+from kappa.slices.merging import merge_between
 from kappa.slices.protocol import apply_changes, commit_slice
 
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Epoch:
-    made = Epoch(tmp_path, fold_seconds=0.0)
+    made = Epoch(tmp_path, merge_seconds=0.0)
     for number in range(3):
         made.slice({("a", number): number, ("b", number): 10 * number})
     return made
@@ -49,7 +49,7 @@ def test_rows_that_another_program_deleted_stop_the_epoch_and_come_back(epoch: E
     assert foreign_commits.undo(epoch.paths, state) == {}
     epoch.run.look_at_commits()
     epoch.slice({("a", 0): 7})
-    fold_between(epoch.run, is_asked=True)
+    merge_between(epoch.run, is_asked=True)
     maintain(epoch.run, Config.from_env({"KAPPA_HOME": str(epoch.paths.lake)}), clock.now() + timedelta(hours=1))
     epoch.run.look_at_commits()
     assert {(r["id"], r["select"], r["total"]) for r in newest(epoch, "tables/sums")} == {
@@ -81,7 +81,7 @@ def test_an_older_version_that_another_program_restored_is_undone(epoch: Epoch) 
     before = newest(epoch, "tables/sums")
     DeltaTable(epoch.paths.table("sums")).restore(1)
     with pytest.raises(ForeignCommitError, match="RESTORE"):
-        fold_between(epoch.run, is_asked=True), epoch.run.look_at_commits()
+        merge_between(epoch.run, is_asked=True), epoch.run.look_at_commits()
     foreign_commits.undo(epoch.paths, epoch.run.ledger.state())
     assert newest(epoch, "tables/sums") == before
 

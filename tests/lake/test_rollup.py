@@ -19,7 +19,7 @@ from kappa.errors import ConflictError, StaleWriterError
 from kappa.lake import rollup
 from kappa.lake.ledger import Ledger, _to_record
 from kappa.lake.ledger_rows import Kind, LedgerRow
-from kappa.lake.ledger_state import LedgerState, StateFold
+from kappa.lake.ledger_state import LedgerState, StateBuilder
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -88,13 +88,13 @@ class Story:
         kept = {*seqs[-keep:], *[seq for seq in seqs if seq % 5 < savepoints]}
         gone = [seq for seq in seqs if seq not in kept]
         before = max([state.readable_from, *(seq + 1 for seq in gone)])
-        folds = {"sums": {"key": ["id"], "kept": [[seq // 3, 3 * (seq // 3)] for seq in sorted(kept) if seq % 2 == 0]}}
+        merges = {"sums": {"key": ["id"], "kept": [[seq // 3, 3 * (seq // 3)] for seq in sorted(kept) if seq % 2 == 0]}}
         self.add(
             "maintain",
             detail={
                 "readable_from": before,
                 "savepoints": sorted(s for s in kept if s < before),
-                "folds": folds,
+                "folds": merges,
                 "recent_from": before,
                 "forgotten": {"sums": max(state.forgotten("sums"), min(kept) - 1)},
             },
@@ -133,10 +133,10 @@ class Story:
 
 
 def state_of(rows: Sequence[LedgerRow]) -> LedgerState:
-    fold = StateFold()
+    builder = StateBuilder()
     for row in rows:
-        fold.add(row)
-    return fold.state()
+        builder.add(row)
+    return builder.state()
 
 
 def asked(state: LedgerState) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def unnumbered(certificate: Certificate) -> Certificate:
 
 def replayed(rows: Sequence[LedgerRow], at: Sequence[int]) -> tuple[LedgerState, LedgerState, list[LedgerRow]]:
     """The same rows with roll-ups at these numbers: as somebody sees it that followed, and that opens what is left."""
-    warm, left, n = StateFold(), [], 0
+    warm, left, n = StateBuilder(), [], 0
     for row in rows:
         n += 1
         here = _numbered(row, n)

@@ -81,7 +81,7 @@ def test_log_entries_go_after_days_unless_a_version_is_kept_that_needs_them(tabl
     assert not Path(log, f"{30:020}.json").is_file()
     assert queries.query(table, 118).to_pylist() == [{"id": "a", "total": Decimal("118.00")}]
     assert rows(table) == [{"id": "a", "total": Decimal("120.00")}]
-    assert tables.folded(table)[1] == 120
+    assert tables.merged(table)[1] == 120
 
 
 def test_nothing_that_is_younger_than_the_stated_age_goes(table: str) -> None:

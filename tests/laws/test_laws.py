@@ -42,10 +42,10 @@ ROWS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any) -> Iterator[Lab]:
-    """A deployed topology, version 1, whose tables are folded in every slice: each line of the protocol does
+    """A deployed topology, version 1, whose tables are merged in every slice: each line of the protocol does
     something.
     """
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.0) as made:
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=0.0) as made:
         made.deploy(1)
         yield made
 
@@ -150,13 +150,13 @@ class TestLaw3ExactlyOnceInDelta:
         again = writing.write_effects(run, plan, run.ledger.state(), None)
         assert dict(again.delta_versions) == versions
         table = run.paths.table("balances")
-        folded = [tables.version(table)]
+        merged = [tables.version(table)]
         for _ in range(2):
             run.scratch.written = {}
             sending.send_effects(run, plan, first)
             protocol.apply_changes(run, plan, first)
-            folded.append(tables.version(table))
-        assert folded == [folded[0], folded[0] + 1, folded[0] + 1], "folded by the first, and not again"
+            merged.append(tables.version(table))
+        assert merged == [merged[0], merged[0] + 1, merged[0] + 1], "merged by the first, and not again"
         protocol.commit_slice(run, plan, first)
         assert stream.balances() == {"a": 14, "b": 2, "c": 4}
         assert sorted(stream.sent()) == sorted([*ROWS, ("a", 10)])

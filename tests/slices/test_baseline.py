@@ -55,7 +55,7 @@ class _Message:
 
 
 def test_a_key_that_an_earlier_attempt_sent_and_that_is_gone_gets_a_tombstone(tmp_path: Path) -> None:
-    epoch = Epoch(tmp_path, fold_seconds=0.0)
+    epoch = Epoch(tmp_path, merge_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 2})
     kafka = Topics()
     engines = replace(epoch.run.engines, broker=kafka)  # type: ignore[arg-type]

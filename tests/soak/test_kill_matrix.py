@@ -18,14 +18,14 @@ KIND_NAMES = list(KINDS)
 def test_a_replay_killed_after_every_effect_ends_as_if_nothing_had_happened(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case, kind: str
 ) -> None:
-    # Every other kind folds in every slice: otherwise what is killed around a fold is a fold that does nothing.
-    settings = {"fold_seconds": 0.0} if KIND_NAMES.index(kind) % 2 == 0 else {}
+    # Every other kind merges in every slice: otherwise what is killed around a merge is a merge that does nothing.
+    settings = {"merge_seconds": 0.0} if KIND_NAMES.index(kind) % 2 == 0 else {}
     with machines(**settings) as machine:
         walk(machine, kind, case, live=LIVE_POINTS)
 
 
-def test_a_replay_killed_while_it_folds_and_looks_after_files_ends_as_if_undisturbed(
+def test_a_replay_killed_while_it_merges_and_looks_after_files_ends_as_if_undisturbed(
     machines: Callable[..., AbstractContextManager[Rig]], case: Case
 ) -> None:
-    with machines(fold_seconds=0.0, maintain_minutes=0.0) as machine:
+    with machines(merge_seconds=0.0, maintain_minutes=0.0) as machine:
         walk(machine, "to-earliest", case, points=FILE_POINTS, live=FILE_POINTS)

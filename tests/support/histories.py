@@ -43,10 +43,10 @@ _ELSEWHERE = (
     "abandon",
 )
 PASSABLE = tuple(sorted(point for point in faults.POINTS if not point.startswith(_ELSEWHERE)))
-#: Settings that differ from history to history: whether each slice folds, how soon commits expire, whether slices are
+#: Settings that differ from history to history: whether each slice merges, how soon commits expire, whether slices are
 #: large.
 SETTINGS: Mapping[str, Sequence[Any]] = {
-    "fold_seconds": (0.0, 0.0, 0.5, 120.0),
+    "merge_seconds": (0.0, 0.0, 0.5, 120.0),
     "keep_minutes": (0.02, 30.0),
     "small_slice": (50_000, 50_000, 0),
     "arrow_rows": (500_000, 500_000, 0),
@@ -516,8 +516,8 @@ def play(world: World, seed: int, acts: int) -> None:
     """
     world.random.seed(seed)
     known = {field.name for field in fields(world.config)}
-    # Of the few that every run plays only folds differ; rarer settings belong to the soak.
-    names = [name for name in SETTINGS if name in known and (seed >= 1000 or name == "fold_seconds")]
+    # Of the few that every run plays only merges differ; rarer settings belong to the soak.
+    names = [name for name in SETTINGS if name in known and (seed >= 1000 or name == "merge_seconds")]
     chosen = {name: world.random.choice(SETTINGS[name]) for name in names}
     world.config = replace(world.config, **chosen)
     world.say(f"settings {chosen}")

@@ -33,8 +33,8 @@ BULK_POINTS = tuple(f"{point}@2" for point in SLICE_POINTS if not point.startswi
 READY_POINTS = ("replayed", "caught_up", "verify", "verified", "baseline.chunk", "baseline.marker")
 #: Once it is live.
 LIVE_POINTS = ("claim", "resume", *SLICE_POINTS)
-#: In a slice that folds, and in the look after files that follows.
-FILE_POINTS = ("fold", "maintain", "maintain.dead_letters", "maintain.outputs", "maintain.changes", "maintain.tables")
+#: In a slice that merges, and in the look after files that follows.
+FILE_POINTS = ("merge", "maintain", "maintain.dead_letters", "maintain.outputs", "maintain.changes", "maintain.tables")
 
 Case = Callable[[str], None]
 

@@ -73,7 +73,7 @@ class Epoch:
 
     def merge_after(self, seconds: float) -> None:
         """From now on changes wait for so long before they are merged into the table."""
-        self.run.engines = replace(self.run.engines, fold_seconds=seconds)
+        self.run.engines = replace(self.run.engines, merge_seconds=seconds)
 
     def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
         """A slice up to its effects: its plan and effects rows."""
@@ -101,7 +101,7 @@ class Epoch:
         return contents_of(self.paths, row, "sums")
 
     def table(self, row: LedgerRow) -> Rows:
-        """The table as of a commit; the same by condition, part by part, and by the newest changes over the fold."""
+        """The table as of a commit; the same by condition, part by part, and by the newest changes over the merge."""
         at = self.at(row)
         found = as_rows(merge_on_read.query(at))
         parts = [row for part in merge_on_read.chunks(at, COLUMNS, 2) for row in part.to_pylist()]

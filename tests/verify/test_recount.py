@@ -23,7 +23,7 @@ from kappa.verify.recount import Recount, recount
 
 @pytest.fixture
 def epoch(tmp_path: Path) -> Epoch:
-    made = Epoch(tmp_path, fold_seconds=0.0)
+    made = Epoch(tmp_path, merge_seconds=0.0)
     for number in range(3):
         made.slice({("a", number): number, ("b", number): 10 * number})
     return made

@@ -297,9 +297,9 @@ def path(
     """Print where the live Delta table of a name is now, for readers that only know paths; or which topic the live
     epoch sends to.
 
-    The table at that path is at most KAPPA_FOLD_SECONDS behind what `kappa query` shows, and has everything of a stream
-    that stands: the changes of small slices are merged into it together. With --json also which slice it has reached,
-        `folded`, at the Delta version named.
+    The table at that path is at most KAPPA_MERGE_SECONDS behind what `kappa query` shows, and has everything of a
+    stream that stands: the changes of small slices are merged into it together. With --json also which slice it has
+    reached, `merged`, at the Delta version named.
 
     With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
     """
@@ -321,7 +321,7 @@ def path(
                 "delta_version": version,
                 "epoch": snapshot.epoch,
                 "seq": snapshot.seq,
-                "folded": snapshot.folded(name),
+                "merged": snapshot.merged(name),
             }
         )
     else:

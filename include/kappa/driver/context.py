@@ -34,7 +34,7 @@ from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices import ownership, turns
 from kappa.slices.cuts import time_index
-from kappa.slices.merging import fold_between, unfolded_since
+from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
 from kappa.slices.run import Engines, EpochRun
 from kappa.topology import registry
@@ -117,7 +117,7 @@ class Context:
             arrow_rows=config.arrow_rows,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
-            fold_seconds=config.fold_seconds,
+            merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
         )
         return EpochRun(
@@ -219,11 +219,11 @@ class Context:
         committed = self.ledger.state().committed
         seq, looked = self._merge_looked
         if committed is None or (
-            committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.fold_seconds)
+            committed.seq == seq and time.monotonic() - looked < max(1.0, self.config.merge_seconds)
         ):
             return False
-        age = timedelta(seconds=self.config.fold_seconds)
-        return any(clock.now() - at >= age for at in unfolded_since(committed))
+        age = timedelta(seconds=self.config.merge_seconds)
+        return any(clock.now() - at >= age for at in unmerged_since(committed))
 
     def merge(self, *, is_asked: bool = False) -> None:
         """Bring changes into the tables without a slice: those that waited long enough, or all where that is asked for.
@@ -238,7 +238,7 @@ class Context:
             return
         self._merge_looked = (state.commits[-1].seq, time.monotonic())
         try:
-            if fold_between(self.slice_run, is_asked=is_asked):
+            if merge_between(self.slice_run, is_asked=is_asked):
                 self.log.info("merged", seq=state.commits[-1].seq)
         except StaleWriterError:
             raise

@@ -19,7 +19,7 @@ from kappa.lake import vacuum
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
-from kappa.lake.retention import Retention, held, with_folds
+from kappa.lake.retention import Retention, held, with_merges
 from kappa.names import EpochPaths
 from kappa.slices.places import effect_paths
 from kappa.slices.run import EpochRun
@@ -27,7 +27,7 @@ from kappa.topology import Table
 
 #: Merged versions of a table that may be in use since the last look, with the one that it found: each may be a whole
 #: copy.
-FOLDS = 1
+MERGES = 1
 #: Files of changes are merged up to this size: a larger one would be written again and again, and each time be kept for
 #: a while.
 CHANGES_BYTES = 1 << 20
@@ -66,10 +66,10 @@ def maintain(
     chosen = kept
     if not keeps_all:
         times = [(commit.seq, commit.at) for commit in kept_commits]
-        chosen = with_folds(times, now, retention(config), named)
+        chosen = with_merges(times, now, retention(config), named)
         # The changes of a commit that is not recent are no longer kept: it stays with the version that it has.
         chosen |= {seq for seq in kept if seq < _recent_from(state) or seq == recent_from}
-    folds = {table.name: _kept_folds(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
+    merges = {table.name: _kept_merges(run.paths, table, state, kept_commits, chosen) for table in run.topology.tables}
     wanted = LedgerRow(
         n=state.last + 1,
         kind="maintain",
@@ -80,7 +80,7 @@ def maintain(
         detail={
             "readable_from": before,
             "savepoints": sorted(seq for seq in kept if seq < before),
-            "folds": folds,
+            "folds": merges,
             "recent_from": recent_from,
         },
     )
@@ -117,7 +117,7 @@ def _held_now(run: EpochRun, place: str) -> set[int]:
     for commit in map(state.resolved, state.readable):
         # The changes of an older commit whose table is merged are read by nothing any more.
         is_unread = (
-            kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_folded
+            kind == "changes" and commit.seq < _recent_from(state) and contents_of(run.paths, commit, name).is_merged
         )
         if place in commit.delta_versions and not is_unread:
             found.add(commit.delta_versions[place])
@@ -139,7 +139,7 @@ def is_piled_up(state: LedgerState) -> bool:
             break
         found |= {item for item in commit.delta_versions.items() if item[0].startswith("tables/")}
     counts = Counter(place for place, _ in found)
-    return any(count > FOLDS for count in counts.values())
+    return any(count > MERGES for count in counts.values())
 
 
 def _recent_from(state: LedgerState) -> int:
@@ -147,7 +147,7 @@ def _recent_from(state: LedgerState) -> int:
     return 0 if state.maintained is None else int(state.maintained.detail.get("recent_from", state.maintained.seq))
 
 
-def _kept_folds(
+def _kept_merges(
     paths: EpochPaths, table: Table, state: LedgerState, commits: Sequence[LedgerRow], chosen: Collection[int]
 ) -> dict[str, Any]:
     """Delta versions that stay, oldest first, each with the slice up to which it is merged; and the key to merge by.
@@ -159,11 +159,11 @@ def _kept_folds(
         own = commit.delta_versions.get(f"tables/{table.name}")
         if own is None:
             continue
-        if commit.seq not in chosen and any(state.serves(fold, commit, table.name, own) for fold in kept.items()):
+        if commit.seq not in chosen and any(state.serves(known, commit, table.name, own) for known in kept.items()):
             continue
         at = contents_of(paths, state.resolved(commit), table.name)
-        kept[at.version] = max(at.folded, kept.get(at.version, 0))
-    return {"key": list(table.key), "kept": [list(fold) for fold in sorted(kept.items())]}
+        kept[at.version] = max(at.merged, kept.get(at.version, 0))
+    return {"key": list(table.key), "kept": [list(known) for known in sorted(kept.items())]}
 
 
 def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequence[LedgerRow]) -> int:
@@ -171,8 +171,8 @@ def _forgotten(paths: EpochPaths, table: Table, state: LedgerState, recent: Sequ
 
     What went once stays gone, also when the settings say by now that more is to be kept.
     """
-    folded = min(contents_of(paths, commit, table.name).folded for commit in recent)
-    return max(state.forgotten(table.name), min(folded, recent[-1].seq - 1))
+    merged = min(contents_of(paths, commit, table.name).merged for commit in recent)
+    return max(state.forgotten(table.name), min(merged, recent[-1].seq - 1))
 
 
 def retention(config: Config) -> Retention:

@@ -19,7 +19,7 @@ from kappa.faults import crash_point
 from kappa.lake import row_files
 from kappa.lake.append_log import AppendLog
 from kappa.lake.ledger_rows import FORMAT, LedgerRow
-from kappa.lake.ledger_state import LedgerState, StateFold
+from kappa.lake.ledger_state import LedgerState, StateBuilder
 from kappa.lake.rollup import stays
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
 from kappa.replay import stored
@@ -34,7 +34,7 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self.path = path
         self._log = _log(path)
-        self._fold = StateFold()
+        self._builder = StateBuilder()
         # Held from the look to the append that rests on it, as in :class:`kappa.lake.epochs.Epochs`.
         self._lock = threading.RLock()
 
@@ -55,10 +55,10 @@ class Ledger:
         with self._lock:
             records = self._log.refresh()
             if self._log.is_anew:
-                self._fold = StateFold()
+                self._builder = StateBuilder()
             for record in records:
-                self._fold.add(_from_record(record))
-            return self._fold.state()
+                self._builder.add(_from_record(record))
+            return self._builder.state()
 
     def last_commit(self) -> LedgerRow | None:
         """The last commit, without reading the whole ledger."""
@@ -116,7 +116,7 @@ class Ledger:
         with self._lock:
             self.check_claim(row.writer)
             upto, name = int(row.detail["upto"]), f"{row.detail['upto']:012d}-{secrets.token_hex(4)}"
-            is_kept = stays(self._fold.state(), upto)
+            is_kept = stays(self._builder.state(), upto)
             records = self._log.rows()
             gone = [record for record in records if not is_kept(record["n"], record["kind"], record["seq"])]
             numbers = {record["n"] for record in gone}

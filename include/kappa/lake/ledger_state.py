@@ -123,17 +123,17 @@ class LedgerState:
         """The commits whose files are still there, oldest first."""
         return [row for row in self.commits if self.is_readable(row.seq)]
 
-    def serves(self, fold: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
+    def serves(self, known: Sequence[int], row: LedgerRow, name: str, own: int) -> bool:
         """Whether a commit's table can be read from a version: its own, or an earlier one and all changes since.
 
         Args:
-            fold: Delta version, and the slice up to which it is merged.
+            known: Delta version, and the slice up to which it is merged.
             row: the commit.
             name: the table.
             own: the Delta version that the commit names.
         """
-        version, folded = fold
-        return version == own or (version < own and folded >= self.forgotten(name, row.n))
+        version, merged = known
+        return version == own or (version < own and merged >= self.forgotten(name, row.n))
 
     def forgotten(self, name: str, n: int | None = None) -> int:
         """The last slice whose changes had gone from a table's changes when row ``n`` was written; None for now."""
@@ -157,8 +157,8 @@ class LedgerState:
             serving = [] if own is None else [pair for pair in known["kept"] if self.serves(pair, row, name, own)]
             if not serving or max(serving)[0] == own:
                 continue
-            versions[f"tables/{name}"], folded = max(serving)
-            entries[name] = {"seq": folded, "key": known["key"]}
+            versions[f"tables/{name}"], merged = max(serving)
+            entries[name] = {"seq": merged, "key": known["key"]}
         return replace(
             row, delta_versions=versions, detail={**row.detail, "folded": entries} if entries else row.detail
         )
@@ -192,7 +192,7 @@ class LedgerState:
         return self.commits[-1]
 
 
-class StateFold:
+class StateBuilder:
     """Ledger rows, one after the other, into what they say."""
 
     def __init__(self) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Where a row's ``detail`` says of tables that they are not merged up to its own slice; rows of earlier code have none.
-FOLDED = "folded"
+#: The stored word is an older one.
+MERGED = "folded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +32,25 @@ class Contents:
     Attributes:
         path: the Delta table.
         version: its Delta version: the last merged one.
-        folded: the slice up to which that version holds all changes.
+        merged: the slice up to which that version holds all changes.
         seq: the slice after which the rows are wanted.
         changes: the Delta table of the table's changes.
-        changes_version: a Delta version of it that holds those of the slices after ``folded`` up to ``seq``.
+        changes_version: a Delta version of it that holds those of the slices after ``merged`` up to ``seq``.
         key: the table's key; empty where nothing is to be merged.
     """
 
     path: str
     version: int
-    folded: int
+    merged: int
     seq: int
     changes: str
     changes_version: int
     key: tuple[str, ...] = ()
 
     @property
-    def is_folded(self) -> bool:
+    def is_merged(self) -> bool:
         """Whether the Delta table alone has the rows."""
-        return self.folded >= self.seq
+        return self.merged >= self.seq
 
 
 def contents_of(paths: EpochPaths, row: LedgerRow, name: str) -> Contents:
@@ -58,11 +59,11 @@ def contents_of(paths: EpochPaths, row: LedgerRow, name: str) -> Contents:
     Raises:
         KeyError: the commit has no table of that name.
     """
-    entry: Mapping[str, Any] = row.detail.get(FOLDED, {}).get(name, {})
+    entry: Mapping[str, Any] = row.detail.get(MERGED, {}).get(name, {})
     return Contents(
         path=paths.table(name),
         version=row.delta_versions[f"tables/{name}"],
-        folded=entry.get("seq", row.seq),
+        merged=entry.get("seq", row.seq),
         seq=row.seq,
         changes=paths.changes(name),
         changes_version=row.delta_versions.get(f"changes/{name}", 0),
@@ -88,7 +89,7 @@ def frame(session: SparkSession, contents: Contents) -> DataFrame:
     from pyspark.sql import functions as F
 
     base = read_table(session, contents.path, contents.version)
-    if contents.is_folded:
+    if contents.is_merged:
         return base
     key, names = quoted(contents.key), quoted(base.columns)
     rows = read_table(session, contents.changes, contents.changes_version).where(_since(contents))
@@ -134,23 +135,23 @@ def changed(contents: Contents) -> pa.Table | None:
 
 def changed_rows(contents: Contents) -> int:
     """How many changes there are since the merge, of a key all."""
-    if contents.is_folded:
+    if contents.is_merged:
         return 0
     found = queries.query(contents.changes, contents.changes_version, select="COUNT(*) AS n", where=_since(contents))
     return int(found["n"][0].as_py())
 
 
 def _over(contents: Contents) -> queries.Changes | None:
-    if contents.is_folded:
+    if contents.is_merged:
         return None
     return queries.Changes(
         path=contents.changes,
         delta_version=contents.changes_version,
-        after=contents.folded,
+        after=contents.merged,
         upto=contents.seq,
         key=contents.key,
     )
 
 
 def _since(contents: Contents) -> str:
-    return f"_seq > {contents.folded} AND _seq <= {contents.seq}"
+    return f"_seq > {contents.merged} AND _seq <= {contents.seq}"

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Of commits not old enough to be savepoints, the first in each period of this length keeps its version for those after
 #: it.
-FOLD_GRAIN = timedelta(minutes=30)
+MERGE_GRAIN = timedelta(minutes=30)
 #: How long a version stays that a merge has replaced: a reader that knows only the path may use it.
-FOLD_STAYS = timedelta(minutes=5)
+MERGE_STAYS = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +54,14 @@ def held(
     ]
 
 
-def with_folds(
+def with_merges(
     kept: Sequence[tuple[int, datetime]], now: datetime, retention: Retention, named: Collection[int] = ()
 ) -> set[int]:
     """Of the commits that stay readable, those of which the merged version that they are read from stays.
 
     The others are read from the newest of these before them, and the changes since. Versions stay for the last commit,
-    for :data:`FOLD_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period
-    of :data:`FOLD_GRAIN`: without the last, changes would pile up for as long as commits stay.
+    for :data:`MERGE_STAYS`, for savepoints and for what is older than ``keep``, and for the first commit of each period
+    of :data:`MERGE_GRAIN`: without the last, changes would pile up for as long as commits stay.
 
     Args:
         kept: number and time of each commit that stays readable, oldest first.
@@ -72,9 +72,9 @@ def with_folds(
     chosen = {seq for seq, at in kept if at < now - retention.keep} | {seq for seq, _ in kept if seq in named}
     chosen |= {seq for seq, _ in (*recent[:1], *kept[-1:])}
     # With the commit before: its version was the newest until after the period had begun.
-    replaced = [seq for seq, at in kept if at < now - FOLD_STAYS]
-    chosen |= {seq for seq, at in kept if at >= now - FOLD_STAYS} | set(replaced[-1:])
-    for grain in (retention.grain, FOLD_GRAIN):
+    replaced = [seq for seq, at in kept if at < now - MERGE_STAYS]
+    chosen |= {seq for seq, at in kept if at >= now - MERGE_STAYS} | set(replaced[-1:])
+    for grain in (retention.grain, MERGE_GRAIN):
         chosen |= set(first_of_each(kept, grain))
     return chosen
 

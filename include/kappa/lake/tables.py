@@ -98,7 +98,7 @@ def version(path: str) -> int:
     return DeltaTable(path).version()
 
 
-def folded(path: str) -> tuple[int, int | None]:
+def merged(path: str) -> tuple[int, int | None]:
     """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
     from deltalake import DeltaTable
 

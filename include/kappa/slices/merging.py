@@ -18,7 +18,7 @@ from kappa.faults import crash_point
 from kappa.lake import merge_on_read as contents
 from kappa.lake import tables
 from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import FOLDED, Contents
+from kappa.lake.merge_on_read import MERGED, Contents
 from kappa.lake.retention import is_first_after
 from kappa.slices.state import most_changes
 from kappa.topology import Table
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unfolded:
+class Unmerged:
     """What is not merged into a table after a slice.
 
     Attributes:
@@ -48,54 +48,54 @@ class Unfolded:
     def entry(self) -> dict[str, Any]:
         """What the slice's commit says of it."""
         return {
-            "seq": self.contents.folded,
+            "seq": self.contents.merged,
             "key": list(self.contents.key),
             "rows": self.rows,
             "since": self.since.isoformat(),
         }
 
 
-def unfolded(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerRow | None = None) -> Unfolded:
+def unmerged(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerRow | None = None) -> Unmerged:
     """What is not merged into a table, by the table itself: an attempt that died may have merged it.
 
     Args:
         committed: the last commit.
         effects: effects of the slice that comes after it; None for what is not merged after the commit.
     """
-    known: Mapping[str, Any] | None = committed.detail.get(FOLDED, {}).get(table.name)
+    known: Mapping[str, Any] | None = committed.detail.get(MERGED, {}).get(table.name)
     last = effects or committed
-    version, folded = tables.folded(run.paths.table(table.name))
+    version, merged = tables.merged(run.paths.table(table.name))
     least = committed.seq if known is None else known["seq"]
     found = Contents(
         path=run.paths.table(table.name),
         version=version,
-        folded=max(least, folded or 0),
+        merged=max(least, merged or 0),
         seq=last.seq,
         key=tuple(table.key),
         changes=run.paths.changes(table.name),
         changes_version=last.delta_versions.get(f"changes/{table.name}", 0),
     )
-    if found.is_folded:
-        return Unfolded(contents=found, rows=0, since=clock.now())
-    is_known = known is not None and found.folded == least
-    before: int | None = 0 if found.folded >= committed.seq else None
+    if found.is_merged:
+        return Unmerged(contents=found, rows=0, since=clock.now())
+    is_known = known is not None and found.merged == least
+    before: int | None = 0 if found.merged >= committed.seq else None
     if known is not None and is_known:
         before = known["rows"]
     mine = run.scratch.written.get(f"changes/{table.name}")
     added = 0 if effects is None else None if mine is None else mine.num_rows
-    return Unfolded(
+    return Unmerged(
         contents=found,
         rows=contents.changed_rows(found) if before is None or added is None else before + added,
         since=datetime.fromisoformat(known["since"]) if known is not None and is_known else clock.now(),
     )
 
 
-def unfolded_since(committed: LedgerRow) -> list[datetime]:
+def unmerged_since(committed: LedgerRow) -> list[datetime]:
     """Since when tables have changes that are not merged, as their last commit says; none for those that have none."""
-    return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(FOLDED, {}).values()]
+    return [datetime.fromisoformat(entry["since"]) for entry in committed.detail.get(MERGED, {}).values()]
 
 
-def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | None = None) -> bool:
+def is_due(run: EpochRun, pending: Unmerged, now: datetime, last: datetime | None = None) -> bool:
     """Whether a table is to be merged: for long it was not, or so much changed that the next steps had better read it
     anew.
 
@@ -109,13 +109,16 @@ def is_due(run: EpochRun, pending: Unfolded, now: datetime, last: datetime | Non
         return False
     if last is not None and is_first_after(last, now, run.engines.savepoint_grain):
         return True
-    if abs(now - pending.since) >= timedelta(seconds=run.engines.fold_seconds) or pending.rows > run.engines.arrow_rows:
+    if (
+        abs(now - pending.since) >= timedelta(seconds=run.engines.merge_seconds)
+        or pending.rows > run.engines.arrow_rows
+    ):
         return True
     at = pending.contents
     return pending.rows > most_changes(0) and pending.rows > most_changes(tables.count(at.path, at.version))
 
 
-def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
+def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     """Merge what is pending into a table. Idempotent; a crash leaves all of it in the table or nothing.
 
     Raises:
@@ -136,10 +139,10 @@ def fold(run: EpochRun, table: Table, pending: Unfolded) -> None:
 
 def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
     """The changes since a merge where they are the ones that the slice at hand has just written, of each key one."""
-    return run.scratch.written.get(f"changes/{table.name}") if at.folded == at.seq - 1 else None
+    return run.scratch.written.get(f"changes/{table.name}") if at.merged == at.seq - 1 else None
 
 
-def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
+def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged
     something.
 
@@ -156,9 +159,9 @@ def fold_between(run: EpochRun, *, is_asked: bool = False) -> bool:
         raise LedgerError("Tables are merged after a commit; the epoch has none.")
     done = False
     for table in run.topology.tables:
-        pending = unfolded(run, table, committed)
+        pending = unmerged(run, table, committed)
         if pending.rows and (is_asked or is_due(run, pending, clock.now())):
-            fold(run, table, pending)
+            merge(run, table, pending)
             done = True
-            crash_point("fold.between", committed.seq)
+            crash_point("merge.between", committed.seq)
     return done

@@ -21,11 +21,11 @@ from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import FOLDED, contents_of
+from kappa.lake.merge_on_read import MERGED, contents_of
 from kappa.offsets.coverage import common
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
-from kappa.slices.merging import fold, is_due, unfolded
+from kappa.slices.merging import is_due, merge, unmerged
 from kappa.slices.places import make_durable
 from kappa.slices.reading import archived_ranges
 from kappa.slices.run import EpochRun
@@ -146,10 +146,10 @@ def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     committed = run.ledger.state().committed
     assert committed is not None
     for table in run.topology.tables:
-        pending = unfolded(run, table, committed, effects)
+        pending = unmerged(run, table, committed, effects)
         if is_due(run, pending, clock.now(), committed.at):
-            fold(run, table, pending)
-            crash_point("fold", plan.seq)
+            merge(run, table, pending)
+            crash_point("merge", plan.seq)
     crash_point("apply", plan.seq)
 
 
@@ -159,8 +159,8 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     assert committed is not None
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
-    pending = {table.name: unfolded(run, table, committed, effects) for table in run.topology.tables}
-    folded = {name: found.entry for name, found in pending.items() if found.rows}
+    pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
+    merged = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     make_durable(run.paths, committed.delta_versions, versions)
     carried = {"roots": plan.detail["roots"]} if "roots" in plan.detail else {}
@@ -187,7 +187,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
                 **archived_detail(archived_ranges(plan)),
                 **carried,
                 **sent_ends(run, plan.sends, committed),
-                **({FOLDED: folded} if folded else {}),
+                **({MERGED: merged} if merged else {}),
             },
         )
     )

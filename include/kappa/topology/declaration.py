@@ -307,21 +307,21 @@ def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[s
     versioned = [topic.name for topic in known if topic.is_versioned]
     others = [*(topic.name for topic in known if not topic.is_versioned), *sources]
     for name in versioned:
-        own = re.compile(re.escape(_folded(name)) + r"[_]e\d{4,}")
+        own = re.compile(re.escape(_for_kafka(name)) + r"[_]e\d{4,}")
         for other in others:
-            if own.fullmatch(_folded(other)):
+            if own.fullmatch(_for_kafka(other)):
                 raise TopologyError(
                     f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
                     "its epochs. "
                     "Name one of them otherwise."
                 )
         for other in versioned:
-            if other != name and _folded(other) == _folded(name):
+            if other != name and _for_kafka(other) == _for_kafka(name):
                 raise TopologyError(
                     f"Topology {topology!r}: versioned topics {name!r} and {other!r} would collide in Kafka. Name one "
                     "of them otherwise."
                 )
 
 
-def _folded(name: str) -> str:
+def _for_kafka(name: str) -> str:
     return name.replace(".", "_")

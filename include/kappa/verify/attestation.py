@@ -101,7 +101,7 @@ def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
     rows = [row for row in (state.committed, state.open_effects) if row is not None]
     for place, version in {place: v for row in rows for place, v in row.delta_versions.items()}.items():
         path = f"{epoch.root}/{place}"
-        found, seq = tables.folded(path) if tables.exists(path) else (-1, None)
+        found, seq = tables.merged(path) if tables.exists(path) else (-1, None)
         if found < version:
             said = (
                 f"table is older than the ledger: {path} is at version {found}, slice {state.seq} names version "

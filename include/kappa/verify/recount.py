@@ -63,15 +63,15 @@ def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None)
         if not tables.exists(path):
             problems.append(f"{place} is gone. Compute it again: kappa replay {paths.topology}")
             continue
-        newest, folded = tables.folded(path)
+        newest, merged = tables.merged(path)
         if newest < version:
             problems.append(
                 f"{place} ends at version {newest}, the ledger names version {version}: its log lost its end."
             )
             continue
-        if folded is not None and folded > state.seq:
+        if merged is not None and merged > state.seq:
             problems.append(
-                f"{place} holds slice {folded}, the ledger ends at slice {state.seq}: the ledger lost its end, or the "
+                f"{place} holds slice {merged}, the ledger ends at slice {state.seq}: the ledger lost its end, or the "
                 "lake is an old copy."
             )
         first = _first_in_log(path)

@@ -1,4 +1,4 @@
-"""Drivers killed right after a fold, and between two folds: what they leave is repaired by the next."""
+"""Drivers killed right after a merge, and between two merges: what they leave is repaired by the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.processes import rows
 
 from kappa.lake import tables
-from kappa.lake.merge_on_read import FOLDED
+from kappa.lake.merge_on_read import MERGED
 
 if TYPE_CHECKING:
     from support.processes import Rig
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.e2e
 START_MS = 1_700_000_000_000
 
 
-def test_a_driver_killed_after_a_fold_or_between_folds_loses_and_repeats_nothing(machine: Rig) -> None:
+def test_a_driver_killed_after_a_merge_or_between_merges_loses_and_repeats_nothing(machine: Rig) -> None:
     never, always, soon = (
-        replace(machine.config, fold_seconds=seconds, savepoint_minutes=1e8) for seconds in (3600.0, 0.0, 0.5)
+        replace(machine.config, merge_seconds=seconds, savepoint_minutes=1e8) for seconds in (3600.0, 0.0, 0.5)
     )
     machine.config = always
     machine.produce(rows(12))
-    epoch = machine.start("fold@1")
-    # Killed after a fold; the next one would not fold, and finds it done. Then killed with changes that nobody folded.
+    epoch = machine.start("merge@1")
+    # Killed after a merge; the next one would not merge, and finds it done. Then killed with changes not yet merged.
     for seq, (config, point) in enumerate(
-        [(never, "apply@2"), (never, "commit@3"), (always, "fold@4"), (soon, "fold.between")], start=1
+        [(never, "apply@2"), (never, "commit@3"), (always, "merge@4"), (soon, "merge.between")], start=1
     ):
         machine.await_death(epoch)
         machine.produce(rows(12, first=12 * seq), start_ms=START_MS + 60_000 * seq)
@@ -36,11 +36,11 @@ def test_a_driver_killed_after_a_fold_or_between_folds_loses_and_repeats_nothing
         machine.run(epoch, point)
     machine.await_death(epoch)
     commits = {row.seq: row for row in machine.ledger(epoch).state().commits}
-    assert FOLDED not in commits[1].detail, "the fold of the attempt that died counts"
-    assert commits[3].detail[FOLDED]["balances"]["seq"] == 1
-    assert FOLDED not in commits[4].detail
+    assert MERGED not in commits[1].detail, "the merge of the attempt that died counts"
+    assert commits[3].detail[MERGED]["balances"]["seq"] == 1
+    assert MERGED not in commits[4].detail
     last = machine.ledger(epoch).state().seq
-    assert tables.folded(machine.paths(epoch).table("balances"))[1] == last, "folded, and no row says so"
+    assert tables.merged(machine.paths(epoch).table("balances"))[1] == last, "merged, and no row says so"
     machine.config = never
     machine.produce(rows(12, first=60), start_ms=START_MS + 300_000)
     machine.run(epoch)

@@ -1,4 +1,4 @@
-"""Law 3 and law 8 while changes of several slices wait to be folded: every reader of a commit finds its rows."""
+"""Law 3 and law 8 while changes of several slices wait to be merged: every reader of a commit finds its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.slices import TABLE, Epoch, as_rows, merged
 from kappa import control, serving
 from kappa.driver.maintenance import maintain
 from kappa.lake import merge_on_read, queries, tables
-from kappa.lake.merge_on_read import FOLDED
+from kappa.lake.merge_on_read import MERGED
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
 from kappa.slices.run import EpochRun
@@ -35,8 +35,8 @@ LATER = 1_700_000_100_000
 
 @pytest.fixture
 def slow(tmp_path: Path, kafka: Any, spark: Any, topic: Any) -> Iterator[Lab]:
-    """A deployed topology whose tables are not folded by themselves."""
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=3600.0, savepoint_minutes=1e8) as made:
+    """A deployed topology whose tables are not merged by themselves."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=3600.0, savepoint_minutes=1e8) as made:
         made.deploy(1)
         yield made
 
@@ -68,7 +68,7 @@ def in_table(stream: Lab, epoch: int) -> dict[str, int]:
 def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stands(slow: Lab) -> None:
     epoch = live(slow)
     commits = slow.ledger(epoch).state().commits
-    assert FOLDED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was folded"
+    assert MERGED in commits[-1].detail and in_table(slow, epoch) == {}, "nothing was merged"
     assert slow.balances() == after(3)
     for commit in commits[-4:]:
         then = serving.snapshot(slow.config, slow.name, seq=commit.seq)
@@ -81,23 +81,23 @@ def test_readers_of_a_commit_get_its_rows_those_of_the_path_once_the_epoch_stand
     now = serving.snapshot(slow.config, slow.name)
     assert now.rows("balances", "total = 4 AND id = 'a'").num_rows == 0, "an older row of a key is no row"
     assert now.rows("balances", "id LIKE 'new%'", order_by="total DESC", limit=1).to_pylist()[0]["total"] == 2
-    assert now.folded("balances") == 0 < now.seq
+    assert now.merged("balances") == 0 < now.seq
     assert slow.stop(epoch) == []
     assert in_table(slow, epoch) == after(3)
     assert slow.balances() == after(3)
 
 
-def test_a_driver_that_starts_again_between_two_folds_goes_on_from_the_changes(slow: Lab) -> None:
+def test_a_driver_that_starts_again_between_two_merges_goes_on_from_the_changes(slow: Lab) -> None:
     epoch = live(slow)
     driver, thread, _ = slow.running[epoch]
-    driver.context.merge = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it folds nothing at its end
+    driver.context.merge = lambda **_: None  # type: ignore[method-assign]  # as one that is killed: it merges nothing at its end
     assert slow.stop(epoch) == [] and not thread.is_alive()
     assert in_table(slow, epoch) == {}
     slow.run(epoch)
     more(slow, 3)
     assert slow.balances() == after(4)
     slow.hold(totals=after(4), moves=None, sent=_moves(4))
-    assert slow.ledger(epoch).state().commits[-1].detail[FOLDED]["balances"]["seq"] == 0
+    assert slow.ledger(epoch).state().commits[-1].detail[MERGED]["balances"]["seq"] == 0
 
 
 def _moves(slices: int) -> list[tuple[str, int, int]]:
@@ -107,13 +107,13 @@ def _moves(slices: int) -> list[tuple[str, int, int]]:
     return found
 
 
-def test_changes_that_waited_are_folded_while_the_stream_idles_and_while_it_does_not(
+def test_changes_that_waited_are_merged_while_the_stream_idles_and_while_it_does_not(
     tmp_path: Path, kafka: Any, spark: Any, topic: Any
 ) -> None:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.5) as stream:
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), merge_seconds=0.5) as stream:
         stream.deploy(1)
         epoch = live(stream)
-        stream.wait(lambda: in_table(stream, epoch) == after(3), "an idle stream is folded")
+        stream.wait(lambda: in_table(stream, epoch) == after(3), "an idle stream is merged")
         rows = len(stream.ledger(epoch).rows())
         more(stream, 3)
         stream.wait(lambda: in_table(stream, epoch) == after(4), "and again")
@@ -121,9 +121,9 @@ def test_changes_that_waited_are_folded_while_the_stream_idles_and_while_it_does
         assert [row.kind for row in stream.ledger(epoch).rows()[rows:]] == ["plan", "effects", "commit"]
 
 
-def test_an_epoch_that_folds_never_and_one_that_folds_every_slice_are_the_same(slow: Lab) -> None:
+def test_an_epoch_that_merges_never_and_one_that_merges_every_slice_are_the_same(slow: Lab) -> None:
     first = live(slow)
-    keeper, slow.config = slow.config, replace(slow.config, fold_seconds=0.0)
+    keeper, slow.config = slow.config, replace(slow.config, merge_seconds=0.0)
     second = slow.plan_replay(slice_records=3)
     slow.run(second)
     slow.await_stage(second, Stage.VERIFIED)
@@ -132,7 +132,7 @@ def test_an_epoch_that_folds_never_and_one_that_folds_every_slice_are_the_same(s
     assert report.verdict == "same"
     assert (report.tables[0].rows_live, report.tables[0].rows_candidate) == (6, 6)
     theirs = slow.ledger(second).state().commits
-    assert all(FOLDED not in row.detail for row in theirs), "it folded every slice"
+    assert all(MERGED not in row.detail for row in theirs), "it merged every slice"
     assert in_table(slow, first) == {} and in_table(slow, second) == after(3)
     control.cut_over(slow.config, slow.name, second, actor="test", reason="test")
     slow.await_live(second)
@@ -148,26 +148,32 @@ def test_an_epoch_that_folds_never_and_one_that_folds_every_slice_are_the_same(s
     assert control.certify(slow.config, slow.name).complete
 
 
-def test_an_epoch_is_seeded_from_a_savepoint_between_two_folds(slow: Lab) -> None:
+def test_an_epoch_is_seeded_from_a_savepoint_between_two_merges(slow: Lab) -> None:
     epoch = live(slow, slices=2)
     seq = slow.ledger(epoch).state().commits[-1].seq
     more(slow, 2)
-    assert FOLDED in slow.ledger(epoch).state().commits[-2].detail
+    assert MERGED in slow.ledger(epoch).state().commits[-2].detail
     second = slow.plan_replay(FromSavepoint(seq=seq))
     slow.run(second)
     slow.await_stage(second, Stage.VERIFIED)
     seed = slow.ledger(second).state().commits[0]
-    assert FOLDED not in seed.detail and seed.detail["of_seq"] == seq
+    assert MERGED not in seed.detail and seed.detail["of_seq"] == seq
     found = serving.snapshot(slow.config, slow.name, epoch=second, seq=0).rows("balances").to_pylist()
     assert {row["id"]: row["total"] for row in found} == after(2)
     assert control.diff(slow.config, slow.name, second).verdict == "same"
 
 
-def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(
+def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
     tmp_path: Path, kafka: Any, spark: Any, topic: Any
 ) -> None:
     with lab(
-        tmp_path / "lab", kafka, spark, topic(partitions=2), fold_seconds=0.2, maintain_minutes=0.0, savepoint_hours=0.0
+        tmp_path / "lab",
+        kafka,
+        spark,
+        topic(partitions=2),
+        merge_seconds=0.2,
+        maintain_minutes=0.0,
+        savepoint_hours=0.0,
     ) as stream:
         stream.deploy(1)
         epoch = live(stream, slices=0)
@@ -188,7 +194,7 @@ def test_a_snapshot_is_consistent_while_the_driver_folds_and_looks_after_files(
             while not ended.is_set():
                 reads += 1
                 known = [*known[-5:], serving.snapshot(stream.config, stream.name)]
-                for snapshot in known:  # also those of some slices ago, whose folds may have gone
+                for snapshot in known:  # also those of some slices ago, whose merges may have gone
                     total = snapshot.rows("balances", select="SUM(total) AS total").to_pylist()[0]["total"]
                     counted = snapshot.rows("moves", select="SUM(counted) AS total").to_pylist()[0]["total"]
                     if total != counted:
@@ -212,15 +218,15 @@ def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     chance = random.Random(7)
-    epoch = Epoch(tmp_path, fold_seconds=3600.0)
+    epoch = Epoch(tmp_path, merge_seconds=3600.0)
     epoch.run.engines.session = spark
     held = TableState(spark, TABLE)
     now: dict[Any, int] = {}
     before = epoch.run.ledger.state().commits[-1]
     for number in range(8):
         changes = {(id, 0): chance.choice([None, number]) for id in chance.sample(["a", "b", "c'", 'd"'], 2)}
-        epoch.run.engines.fold_seconds = chance.choice([0.0, 3600.0])
-        epoch.run.engines.arrow_rows = chance.choice([0, 500_000])  # 0: Spark folds, and overwrites
+        epoch.run.engines.merge_seconds = chance.choice([0.0, 3600.0])
+        epoch.run.engines.arrow_rows = chance.choice([0, 500_000])  # 0: Spark merges, and overwrites
         row, now = epoch.slice(changes), merged(now, changes)
         read = merge_on_read.frame(spark, epoch.at(row)).toArrow()
         assert as_rows(read) == epoch.table(row) == now

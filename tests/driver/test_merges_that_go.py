@@ -1,4 +1,4 @@
-"""Folds that go while commits stay readable: random slices, folds and looks after files, and every commit that is
+"""Merges that go while commits stay readable: random slices, merges and looks after files, and every commit that is
 held.
 """
 
@@ -19,8 +19,8 @@ from kappa.driver.maintenance import is_piled_up, maintain
 from kappa.lake import merge_on_read, queries, vacuum
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger_rows import LedgerRow
-from kappa.lake.merge_on_read import FOLDED, contents_of
-from kappa.slices.merging import fold_between
+from kappa.lake.merge_on_read import MERGED, contents_of
+from kappa.slices.merging import merge_between
 
 
 class Watch:
@@ -47,7 +47,7 @@ def config_of(base: Path, **settings: Any) -> Config:
 
 
 def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
-    """What a look after files was before folds: each commit has its own, and only the last slice's changes stay."""
+    """What a look after files was before merges: each commit has its own, and only the last slice's changes stay."""
     state = epoch.run.ledger.state()
     assert state.committed is not None
     row = LedgerRow(kind="maintain", seq=state.seq, writer="me", at=now, detail={"readable_from": 0, "savepoints": []})
@@ -58,11 +58,11 @@ def maintain_as_earlier_code(epoch: Epoch, config: Config, now: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
+def test_every_held_commit_reads_as_it_was_whatever_was_merged_and_removed(
     tmp_path: Path, watch: Watch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    epoch = Epoch(tmp_path, fold_seconds=0.0)
+    epoch = Epoch(tmp_path, merge_seconds=0.0)
     config = config_of(tmp_path, keep_minutes=20.0, savepoint_minutes=60.0, savepoint_hours=3.0)
     expected: dict[int, Rows] = {}
     now: Rows = {}
@@ -75,7 +75,7 @@ def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
         row = epoch.slice(changes)
         expected[row.seq] = now = merged(now, changes)
         if chance.random() < 0.1:
-            fold_between(epoch.run, is_asked=True)
+            merge_between(epoch.run, is_asked=True)
         if number < earlier:
             if chance.random() < 0.15:
                 maintain_as_earlier_code(epoch, config, watch.at)
@@ -92,8 +92,8 @@ def test_every_held_commit_reads_as_it_was_whatever_was_folded_and_removed(
             assert row.seq in found and (len(found) > 1 or keep == 5.0)
 
 
-def test_a_snapshot_finds_its_rows_though_the_fold_that_it_knew_is_gone(tmp_path: Path, watch: Watch) -> None:
-    epoch = Epoch(tmp_path, fold_seconds=0.0)
+def test_a_snapshot_finds_its_rows_though_the_merge_that_it_knew_is_gone(tmp_path: Path, watch: Watch) -> None:
+    epoch = Epoch(tmp_path, merge_seconds=0.0)
     config = config_of(tmp_path)
     for event in ("planned", "rewound", "seeded", "moved"):
         Epochs(config.lake).add("sums", 1, event, actor="test")
@@ -110,22 +110,22 @@ def test_a_snapshot_finds_its_rows_though_the_fold_that_it_knew_is_gone(tmp_path
         queries.query(*snapshot.place("sums"))
     assert as_rows(snapshot.rows("sums")) == {("a", 0): 2}
     assert as_rows(again.rows("sums", "total = 7")) == {("a", 0): 7}
-    assert serving.snapshot(config, "sums", seq=3).folded("sums") < 3
+    assert serving.snapshot(config, "sums", seq=3).merged("sums") < 3
 
 
 def test_changes_do_not_pile_up(tmp_path: Path, watch: Watch) -> None:
-    epoch = Epoch(tmp_path, fold_seconds=60.0)
+    epoch = Epoch(tmp_path, merge_seconds=60.0)
     config = config_of(tmp_path)
-    most_changes = most_folds = 0
+    most_changes = most_merges = 0
     for number in range(120):
         watch.at += timedelta(minutes=1)
         epoch.slice({("a", 0): number})
         if number % 10 == 9:
             row = maintain(epoch.run, config, watch.at)
-            most_folds = max(most_folds, len(row.detail["folds"]["sums"]["kept"]))
+            most_merges = max(most_merges, len(row.detail["folds"]["sums"]["kept"]))
             most_changes = max(most_changes, queries.query(epoch.paths.changes("sums"), None).num_rows)
-    assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest fold lacks"
-    assert most_folds <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"
+    assert most_changes <= 30 + 30 + 2, "those of the commits that stay, and of what their oldest merge lacks"
+    assert most_merges <= 3 + 2 + 6 + 1, "savepoints, one a half hour, those of the last minutes, and the newest"
     last = epoch.run.ledger.state().committed
-    assert last is not None and contents_of(epoch.paths, last, "sums").folded >= last.seq - 1
-    assert FOLDED not in last.detail or last.detail[FOLDED]["sums"]["rows"] == 1
+    assert last is not None and contents_of(epoch.paths, last, "sums").merged >= last.seq - 1
+    assert MERGED not in last.detail or last.detail[MERGED]["sums"]["rows"] == 1
