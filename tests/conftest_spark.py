@@ -41,6 +41,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="module")
+def small_slices(spark: SparkSession) -> Iterator[None]:
+    """The session as a driver has it for small slices: a plan is over before code for it would be compiled."""
+    from kappa.spark.session import tune
+
+    tune(spark, is_small=True)
+    yield
+    tune(spark, is_small=False)
+
+
 @pytest.fixture(scope="session")
 def log(spark: SparkSession) -> Log:
     """Records without a broker."""

@@ -2,25 +2,37 @@
 
 from kappa.operators.at_most_every import at_most_every
 from kappa.operators.deduplication import deduplicate
+from kappa.operators.foreign_key_join import foreign_key_join
+from kappa.operators.interval_join import interval_join
 from kappa.operators.latest import newest_by
+from kappa.operators.lookup import lookup
 from kappa.operators.masks import masked
+from kappa.operators.newest_table_join import newest_table_join
 from kappa.operators.partitioner import rekey
 from kappa.operators.records import newest, running_total, threshold_crossings, tombstones
 from kappa.operators.session import session_window
 from kappa.operators.sliding import sliding_window
+from kappa.operators.table_join import table_join
+from kappa.operators.table_table_join import table_table_join
 from kappa.operators.windows import hopping_window, tumbling_window
 
 __all__ = [
     "at_most_every",
     "deduplicate",
+    "foreign_key_join",
     "hopping_window",
+    "interval_join",
+    "lookup",
     "masked",
     "newest",
     "newest_by",
+    "newest_table_join",
     "rekey",
     "running_total",
     "session_window",
     "sliding_window",
+    "table_join",
+    "table_table_join",
     "threshold_crossings",
     "tombstones",
     "tumbling_window",

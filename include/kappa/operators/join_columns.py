@@ -1,0 +1,227 @@
+"""The columns of a join's rows: the key once, then those of the left side, then those of the right one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from kappa.errors import TopologyError
+from kappa.operators.keys import Key, is_present, names_of
+from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Which rows a join keeps that have no partner.
+How = Literal["inner", "left", "outer"]
+#: Key columns of both sides: names that both have, or left name -> right name.
+JoinKey = Key | Mapping[str, str]
+#: What stands behind the name of a right column when the left side has one of that name.
+SUFFIX = "_right"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinColumns:
+    """Columns of both sides of a join, and how they are called in its rows.
+
+    Attributes:
+        left: columns of the left side.
+        right: columns of the right side.
+        left_key: names of the columns that are compared, on the left.
+        right_key: their counterparts on the right, in the same order.
+        named: right column -> its name in the joined rows; without those of the key, which are the left ones again.
+        how: which rows without a partner are kept.
+    """
+
+    left: tuple[Column, ...]
+    right: tuple[Column, ...]
+    left_key: tuple[str, ...]
+    right_key: tuple[str, ...]
+    named: Mapping[str, str]
+    how: How
+
+    @property
+    def joined(self) -> tuple[Column, ...]:
+        """Columns of the joined rows."""
+        left = (
+            column if self.how != "outer" or column.name in self.left_key else replace(column, nullable=True)
+            for column in self.left
+        )
+        right = (
+            replace(column, name=self.named[column.name], nullable=column.nullable or self.how != "inner")
+            for column in self.right
+            if column.name in self.named
+        )
+        return (*left, *right)
+
+    @property
+    def key_text(self) -> str:
+        """The key as part of :attr:`kappa.topology.Table.made_by`."""
+        pairs = zip(self.left_key, self.right_key, strict=True)
+        return f"key=({', '.join(f'{left}={right}' for left, right in pairs)})"
+
+    @property
+    def is_equal(self) -> str:
+        """SQL: whether rows ``l`` and ``r`` have the same key."""
+        pairs = zip(self.left_key, self.right_key, strict=True)
+        return " AND ".join(f"l.{quote(left)} = r.{quote(right)}" for left, right in pairs)
+
+    @property
+    def of_pair(self) -> list[str]:
+        """SQL of the joined row's columns, of rows ``l`` and ``r``."""
+        left = [f"l.{quote(column.name)}" for column in self.left]
+        return [*left, *(f"r.{quote(name)} AS {quote(shown)}" for name, shown in self.named.items())]
+
+    @property
+    def of_left(self) -> list[str]:
+        """SQL of the joined row's columns, of a left row without a partner."""
+        kinds = {column.name: column.type for column in self.right}
+        nulls = (f"CAST(NULL AS {kinds[name]}) AS {quote(shown)}" for name, shown in self.named.items())
+        return [*(quote(column.name) for column in self.left), *nulls]
+
+    @property
+    def of_right(self) -> list[str]:
+        """SQL of the joined row's columns, of a right row without a partner."""
+        same = dict(zip(self.left_key, self.right_key, strict=True))
+        left = (
+            f"{quote(same[column.name])} AS {quote(column.name)}"
+            if column.name in same
+            else f"CAST(NULL AS {column.type}) AS {quote(column.name)}"
+            for column in self.left
+        )
+        return [*left, *(f"{quote(name)} AS {quote(shown)}" for name, shown in self.named.items())]
+
+
+def join_columns(
+    *, what: str, left: str, right: str, key: JoinKey, how: str, allowed: Sequence[How], required: Key | None = None
+) -> JoinColumns:
+    """The columns of a join.
+
+    A right column whose name the left side has too is called with :data:`SUFFIX` behind it. The key stands there once,
+    by its left name.
+
+    Args:
+        what: the operator, for messages.
+        left: Spark DDL of the left rows.
+        right: Spark DDL of the right rows.
+        key: columns that are compared.
+        how: which rows without a partner are kept.
+        allowed: what the operator knows of that.
+        required: left columns that are never null; None for those of the key.
+
+    Raises:
+        TopologyError: a key column is missing or of another type on the other side, a name begins with ``_`` or comes
+            out twice, or ``how`` is not one of those allowed.
+    """
+    known = next((choice for choice in allowed if choice == how), None)
+    if known is None:
+        raise TopologyError(f"{what}: how={how!r} is not one of {', '.join(allowed)}.", how=how)
+    lefts = own_columns(left, f"the left side of {what}")
+    rights = own_columns(right, f"the right side of {what}")
+    left_key, right_key = sides_of(key)
+    left_key = found_columns(lefts, left_key, f"the left side of {what}")
+    right_key = found_columns(rights, right_key, f"the right side of {what}")
+    check_types(what, lefts, left_key, rights, right_key)
+    rest = [column.name for column in rights if column.name not in right_key]
+    named = right_names(what, [column.name for column in lefts], rest)
+    never_null = left_key if required is None else found_columns(lefts, names_of(required), f"the left side of {what}")
+    return JoinColumns(
+        left=tuple(replace(c, nullable=False) if c.name in never_null else c for c in lefts),
+        right=tuple(replace(c, nullable=False) if c.name in right_key else c for c in rights),
+        left_key=left_key,
+        right_key=right_key,
+        named=named,
+        how=known,
+    )
+
+
+def sides_of(key: JoinKey) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the key's columns on the left and on the right."""
+    if isinstance(key, Mapping):
+        return tuple(key), tuple(key.values())
+    return names_of(key), names_of(key)
+
+
+def own_columns(ddl: str, what: str) -> tuple[Column, ...]:
+    """Columns of one side.
+
+    Raises:
+        TopologyError: one begins with ``_``, as those of the record and of the operator do.
+    """
+    columns = columns_of(ddl, what)
+    odd = [column.name for column in columns if column.name.startswith("_")]
+    if odd:
+        raise TopologyError(f"{what} has columns {odd}; names that begin with '_' are the operator's. Rename them.")
+    return columns
+
+
+def found_columns(columns: Iterable[Column], names: Sequence[str], what: str) -> tuple[str, ...]:
+    """The names, when all are columns and each is there once.
+
+    Raises:
+        TopologyError: one is not, or there is none.
+    """
+    known = [column.name for column in columns]
+    if not names or len(set(names)) < len(names):
+        raise TopologyError(f"{what} has key {list(names)}. Name at least one column, and each once: key='id'.")
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise TopologyError(f"{what} has no column {name!r}. Did you mean {near!r}? It has {known}.")
+    return tuple(names)
+
+
+def check_types(
+    what: str, left: Iterable[Column], left_key: Sequence[str], right: Iterable[Column], right_key: Sequence[str]
+) -> None:
+    """Raise when columns that are compared differ in type: Spark would cast one of them.
+
+    Raises:
+        TopologyError: two do.
+    """
+    lefts, rights = ({column.name: column for column in side} for side in (left, right))
+    for mine, other in zip(left_key, right_key, strict=True):
+        if lefts[mine].delta != rights[other].delta:
+            raise TopologyError(
+                f"{what} compares {mine!r}, which is {lefts[mine].type}, with {other!r}, which is "
+                f"{rights[other].type}. Cast one of them in the step, and declare it so."
+            )
+
+
+def state_ddl(columns: Iterable[Column], *more: str) -> str:
+    """Columns, and further ones as DDL, as the schema of a state table."""
+    return ", ".join([ddl_of(columns), *more])
+
+
+def right_names(what: str, left: Iterable[str], right: Iterable[str]) -> dict[str, str]:
+    """How the right side's columns are called in joined rows, key aside.
+
+    Raises:
+        TopologyError: a name would come out twice.
+    """
+    taken = {name.lower() for name in left}
+    named = {name: f"{name}{SUFFIX}" if name.lower() in taken else name for name in right}
+    shown = [*taken, *(name.lower() for name in named.values())]
+    twice = sorted({name for name in shown if shown.count(name) > 1})
+    if twice:
+        raise TopologyError(f"{what}: its rows would have {twice} twice. Rename a column of one side in the step.")
+    return named
+
+
+def changed_rows(changes: DataFrame, columns: Iterable[Column], key: Sequence[str]) -> DataFrame:
+    """Changes of a table as its columns and ``_deleted``; those without a key are left out.
+
+    Of a deleted row only the key counts, whatever the change says of its other columns.
+    """
+    present = changes.where(is_present(key))
+    if "_deleted" not in changes.columns:
+        return present.selectExpr(*quoted(column.name for column in columns), "FALSE AS _deleted")
+    values = (
+        quote(column.name)
+        if column.name in key
+        else f"IF(_deleted, NULL, {quote(column.name)}) AS {quote(column.name)}"
+        for column in columns
+    )
+    return present.selectExpr(*values, "COALESCE(_deleted, FALSE) AS _deleted")

@@ -1,0 +1,112 @@
+"""A stream joined with a table as the total order has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
+from kappa.operators.keys import is_present
+from kappa.operators.lookup import IS_SEEN, spans
+from kappa.operators.records import newest
+from kappa.topology import Table
+from kappa.topology.ddl import ddl_of, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "newest_table_join"
+
+
+def newest_table_join(
+    *, left: str, table: str, key: JoinKey, how: Literal["inner", "left"] = "left"
+) -> NewestTableJoin:
+    """Rows of a stream with the newest row of a table before them in the total order (Kafka Streams: ``KStream.join``
+    with a ``KTable``).
+
+    A row is emitted in its own slice, and sees the table's rows of that slice too, when they are before it. Neither
+    side needs event time: nothing waits, nothing is late. Kafka Streams chooses between both topics by the timestamps
+    of what it has fetched.
+
+    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
+    side has too ends in ``_right``. The columns of the left record stay.
+
+    A row with a null key has no history and is left out, of either side. A row of the table whose ``_deleted`` is true
+    deletes its key, see :func:`kappa.operators.tombstones`.
+
+    State: the table, the newest row of each key, until it is deleted. Class: time cut.
+
+    Args:
+        left: Spark DDL of the left rows.
+        table: Spark DDL of the table's rows, key included.
+        key: column or columns that both sides have, or left column -> table's column.
+        how: ``left`` keeps rows that find nothing.
+
+    Raises:
+        TopologyError: a column or ``how`` does not fit.
+    """
+    return NewestTableJoin(
+        columns=join_columns(what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestTableJoined:
+    """What a join with the newest rows of a table gives for a slice.
+
+    Attributes:
+        rows: left rows with what the table had before them.
+        changes: rows of the table; those that go have ``_deleted``.
+    """
+
+    rows: DataFrame
+    changes: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestTableJoin:
+    """A declared join with the newest rows of a table; :func:`newest_table_join` makes it.
+
+    Attributes:
+        columns: columns of both sides and of the joined rows.
+    """
+
+    columns: JoinColumns
+
+    @property
+    def schema(self) -> str:
+        """DDL of the emitted rows."""
+        return ddl_of(self.columns.joined)
+
+    def table(self, name: str) -> Table:
+        """The newest row of each key: the KTable itself."""
+        return Table(name=name, key=self.columns.right_key, schema=ddl_of(self.columns.right), made_by=self._made_by)
+
+    def __call__(self, left: DataFrame, table: DataFrame, *, before: DataFrame) -> NewestTableJoined:
+        """Join the left rows of a slice with the table.
+
+        Args:
+            left: rows with the left columns and the order columns.
+            table: rows of the table's source, with its columns and the order columns, and ``_deleted`` where keys are
+                deleted.
+            before: the table before the slice.
+        """
+        from pyspark.sql import functions as F
+
+        key, columns = self.columns.right_key, [column.name for column in self.columns.right]
+        right = spans(before, table, key=key, columns=columns).alias("r")
+        present = left.where(is_present(self.columns.left_key)).alias("l")
+        joined = present.join(right, F.expr(f"{self.columns.is_equal} AND {IS_SEEN}"), self.columns.how)
+        record = [f"l.{name}" for name in left.columns if name.startswith("_")]
+        is_deleted = "COALESCE(_deleted, FALSE)" if "_deleted" in table.columns else "FALSE"
+        return NewestTableJoined(
+            rows=joined.selectExpr(*self.columns.of_pair, *record),
+            changes=newest(table.where(is_present(key)), key=key).selectExpr(
+                *quoted(columns), f"{is_deleted} AS _deleted"
+            ),
+        )
+
+    @property
+    def _made_by(self) -> str:
+        keys = ", ".join(self.columns.right_key)
+        return f"{_NAME}(key=({keys}))"

@@ -1,0 +1,180 @@
+"""A stream joined with the versions of a table, as of each row's time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
+from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, Side
+from kappa.operators.keys import is_present
+from kappa.operators.late import late_rows
+from kappa.topology import ORDER, Table
+from kappa.topology.ddl import ddl_of, quote, quoted
+from kappa.topology.event_time import Frontier, least
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "table_join"
+_VERSION_DDL = ("_valid_from TIMESTAMP NOT NULL", "_is_tombstone BOOLEAN NOT NULL")
+#: SQL: of versions with ``_until``, those that no row asks for any more, or that were replaced before they were valid.
+_IS_GONE = "COALESCE(_until <= GREATEST({since}, _valid_from), FALSE)"
+
+
+def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "left"] = "left") -> TableJoin:
+    """Rows of a stream with the table's row that was valid at their time (Kafka Streams: ``KStream.join`` of a
+    versioned ``KTable`` with a grace period).
+
+    The table's changes come as a stream of versions with event time. A version is valid from its own time; one that
+    comes late, from the frontier at its record: what is emitted stays as it is. Of those valid at a row's time the one
+    with the greatest own time counts, of equal times the last in the total order. A row waits until the table's
+    frontier is past its time, then it is emitted once. Where the table seldom changes, its source needs ``idle_after``:
+    its frontier stands still otherwise, and rows wait.
+
+    Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
+    side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the place of the left record.
+
+    A left row is refused when its time is before its own frontier at the record; a version never is. A row with a null
+    key has no history and is left out, of either side. A version whose ``_deleted`` is true deletes its key, see
+    :func:`kappa.operators.tombstones`; a left row then finds none.
+
+    State, in two tables: left rows until the table's frontier has passed their time; versions until the lesser of both
+    frontiers has passed the time from which a greater one is valid. The greatest version of a key stays, a deletion
+    too: an older version that comes later is known by it. Class: any cut.
+
+    Args:
+        left: Spark DDL of the left rows.
+        table: Spark DDL of the table's rows, key included.
+        key: column or columns that both sides have, or left column -> table's column.
+        how: ``left`` keeps rows that find no version.
+
+    Raises:
+        TopologyError: a column or ``how`` does not fit.
+    """
+    return TableJoin(
+        columns=join_columns(what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoined:
+    """What a join with a table gives for a slice.
+
+    Attributes:
+        rows: left rows with what the table had at their time, each once in the life of the stream, with the order
+            columns of the left record and ``_event_time``.
+        waiting_changes: rows of the table of waiting rows; those that go have ``_deleted``.
+        version_changes: the same of the table of versions.
+        late: refused left rows, as the output ``late_records`` keeps them.
+    """
+
+    rows: DataFrame
+    waiting_changes: DataFrame
+    version_changes: DataFrame
+    late: DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoin:
+    """A declared join with a table as of event time; :func:`table_join` makes it.
+
+    Attributes:
+        columns: columns of both sides and of the joined rows.
+    """
+
+    columns: JoinColumns
+
+    @property
+    def schema(self) -> str:
+        """DDL of the emitted rows."""
+        return ddl_of(self.columns.joined)
+
+    def waiting_table(self, name: str) -> Table:
+        """The state of the left side: rows whose time the table's frontier has not passed."""
+        return self._left.table(name, self._made_by)
+
+    def versions_table(self, name: str) -> Table:
+        """The state of the table: versions that a row may still see."""
+        schema = state_ddl(self.columns.right, *PLACE_DDL, *_VERSION_DDL)
+        return Table(name=name, key=(*self.columns.right_key, *RECORD), schema=schema, made_by=self._made_by)
+
+    def __call__(
+        self,
+        left: DataFrame,
+        versions: DataFrame,
+        *,
+        waiting_before: DataFrame,
+        versions_before: DataFrame,
+        left_frontier: Frontier,
+        table_frontier: Frontier,
+    ) -> TableJoined:
+        """Join the left rows of a slice, and those that wait, with the versions of their time.
+
+        Args:
+            left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
+            versions: rows with the table's columns and the same, and ``_deleted`` where keys are deleted.
+            waiting_before: the table of waiting rows before the slice.
+            versions_before: the table of versions before the slice.
+            left_frontier: the frontier of the left source at the end of the slice.
+            table_frontier: the frontier of the table's source.
+        """
+        admitted = self._left.admitted(left)
+        is_due = "FALSE" if table_frontier.ms is None else f"(_event_time < {table_frontier.sql})"
+        known = self._known(versions, versions_before)
+        is_gone = _IS_GONE.format(since=least([left_frontier, table_frontier]).sql)
+        waiting = admitted.where(f"NOT {is_due}").selectExpr("*", "FALSE AS _deleted")
+        return TableJoined(
+            rows=self._as_of(waiting_before.unionByName(admitted).where(is_due), known),
+            waiting_changes=waiting.unionByName(waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")),
+            version_changes=known.where(f"_is_new <> {is_gone}").selectExpr(
+                "* EXCEPT (_is_new, _until)", "NOT _is_new AS _deleted"
+            ),
+            late=late_rows(self._left.refused(left), operator=_NAME, reason="the left row is before its frontier"),
+        )
+
+    def _known(self, versions: DataFrame, before: DataFrame) -> DataFrame:
+        """All versions, with ``_is_new`` and ``_until``, the time from which a greater one is valid."""
+        is_tombstone = "COALESCE(_deleted, FALSE)" if "_deleted" in versions.columns else "FALSE"
+        new = versions.where(is_present(self.columns.right_key)).selectExpr(
+            *quoted(column.name for column in self.columns.right),
+            *PLACE,
+            "GREATEST(_event_time, _frontier) AS _valid_from",
+            f"{is_tombstone} AS _is_tombstone",
+            "TRUE AS _is_new",
+        )
+        both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"))
+        backwards = ", ".join(f"{name} DESC" for name in ("_event_time", *ORDER))
+        keys = ", ".join(map(quote, self.columns.right_key))
+        until = (
+            f"MIN(_valid_from) OVER (PARTITION BY {keys} ORDER BY {backwards} "
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        )
+        return both.selectExpr("*", f"{until} AS _until")
+
+    def _as_of(self, due: DataFrame, known: DataFrame) -> DataFrame:
+        """Rows with their versions: the spans of those of one key do not overlap."""
+        from pyspark.sql import functions as F
+
+        is_valid = "l._event_time >= r._valid_from AND (r._until IS NULL OR l._event_time < r._until)"
+        joined = due.alias("l").join(
+            known.where("NOT _is_tombstone").alias("r"),
+            F.expr(f"{self.columns.is_equal} AND {is_valid}"),
+            self.columns.how,
+        )
+        return joined.selectExpr(*self.columns.of_pair, *(f"l.{name}" for name in PLACE))
+
+    @property
+    def _left(self) -> Side:
+        return Side(
+            columns=self.columns.left,
+            key=self.columns.left_key,
+            other_key=self.columns.right_key,
+            back_ms=0,
+            ahead_ms=0,
+            is_tracked=False,
+        )
+
+    @property
+    def _made_by(self) -> str:
+        return f"{_NAME}({self.columns.key_text}, how={self.columns.how})"

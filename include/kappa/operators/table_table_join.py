@@ -1,0 +1,126 @@
+"""Two tables joined by their key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kappa.operators.foreign_key_join import TableChanges
+from kappa.operators.join_columns import How, JoinColumns, JoinKey, changed_rows, join_columns
+from kappa.topology import Table
+from kappa.topology.ddl import Column, ddl_of, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = "table_table_join"
+_SIDES = ("_left", "_right")
+#: SQL of a key's rows, of which a change is newer than the row before.
+_OF_KEY = (
+    *(f"MAX_BY({side}, _is_change) FILTER (WHERE {side} IS NOT NULL) AS {side}" for side in _SIDES),
+    "BOOL_OR(_is_change) AS _is_changed",
+    "BOOL_OR(_was) AS _was",
+)
+#: SQL: whether the result has the key, by how it is joined.
+_IS_THERE = {
+    "inner": "(_left IS NOT NULL AND _right IS NOT NULL)",
+    "left": "(_left IS NOT NULL)",
+    "outer": "(_left IS NOT NULL OR _right IS NOT NULL)",
+}
+
+
+def table_table_join(*, left: str, right: str, key: JoinKey, how: How = "inner") -> TableTableJoin:
+    """The rows of two tables with one key side by side (Kafka Streams: ``KTable.join``, ``leftJoin``, ``outerJoin``).
+
+    Both tables are seen as of the commit: an update on either side computes its key anew, and a key that the join does
+    not hold any more is deleted from the result.
+
+    Columns: those of the left table, then those of the right one without its key; a right column of a name that the
+    left table has too ends in ``_right``. Key: that of both, under the left names. To tell keys that both tables have
+    from those of one, let each have a column that is never null.
+
+    State: the result; both tables belong to the topology. Class: that of the tables; of several changes between two
+    commits only the last shows.
+
+    Args:
+        left: Spark DDL of the left table.
+        right: Spark DDL of the right table.
+        key: key of both tables: the names that both have, or left column -> right column.
+        how: ``inner``: keys of both; ``left``: those of the left table; ``outer``: those of either.
+
+    Raises:
+        TopologyError: a column or ``how`` does not fit.
+    """
+    return TableTableJoin(
+        columns=join_columns(what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTableJoin:
+    """A declared join of two tables by key; :func:`table_table_join` makes it.
+
+    Attributes:
+        columns: columns of both tables and of the result.
+    """
+
+    columns: JoinColumns
+
+    @property
+    def schema(self) -> str:
+        """DDL of the result's rows."""
+        return ddl_of(self.columns.joined)
+
+    def table(self, name: str) -> Table:
+        """The result."""
+        made_by = f"{_NAME}({self.columns.key_text}, how={self.columns.how})"
+        return Table(name=name, key=self.columns.left_key, schema=self.schema, made_by=made_by)
+
+    def __call__(
+        self, left: DataFrame, right: DataFrame, *, left_before: DataFrame, right_before: DataFrame, before: DataFrame
+    ) -> TableChanges:
+        """Compute the keys that a slice changes.
+
+        Args:
+            left: changes of the left table, as the step returns them: at most one row a key, with ``_deleted`` where
+                rows go.
+            right: changes of the right table, likewise.
+            left_before: the left table before the slice.
+            right_before: the right table before the slice.
+            before: the result's table before the slice.
+        """
+        from pyspark.sql import functions as F
+
+        columns, keys = self.columns, quoted(self.columns.left_key)
+        # One shuffle for all five; joins would take one for each.
+        parts = [
+            *self._part(left, left_before, columns.left, columns.left_key, "_left"),
+            *self._part(right, right_before, columns.right, columns.right_key, "_right"),
+            before.selectExpr(*keys, "TRUE AS _was"),
+        ]
+        both = reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), parts)
+        states = both.groupBy(*keys).agg(*map(F.expr, _OF_KEY)).where("_is_changed")
+        present = states.selectExpr(*keys, "_was", *(f"IF({name}._deleted, NULL, {name}) AS {name}" for name in _SIDES))
+        rest = [quote(column.name) for column in columns.left if column.name not in columns.left_key]
+        rows = present.selectExpr(
+            *keys,
+            *(f"_left.{name} AS {name}" for name in rest),
+            *(f"_right.{quote(name)} AS {quote(shown)}" for name, shown in columns.named.items()),
+            f"NOT {_IS_THERE[columns.how]} AS _deleted",
+            "_was",
+        )
+        return TableChanges(changes=rows.where("NOT _deleted OR _was").drop("_was"))
+
+    def _part(
+        self, changes: DataFrame, before: DataFrame, columns: Sequence[Column], key: Sequence[str], name: str
+    ) -> list[DataFrame]:
+        """A table's changes and its rows before, each as its key, by the left names, and a struct."""
+        rest = quoted(column.name for column in columns if column.name not in key)
+        keys = [f"{quote(own)} AS {quote(shown)}" for own, shown in zip(key, self.columns.left_key, strict=True)]
+        row = f"STRUCT({', '.join([*rest, '_deleted'])}) AS {name}"
+        return [
+            changed_rows(changes, columns, key).selectExpr(*keys, row, "TRUE AS _is_change"),
+            before.selectExpr("*", "FALSE AS _deleted").selectExpr(*keys, row, "FALSE AS _is_change"),
+        ]

@@ -1,0 +1,247 @@
+"""Tables joined with tables: what an update on either side changes in the result, and what a deletion takes back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Effects, Slice, Source, Table, Topic, Topology
+from kappa.errors import TopologyError
+from kappa.operators import foreign_key_join, newest, table_table_join, tombstones
+from kappa.testing import Input, TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
+
+ORDER = "id STRING, customer STRING, amount INT"
+CUSTOMER = "id STRING, name STRING"
+FOREIGN = {
+    f"fk_{how}": foreign_key_join(left=ORDER, right=CUSTOMER, key="id", foreign_key={"customer": "id"}, how=how)  # type: ignore[arg-type]
+    for how in ("inner", "left")
+}
+BY_KEY = {
+    f"key_{how}": table_table_join(left=ORDER, right=CUSTOMER, key="id", how=how)  # type: ignore[arg-type]
+    for how in ("inner", "left", "outer")
+}
+JOINS = {**FOREIGN, **BY_KEY}
+
+
+def step(slice: Slice) -> Effects:
+    """All joins of orders and customers."""
+    orders = newest(tombstones(slice["orders"], key="id"), key="id")
+    customers = newest(tombstones(slice["customers"], key="id"), key="id")
+    results = {
+        name: join(
+            orders,
+            customers,
+            left_before=slice.table("orders"),
+            right_before=slice.table("customers"),
+            before=slice.table(name),
+        ).changes
+        for name, join in JOINS.items()
+    }
+    return {"orders": orders, "customers": customers, **results}
+
+
+topology = Topology(
+    name="shop.joined",
+    version="1",
+    sources=[Source(topic="orders", schema=ORDER), Source(topic="customers", schema=CUSTOMER)],
+    tables=[
+        Table(name="orders", key=["id"], schema=ORDER.replace("id STRING", "id STRING NOT NULL", 1)),
+        Table(name="customers", key=["id"], schema=CUSTOMER.replace("id STRING", "id STRING NOT NULL", 1)),
+        *(join.table(name) for name, join in JOINS.items()),
+    ],
+    outputs=[Topic(name=f"{name}-changes", of=name, key="id") for name in JOINS],
+    step=step,
+)
+
+
+def order(id: str, customer: str | None, amount: int) -> Input:
+    return Input(topic="orders", value={"id": id, "customer": customer, "amount": amount}, key=id.encode())
+
+
+def customer(id: str, name: str) -> Input:
+    return Input(topic="customers", value={"id": id, "name": name}, key=id.encode())
+
+
+def gone(topic: str, id: str) -> Input:
+    return Input(topic=topic, value=None, key=id.encode())
+
+
+def rows(found: TopologyDriver, name: str) -> dict[str, tuple[Any, ...]]:
+    return {row["id"]: (row["customer"], row["amount"], row["name"]) for row in found.rows(name)}
+
+
+def test_an_update_of_the_right_table_changes_all_rows_that_name_it(spark: SparkSession) -> None:
+    found = TopologyDriver(topology, spark)
+
+    found.pipe([order("1", "ada", 5), order("2", "ada", 6), order("3", "bob", 7), customer("ada", "Ada")])
+    found.pipe([customer("ada", "Ada L.")])
+
+    assert rows(found, "fk_inner") == {"1": ("ada", 5, "Ada L."), "2": ("ada", 6, "Ada L.")}
+    assert rows(found, "fk_left") == {**rows(found, "fk_inner"), "3": ("bob", 7, None)}
+
+
+def test_a_row_that_names_another_one_moves_to_it(spark: SparkSession) -> None:
+    found = TopologyDriver(topology, spark)
+
+    found.pipe([order("1", "ada", 5), customer("ada", "Ada"), customer("bob", "Bob")])
+    found.pipe([order("1", "bob", 5), customer("ada", "Ada L.")])
+    moved = rows(found, "fk_inner")
+    found.pipe([order("1", None, 5)])
+
+    assert moved == {"1": ("bob", 5, "Bob")}
+    assert rows(found, "fk_inner") == {}
+    assert rows(found, "fk_left") == {"1": (None, 5, None)}
+
+
+def test_a_deletion_on_either_side_takes_the_row_back(spark: SparkSession) -> None:
+    found = TopologyDriver(topology, spark)
+
+    found.pipe([order("1", "ada", 5), order("2", "bob", 6), customer("ada", "Ada"), customer("bob", "Bob")])
+    found.pipe([gone("customers", "ada"), gone("orders", "2"), gone("orders", "9"), gone("customers", "zoe")])
+
+    assert rows(found, "fk_inner") == {}
+    assert rows(found, "fk_left") == {"1": ("ada", 5, None)}
+    # What was never there is not deleted.
+    assert sorted(key for key, value in found.sent("fk_inner-changes") if value is None) == [b"1", b"2"]
+    assert [key for key, value in found.sent("fk_left-changes") if value is None] == [b"2"]
+
+
+def test_of_a_deleted_row_nothing_but_its_key_counts(spark: SparkSession) -> None:
+    orders, customers = ORDER, f"{CUSTOMER}, _deleted BOOLEAN"
+    before = spark.createDataFrame([("1", "ada", 5)], orders)
+    results = spark.createDataFrame([("1", "ada", 5, "Ada")], f"{ORDER}, name STRING")
+
+    found = FOREIGN["fk_left"](
+        before.limit(0),
+        spark.createDataFrame([("ada", "Ada", True)], customers),
+        left_before=before,
+        right_before=spark.createDataFrame([("ada", "Ada")], CUSTOMER),
+        before=results,
+    )
+
+    assert [tuple(row) for row in found.changes.collect()] == [("1", "ada", 5, None, False)]
+
+
+def test_tables_join_by_their_key(spark: SparkSession) -> None:
+    found = TopologyDriver(topology, spark)
+
+    found.pipe([order("1", None, 5), order("2", None, 6), customer("2", "Two"), customer("3", "Three")])
+    first = {how: rows(found, f"key_{how}") for how in ("inner", "left", "outer")}
+    found.pipe([gone("orders", "2"), gone("customers", "3"), gone("customers", "9")])
+
+    assert first == {
+        "inner": {"2": (None, 6, "Two")},
+        "left": {"1": (None, 5, None), "2": (None, 6, "Two")},
+        "outer": {"1": (None, 5, None), "2": (None, 6, "Two"), "3": (None, None, "Three")},
+    }
+    assert rows(found, "key_inner") == {}
+    assert rows(found, "key_left") == {"1": (None, 5, None)}
+    assert rows(found, "key_outer") == {"1": (None, 5, None), "2": (None, None, "Two")}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"key": "ids"}, "Did you mean 'id'"),
+        ({"foreign_key": {"customer": "ids"}}, "Did you mean 'id'"),
+        ({"how": "outer"}, "inner, left"),
+        ({"foreign_key": {"amount": "id"}}, "Cast one"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_is_refused(words: dict[str, Any], said: str) -> None:
+    given = {"left": ORDER, "right": CUSTOMER, "key": "id", "foreign_key": {"customer": "id"}, **words}
+
+    with pytest.raises(TopologyError, match=said):
+        foreign_key_join(**given)
+
+
+def test_the_result_keeps_a_foreign_key_that_may_be_null() -> None:
+    assert FOREIGN["fk_left"].schema == "`id` STRING NOT NULL, `customer` STRING, `amount` INT, `name` STRING"
+
+
+def expected(name: str, orders: Mapping[str, Any], customers: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The join of two tables, by its definition."""
+    kind, how = name.split("_")
+    if kind == "fk":
+        return {
+            id: (who, amount, customers.get(who))
+            for id, (who, amount) in orders.items()
+            if how == "left" or who in customers
+        }
+    keys = {
+        "inner": orders.keys() & customers.keys(),
+        "left": orders.keys(),
+        "outer": orders.keys() | customers.keys(),
+    }[how]
+    return {id: (*orders.get(id, (None, None)), customers.get(id)) for id in keys}
+
+
+def history(chance: random.Random, slices: int) -> list[list[Input]]:
+    """Slices of updates and deletions; keys of both tables overlap."""
+    keys, made = ["1", "2", "3", "4"], []
+    for _ in range(slices):
+        batch = []
+        for _ in range(chance.randint(0, 6)):
+            id = chance.choice(keys)
+            batch.append(
+                chance.choice(
+                    [
+                        order(id, chance.choice([*keys, None]), chance.randint(0, 9)),
+                        order(id, chance.choice(keys), chance.randint(0, 9)),
+                        customer(id, chance.choice("xyz")),
+                        gone("orders", id),
+                        gone("customers", id),
+                    ]
+                )
+            )
+        made.append(batch)
+    return made
+
+
+def held_against_the_definition(session: SparkSession, seed: int, slices: int) -> None:
+    found = TopologyDriver(topology, session)
+    tables: dict[str, dict[str, Any]] = {"orders": {}, "customers": {}}
+    present: dict[str, set[bytes]] = {name: set() for name in JOINS}
+    read = dict.fromkeys(JOINS, 0)
+    for number, batch in enumerate(history(random.Random(seed), slices)):
+        found.pipe(batch)
+        apply(tables, batch)
+        for name in JOINS:
+            said = f"{name}; seed {seed}, slice {number}"
+            assert rows(found, name) == expected(name, tables["orders"], tables["customers"]), said
+            for key, value in found.sent(f"{name}-changes")[read[name] :]:
+                assert key is not None
+                assert value is not None or key in present[name], f"deletes {key!r}; {said}"
+                (present[name].discard if value is None else present[name].add)(key)
+            read[name] = len(found.sent(f"{name}-changes"))
+
+
+def apply(tables: dict[str, dict[str, Any]], batch: Sequence[Input]) -> None:
+    for item in batch:
+        assert item.key is not None
+        if item.value is None:
+            tables[item.topic].pop(item.key.decode(), None)
+        else:
+            assert isinstance(item.value, Mapping)
+            one = item.value
+            row = (one["customer"], one["amount"]) if item.topic == "orders" else one["name"]
+            tables[item.topic][item.key.decode()] = row
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_each_slice_the_result_is_the_join_of_the_tables(spark: SparkSession, seed: int) -> None:
+    held_against_the_definition(spark, seed, slices=6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 30))
+def test_more_histories_give_the_join_of_the_tables(spark: SparkSession, seed: int) -> None:
+    held_against_the_definition(spark, seed, slices=15)

@@ -1,0 +1,315 @@
+"""Rows of two streams that meet: pairs, rows without a partner, what waits and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.oracle_joins import Event, Placing, arrivals, closing, interval_joined, logs, moment
+
+from kappa import Append, Effects, Slice, Source, Topology
+from kappa.errors import TopologyError
+from kappa.operators import interval_join
+from kappa.operators.interval_join import IntervalJoin
+from kappa.operators.late import late_records
+from kappa.testing import TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
+
+ROW = "id STRING, value INT, at BIGINT"
+BEFORE, AFTER = 2_000, 1_000
+GRACE = {"orders": 1_000, "payments": 1_500}
+HOWS = ("inner", "left", "outer")
+
+
+def joined(how: str, **reach: str) -> IntervalJoin:
+    return interval_join(
+        left=ROW, right=ROW, key="id", how=how, **(reach or {"before": "2 seconds", "after": "1 second"})
+    )  # type: ignore[arg-type]
+
+
+JOINS = {how: joined(how) for how in HOWS}
+
+
+def topology(*hows: str) -> Topology:
+    """One that joins orders with payments, in each of the ways."""
+
+    def step(slice: Slice) -> Effects:
+        effects: Effects = {}
+        for how in hows:
+            found = JOINS[how](
+                slice["orders"],
+                slice["payments"],
+                left_before=slice.table(f"{how}_orders"),
+                right_before=slice.table(f"{how}_payments"),
+                left_frontier=slice.frontier("orders"),
+                right_frontier=slice.frontier("payments"),
+            )
+            effects = {
+                **effects,
+                f"{how}_rows": found.rows,
+                f"{how}_orders": found.left_changes,
+                f"{how}_payments": found.right_changes,
+                "late_records": late_records(found.late),
+            }
+        return effects
+
+    return Topology(
+        name="inventory.matched",
+        version="1",
+        sources=[Source(topic=topic, schema=ROW, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()],
+        tables=[
+            table
+            for how in hows
+            for table in (JOINS[how].left_table(f"{how}_orders"), JOINS[how].right_table(f"{how}_payments"))
+        ],
+        outputs=[Append(name=f"{how}_rows", schema=JOINS[how].schema) for how in hows],
+        step=step,
+    )
+
+
+def driver(session: SparkSession, *hows: str, partitions: int = 1) -> TopologyDriver:
+    return TopologyDriver(topology(*hows), session, partitions=dict.fromkeys(GRACE, partitions))
+
+
+def order(at: int, value: int = 1, id: str | None = "a", topic: str = "orders") -> Event:
+    return Event(topic=topic, id=id, value=value, at=at, sent=max(at, 0))
+
+
+def payment(at: int, value: int = 2, id: str | None = "a") -> Event:
+    return order(at, value, id, "payments")
+
+
+def values(found: TopologyDriver, how: str) -> list[tuple[Any, Any]]:
+    return sorted(((row["value"], row["value_right"]) for row in found.rows(f"{how}_rows")), key=repr)
+
+
+def run(found: TopologyDriver, *batches: Sequence[Event]) -> None:
+    for batch in batches:
+        found.pipe(event.input for event in batch)
+
+
+@pytest.mark.parametrize(("at", "is_partner"), [(7_999, False), (8_000, True), (11_000, True), (11_001, False)])
+def test_a_partner_lies_within_the_reach_its_ends_included(spark: SparkSession, at: int, is_partner: bool) -> None:
+    found = driver(spark, "inner")
+
+    run(found, [payment(at), order(10_000)])
+
+    assert values(found, "inner") == ([(1, 2)] if is_partner else [])
+
+
+def test_rows_of_two_slices_meet_whichever_comes_first(spark: SparkSession) -> None:
+    found = driver(spark, "inner")
+
+    run(found, [order(10_000, 1), payment(10_000, 4, "b")], [payment(10_500, 2), order(10_500, 3, "b")])
+
+    assert values(found, "inner") == [(1, 2), (3, 4)]
+
+
+def test_a_row_without_a_partner_waits_for_the_other_side(spark: SparkSession) -> None:
+    found = driver(spark, "left", "outer")
+
+    # Its reach ends at 11,000: the frontier of the payments must be past that, that of the orders does not count.
+    run(found, [order(10_000)], [order(60_000, 3), payment(12_500, 4, "b")])
+    before = values(found, "left")
+    run(found, [payment(12_501, 5, "b")])
+
+    assert before == []
+    assert values(found, "left") == [(1, None)]
+    # Both payments are before the orders' frontier already; nothing can meet them.
+    assert values(found, "outer") == [(1, None), (None, 4), (None, 5)]
+    assert [row["id"] for row in found.rows("outer_rows") if row["value"] is None] == ["b", "b"]
+
+
+def test_a_row_that_has_had_a_partner_is_never_emitted_alone(spark: SparkSession) -> None:
+    found = driver(spark, "left")
+
+    # The payment goes with the second slice, the order with the last.
+    run(found, [order(10_000), payment(8_000)], [order(20_000, 3)], [payment(50_000, 4)])
+
+    assert values(found, "left") == [(1, 2), (3, None)]
+    assert found.rows("left_orders") == []
+
+
+def test_a_row_before_its_own_frontier_is_refused(spark: SparkSession) -> None:
+    found = driver(spark, "left")
+
+    run(found, [order(10_000, 1, "b"), order(8_999, 2), order(9_000, 3), payment(9_000, 4)])
+
+    assert values(found, "left") == [(3, 4)]
+    (late,) = found.rows("late_records")
+    assert (late["operator"], late["record"]) == ("interval_join", '{"id":"a","value":2,"at":8999}')
+
+
+def test_a_row_without_a_key_is_left_out(spark: SparkSession) -> None:
+    found = driver(spark, "outer")
+
+    run(found, [order(10_000, 1, None), payment(10_000, 2, None)], [order(50_000, 3), payment(50_000, 4)])
+
+    assert values(found, "outer") == [(3, 4)]
+    assert found.rows("late_records") == []
+
+
+def test_state_goes_with_the_other_sides_frontier(spark: SparkSession) -> None:
+    found = driver(spark, "inner")
+
+    run(found, [order(10_000, 1), payment(10_000, 2)], [payment(12_501, 3)])
+    orders = [row["value"] for row in found.rows("inner_orders")]
+    payments = [row["value"] for row in found.rows("inner_payments")]
+
+    assert (orders, payments) == ([], [2, 3])
+
+
+def test_a_source_may_be_joined_with_itself(spark: SparkSession) -> None:
+    def step(slice: Slice) -> Effects:
+        events, frontier = slice["events"], slice.frontier("events")
+        found = JOINS["outer"](
+            events.where("value < 10"),
+            events.where("value >= 10"),
+            left_before=slice.table("lefts"),
+            right_before=slice.table("rights"),
+            left_frontier=frontier,
+            right_frontier=frontier,
+        )
+        return {
+            "outer_rows": found.rows,
+            "lefts": found.left_changes,
+            "rights": found.right_changes,
+            "late_records": found.late,
+        }
+
+    twice = Topology(
+        name="events.twice",
+        version="1",
+        sources=[Source(topic="events", schema=ROW, time="at", grace="1 second")],
+        tables=[JOINS["outer"].left_table("lefts"), JOINS["outer"].right_table("rights")],
+        outputs=[Append(name="outer_rows", schema=JOINS["outer"].schema)],
+        step=step,
+    )
+    found = TopologyDriver(twice, spark)
+
+    run(found, [order(0, 1, topic="events"), order(500, 10, topic="events")], [order(9_000, 2, topic="events")])
+
+    assert values(found, "outer") == [(1, 10)]
+    assert [row["value"] for row in found.rows("lefts")] == [2]
+
+
+def test_keys_may_differ_in_name_and_names_may_meet() -> None:
+    found = interval_join(
+        left="order_id STRING, customer STRING, amount INT NOT NULL",
+        right="ref STRING, customer STRING, amount INT NOT NULL",
+        key={"order_id": "ref", "customer": "customer"},
+        within="10 minutes",
+        how="left",
+    )
+
+    assert found.schema == (
+        "`order_id` STRING NOT NULL, `customer` STRING NOT NULL, `amount` INT NOT NULL, `amount_right` INT"
+    )
+
+
+def test_the_state_names_what_it_was_made_by() -> None:
+    (ten, twenty) = (interval_join(left=ROW, right=ROW, key="id", within=text) for text in ("10 minutes", "20 minutes"))
+
+    assert ten.left_table("orders").made_by != twenty.left_table("orders").made_by
+    assert ten.left_table("orders") == interval_join(left=ROW, right=ROW, key=["id"], within="600 seconds").left_table(
+        "orders"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"key": "ids"}, "Did you mean 'id'"),
+        ({"how": "full"}, "inner, left, outer"),
+        ({"within": None}, "within"),
+        ({"before": "1 second"}, "before"),
+        ({"right": "id BIGINT"}, "Cast one"),
+        ({"right": "id STRING, _odd INT"}, "_odd"),
+        ({"right": "id STRING, value INT, value_right INT"}, "value_right"),
+    ],
+)
+def test_a_declaration_that_cannot_be_joined_is_refused(words: dict[str, Any], said: str) -> None:
+    given = {"left": ROW, "right": ROW, "key": "id", "within": "1 second", **words}
+
+    with pytest.raises(TopologyError, match=said):
+        interval_join(**given)
+
+
+def held_against_the_oracle(session: SparkSession, seed: int, *, records: int = 30, slices: int = 6) -> None:
+    """Rows, state and late records after each slice, of a history in which one source is behind the other."""
+    chance = random.Random(seed)
+    behind = chance.choice(["orders", "payments", ""])
+    found = driver(session, *HOWS, partitions=2)
+    placing = Placing(grace=GRACE)
+    seen: dict[str, list[Event]] = {topic: [] for topic in GRACE}
+    batches = arrivals(chance, logs(chance, list(GRACE), records=records), slices=slices, behind=behind)
+    for number, batch in enumerate([*batches, closing(GRACE)]):
+        for event in placing.place(batch):
+            seen[event.topic].append(event)
+        run(found, batch)
+        said = f"seed {seed}, slice {number}, behind: {behind}"
+        for how in HOWS:
+            expected = interval_joined(
+                seen["orders"],
+                seen["payments"],
+                before=BEFORE,
+                after=AFTER,
+                how=how,
+                left_frontier=placing.frontier("orders"),
+                right_frontier=placing.frontier("payments"),
+            )
+            assert emitted(found, how) == sorted(map(as_row, expected.rows), key=repr), f"{how} rows; {said}"
+            kept = [("orders", expected.left, how != "inner"), ("payments", expected.right, how == "outer")]
+            for side, rows, is_tracked in kept:
+                assert waiting(found, f"{how}_{side}") == sorted(
+                    (event.value, is_met if is_tracked else None) for event, is_met in rows.items()
+                ), f"{how} {side}; {said}"
+    late = sorted(row["_offset"] for row in found.rows_in_order("late_records"))
+    refused = [e for events in seen.values() for e in events if e.id is not None and not e.is_admitted]
+    assert late == sorted(event.offset for event in refused), f"late; seed {seed}"
+
+
+def emitted(found: TopologyDriver, how: str) -> list[tuple[Any, ...]]:
+    places = ("_order_timestamp", "_topic", "_partition", "_offset")
+    rows = found.rows_in_order(f"{how}_rows")
+    return sorted(
+        ((*(row[p] for p in places), row["id"], row["value"], row["value_right"], row["at_right"]) for row in rows),
+        key=repr,
+    )
+
+
+def as_row(pair: tuple[Event | None, Event | None]) -> tuple[Any, ...]:
+    left, right = pair
+    one = left or right
+    assert one is not None
+    return (
+        moment(one.order_ms),
+        one.topic,
+        one.partition,
+        one.offset,
+        one.id,
+        left and left.value,
+        right and right.value,
+        right and right.at,
+    )
+
+
+def waiting(found: TopologyDriver, table: str) -> list[tuple[Any, Any]]:
+    return sorted((row["value"], row.get("_has_met")) for row in found.rows(table))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_history_gives_what_the_definition_says_after_each_slice(spark: SparkSession, seed: int) -> None:
+    held_against_the_oracle(spark, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 40))
+def test_more_histories_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
+    held_against_the_oracle(spark, seed, records=60, slices=12)

@@ -1,0 +1,271 @@
+"""Joins in plain Python: random logs of two sources, cut by arrival, and what the operators must make of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kappa.testing import Input
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A record of one of two sources, and where it lies once it is placed.
+
+    Attributes:
+        topic: its source.
+        id: what is joined; None for a row without a key.
+        value: what tells it from others; None for a null value, which deletes the id.
+        at: its event time, epoch milliseconds.
+        sent: Kafka's timestamp.
+        frontier: the frontier at the record.
+    """
+
+    topic: str
+    id: str | None
+    value: int | None
+    at: int
+    sent: int
+    partition: int = 0
+    offset: int = -1
+    order_ms: int = -1
+    frontier: int = 0
+
+    @property
+    def input(self) -> Input:
+        """The record as a driver takes it."""
+        value = None if self.value is None else {"id": self.id, "value": self.value, "at": self.at}
+        key = None if self.id is None else self.id.encode()
+        return Input(topic=self.topic, value=value, key=key, partition=self.partition, timestamp_ms=self.sent)
+
+    @property
+    def order(self) -> tuple[int, str, int, int]:
+        """Its place in the total order."""
+        return (self.order_ms, self.topic, self.partition, self.offset)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The same as columns."""
+        return {
+            "_topic": self.topic,
+            "_partition": self.partition,
+            "_offset": self.offset,
+            "_order_timestamp": moment(self.order_ms),
+        }
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it has a key and is not late."""
+        return self.id is not None and self.at >= self.frontier
+
+
+def moment(millis: int) -> datetime:
+    """Epoch milliseconds as a time."""
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def logs(
+    chance: random.Random, topics: Sequence[str], *, records: int, partitions: int = 2, tombstones: str = ""
+) -> dict[str, list[Event]]:
+    """Records of each topic in the order in which they were sent; times go back and forth, some far back.
+
+    Args:
+        tombstones: the topic of which some records have no value; their event time is Kafka's.
+    """
+    found: dict[str, list[Event]] = {}
+    number = 0
+    for topic in topics:
+        clocks = [chance.randint(-4, 4) * 250 for _ in range(partitions)]
+        sent = [max(clock, 0) for clock in clocks]
+        found[topic] = []
+        for _ in range(records):
+            at = chance.randrange(partitions)
+            clocks[at] += chance.choice([0, 0, 250, 500, 1000, 2500])
+            sent[at] = max(sent[at], clocks[at]) + chance.choice([0, 1, 7])
+            number += 1
+            is_tombstone = topic == tombstones and chance.random() < 0.25
+            late = 0 if is_tombstone else chance.choice([0, 0, 0, 250, 500, 1000, 3000, 8000])
+            found[topic].append(
+                Event(
+                    topic=topic,
+                    id=chance.choice("aaabbc") if is_tombstone else chance.choice(["a", "a", "b", "c", None]),
+                    value=None if is_tombstone else number,
+                    at=sent[at] if is_tombstone else clocks[at] - late,
+                    sent=sent[at],
+                    partition=at,
+                )
+            )
+            clocks[at] = max(clocks[at], found[topic][-1].at)
+    return found
+
+
+def arrivals(
+    chance: random.Random, found: dict[str, list[Event]], *, slices: int, behind: str = ""
+) -> list[list[Event]]:
+    """Cuts of the logs by arrival: how much of each partition a slice has is random.
+
+    Args:
+        behind: the topic of which nothing arrives in the first half of the slices.
+    """
+    queues: dict[tuple[str, int], list[Event]] = {}
+    for events in found.values():
+        for event in events:
+            queues.setdefault((event.topic, event.partition), []).append(event)
+    made: list[list[Event]] = []
+    for number in range(slices):
+        batch: list[Event] = []
+        for (topic, _), queue in queues.items():
+            if topic == behind and number < slices // 2:
+                continue
+            count = len(queue) if number == slices - 1 else chance.randint(0, 2 * len(queue) // (slices - number))
+            batch += queue[:count]
+            del queue[:count]
+        made.append(batch)
+    return made
+
+
+def closing(topics: Iterable[str], *, partitions: int = 2, at: int = 10**6) -> list[Event]:
+    """A record in each partition, far behind all others: everything that waits is due."""
+    return [
+        Event(topic=topic, id="z", value=0, at=at, sent=at, partition=number)
+        for topic in topics
+        for number in range(partitions)
+    ]
+
+
+@dataclass(kw_only=True)
+class Placing:
+    """Gives records their offsets, their place in the total order and the frontier at them, slice after slice.
+
+    Attributes:
+        grace: topic -> how late a record may be, milliseconds.
+        partitions: how many each topic has; a frontier waits for all of them.
+    """
+
+    grace: dict[str, int]
+    partitions: int = 2
+    _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    _order: dict[tuple[str, int], int] = field(default_factory=dict)
+    _stream: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def place(self, batch: Iterable[Event]) -> Iterator[Event]:
+        """The records with their places."""
+        for event in batch:
+            at = (event.topic, event.partition)
+            self._order[at] = max(event.sent, self._order.get(at, event.sent))
+            self._stream[at] = max(event.at, self._stream.get(at, event.at))
+            self._offsets[at] = self._offsets.get(at, -1) + 1
+            frontier = self._stream[at] - self.grace[event.topic]
+            yield replace(event, offset=self._offsets[at], order_ms=self._order[at], frontier=frontier)
+
+    def frontier(self, topic: str) -> int | None:
+        """The frontier behind what was placed."""
+        reached = [time for (name, _), time in self._stream.items() if name == topic]
+        return min(reached) - self.grace[topic] if len(reached) == self.partitions else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """What an interval join gives of all records so far; a function of the set, which no cut has a part in.
+
+    Attributes:
+        rows: (left, right) of pairs and of rows without a partner.
+        left: left rows that may still have a partner, with whether they have had one.
+        right: the same on the right.
+    """
+
+    rows: list[tuple[Event | None, Event | None]]
+    left: dict[Event, bool]
+    right: dict[Event, bool]
+
+
+def interval_joined(
+    left: Iterable[Event],
+    right: Iterable[Event],
+    *,
+    before: int,
+    after: int,
+    how: str,
+    left_frontier: int | None,
+    right_frontier: int | None,
+) -> Joined:
+    """The interval join of all records up to a slice's end, by its definition."""
+    lefts = [event for event in left if event.is_admitted]
+    rights = [event for event in right if event.is_admitted]
+    pairs = [(one, two) for one in lefts for two in rights if one.id == two.id and -before <= two.at - one.at <= after]
+    met = {one for one, _ in pairs} | {two for _, two in pairs}
+    rows: list[tuple[Event | None, Event | None]] = list(pairs)
+    over_left = [one for one in lefts if right_frontier is not None and one.at + after < right_frontier]
+    over_right = [two for two in rights if left_frontier is not None and two.at + before < left_frontier]
+    if how != "inner":
+        rows += [(one, None) for one in over_left if one not in met]
+    if how == "outer":
+        rows += [(None, two) for two in over_right if two not in met]
+    return Joined(
+        rows=rows,
+        left={one: one in met for one in lefts if one not in over_left},
+        right={two: two in met for two in rights if two not in over_right},
+    )
+
+
+def as_of(
+    left: Iterable[Event], versions: Iterable[Event], *, how: str, frontier: int | None
+) -> list[tuple[Event, Event | None]]:
+    """Left rows that the table's frontier has passed, each with the version that was valid at its time."""
+    known = [version for version in versions if version.id is not None]
+    found: list[tuple[Event, Event | None]] = []
+    for row in left:
+        if not row.is_admitted or frontier is None or row.at >= frontier:
+            continue
+        valid = [v for v in known if v.id == row.id and max(v.at, v.frontier) <= row.at]
+        chosen = max(valid, key=lambda v: (v.at, v.order), default=None)
+        if chosen is not None and chosen.value is None:
+            chosen = None
+        if chosen is not None or how == "left":
+            found.append((row, chosen))
+    return found
+
+
+def still_asked(versions: Iterable[Event], *, since: int | None) -> list[Event]:
+    """Versions that a left row at ``since`` or later may see: none that a greater one has replaced by then, or on its
+    own first day.
+    """
+    known = [version for version in versions if version.id is not None]
+    found = []
+    for one in known:
+        greater = [v for v in known if v.id == one.id and (v.at, v.order) > (one.at, one.order)]
+        until = min((max(v.at, v.frontier) for v in greater), default=None)
+        is_gone = until is not None and (until <= max(one.at, one.frontier) or (since is not None and until <= since))
+        if not is_gone:
+            found.append(one)
+    return found
+
+
+def newest_seen(
+    batch: Iterable[Event], table: dict[str, Event], *, rows: str, how: str
+) -> list[tuple[Event, Event | None]]:
+    """Rows of a slice with the newest row of the table before them; brings the table to the slice's end.
+
+    Args:
+        batch: the slice, of both topics.
+        table: the newest version of each key before the slice.
+        rows: the topic of the stream.
+    """
+    found = []
+    for event in sorted(batch, key=lambda one: one.order):
+        if event.id is None:
+            continue
+        if event.topic == rows:
+            seen = table.get(event.id)
+            if seen is not None or how == "left":
+                found.append((event, seen))
+        elif event.value is None:
+            table.pop(event.id, None)
+        else:
+            table[event.id] = event
+    return found
