@@ -1,5 +1,6 @@
 """Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched."""
 
+from kappa.operators.aggregates import aggregate, cogroup
 from kappa.operators.at_most_every import at_most_every
 from kappa.operators.deduplication import deduplicate
 from kappa.operators.foreign_key_join import foreign_key_join
@@ -9,15 +10,20 @@ from kappa.operators.lookup import lookup
 from kappa.operators.masks import masked
 from kappa.operators.newest_table_join import newest_table_join
 from kappa.operators.partitioner import rekey
+from kappa.operators.phases import two_phase
 from kappa.operators.records import newest, running_total, threshold_crossings, tombstones
 from kappa.operators.session import session_window
 from kappa.operators.sliding import sliding_window
+from kappa.operators.table_aggregates import aggregate_table
 from kappa.operators.table_join import table_join
 from kappa.operators.table_table_join import table_table_join
 from kappa.operators.windows import hopping_window, tumbling_window
 
 __all__ = [
+    "aggregate",
+    "aggregate_table",
     "at_most_every",
+    "cogroup",
     "deduplicate",
     "foreign_key_join",
     "hopping_window",
@@ -36,4 +42,5 @@ __all__ = [
     "threshold_crossings",
     "tombstones",
     "tumbling_window",
+    "two_phase",
 ]

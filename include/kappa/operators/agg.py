@@ -1,9 +1,9 @@
-"""Aggregates that merge: a row becomes a part, parts of a group merge in any order, values come from what is merged.
+"""Aggregates that merge.
 
 ``count``, ``sum``, ``min``, ``max``, ``avg``, ``first``, ``last``, ``distinct``, ``top`` and ``collect`` are what an
-author names; :func:`parts_of` gives the columns that an operator keeps for them, :func:`lifted` makes parts of rows and
-:func:`merged` brings them into a state. Each result is a function of the set of rows, so that it does not depend on how
-a log is cut. Nulls are left out by all of them but ``count()``.
+author names; :func:`parts_of` gives the columns that an operator keeps for them (:mod:`kappa.operators.parts` merges
+them). Each result is a function of the set of rows, so that it does not depend on how a log is cut. Nulls are left out
+by all of them but ``count()``.
 """
 
 from __future__ import annotations
@@ -11,51 +11,43 @@ from __future__ import annotations
 import builtins
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
+from kappa.operators.parts import CHANGED, ORIGIN, Part, ddl_of, derived, lifted, merged, values
 from kappa.topology import ORDER
-from kappa.topology.ddl import Column, columns_of, is_numeric, quote, quoted
+from kappa.topology.ddl import Column, columns_of, is_numeric, quote
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+__all__ = [
+    "CHANGED",
+    "ORIGIN",
+    "Aggregate",
+    "Part",
+    "avg",
+    "collect",
+    "count",
+    "ddl_of",
+    "derived",
+    "distinct",
+    "first",
+    "last",
+    "lifted",
+    "max",
+    "merged",
+    "min",
+    "parts_of",
+    "sum",
+    "text_of",
+    "top",
+    "values",
+]
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 #: Decimals have at most so many digits.
 _DIGITS = 38
-#: A group whose parts are merged has this column: whether one of them came from the rows at hand.
-CHANGED = "_changed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One column of an operator's state.
-
-    Attributes:
-        name: the column.
-        type: its type as Spark DDL.
-        of_row: SQL, a scalar over a row: what a group of this one row has. Empty for a column that is derived only.
-        of_parts: SQL, an aggregate over this column: what several parts have together. Empty likewise.
-        derived: SQL, a scalar over the merged columns: the column's value in the end. Empty for what merging gave.
-        undone: SQL, a scalar over a row: a part that takes the row out again. Empty where none does.
-        is_value: whether it is what an author asked for; the others are kept in order to merge.
-    """
-
-    name: str
-    type: str
-    of_row: str = ""
-    of_parts: str = ""
-    derived: str = ""
-    undone: str = ""
-    is_value: bool = False
-
-    @property
-    def ddl(self) -> str:
-        """The column as Spark DDL."""
-        return f"{quote(self.name)} {self.type}"
 
 
 Types = Mapping[str, Column]
@@ -68,14 +60,12 @@ class Aggregate:
     Attributes:
         text: it with all its parameters, the same text for the same aggregate; part of a table's shape.
         parts: the columns that it keeps, by its name and the rows' columns; the first one is its value.
+        is_ordered: whether it looks at the order columns of the rows.
     """
 
     text: str
     parts: Callable[[str, Types], tuple[Part, ...]] = field(compare=False, repr=False)
-
-
-#: Where an emitted row comes from, as a part; for operators that emit rows.
-ORIGIN = Part(name=origin.ORIGIN, type=origin.ORIGIN_TYPE, of_row=origin.OF_ROW, of_parts=origin.OF_PARTS)
+    is_ordered: bool = False
 
 
 def count(column: str | None = None) -> Aggregate:
@@ -233,7 +223,7 @@ def collect(column: str, most: int = 100) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"collect({column}, most={most})", parts=parts)
+    return Aggregate(text=f"collect({column}, most={most})", parts=parts, is_ordered=True)
 
 
 def parts_of(
@@ -274,75 +264,15 @@ def text_of(aggregates: Mapping[str, Aggregate]) -> str:
     return ", ".join(f"{name}={aggregates[name].text}" for name in sorted(aggregates))
 
 
-def values(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Those that an author asked for."""
-    return tuple(part for part in parts if part.is_value)
-
-
-def ddl_of(parts: Iterable[Part]) -> str:
-    """Parts as Spark DDL."""
-    return ", ".join(part.ddl for part in parts)
-
-
-def lifted(rows: DataFrame, keep: Sequence[str], parts: Sequence[Part], *, undo: bool = False) -> DataFrame:
-    """Each row as a part of a state.
-
-    Args:
-        rows: rows with the aggregates' columns and, for ``first``, ``last``, ``collect`` and :data:`ORIGIN`, the order
-            columns.
-        keep: SQL of the columns to keep beside, the groups among them, for example ``quote("symbol")``.
-        parts: of the aggregates, and of the operator's own.
-        undo: whether the parts take the rows out again.
-    """
-    return rows.selectExpr(
-        *keep, *(f"{part.undone if undo else part.of_row} AS {quote(part.name)}" for part in parts if part.of_parts)
-    )
-
-
-def merged(rows: DataFrame, before: DataFrame | None, group: Sequence[str], parts: Sequence[Part]) -> DataFrame:
-    """Parts of rows and the state before, merged and derived: one row a group, in one shuffle.
-
-    Args:
-        rows: what :func:`lifted` gave.
-        before: the state so far, with the group columns and the parts'; None for none.
-        group: names of the columns that a group is one value of.
-        parts: those that ``rows`` were lifted with.
-
-    Returns:
-        The group columns, the parts' columns, and ``_changed BOOLEAN``: whether a row of ``rows`` is in the group.
-        Groups that are only in ``before`` are there too.
-    """
-    from pyspark.sql import functions as F
-
-    kept = [part for part in parts if part.of_parts]
-    keys = quoted(group)
-    columns = [*keys, *quoted(part.name for part in kept)]
-    both = rows.selectExpr(*columns, f"TRUE AS {CHANGED}")
-    if before is not None:
-        both = both.union(before.selectExpr(*columns, f"FALSE AS {CHANGED}"))
-    whole = both.groupBy(*keys).agg(
-        *(F.expr(f"{part.of_parts} AS {quote(part.name)}") for part in kept), F.expr(f"BOOL_OR({CHANGED}) AS {CHANGED}")
-    )
-    return derived(whole, [*keys, CHANGED], parts).select(*keys, *quoted(part.name for part in parts), CHANGED)
-
-
-def derived(merged_parts: DataFrame, keep: Sequence[str], parts: Sequence[Part]) -> DataFrame:
-    """Merged parts with the columns that are derived from them.
-
-    Args:
-        merged_parts: one row a group, with the columns of the parts that merge.
-        keep: SQL of the columns to keep beside.
-        parts: all of them.
-    """
-    return merged_parts.selectExpr(
-        *keep, *(f"{part.derived or quote(part.name)} AS {quote(part.name)}" for part in parts)
-    )
-
-
 def _added(name: str, kind: str, of_row: str, undone: str, *, is_value: bool = False) -> Part:
     own = quote(name)
     return Part(
-        name=name, type=kind, of_row=of_row, of_parts=f"CAST(SUM({own}) AS {kind})", undone=undone, is_value=is_value
+        name=name,
+        type=kind,
+        of_row=of_row,
+        of_parts=f"CAST(COALESCE(SUM({own}), 0) AS {kind})",
+        undone=undone,
+        is_value=is_value,
     )
 
 
@@ -354,10 +284,10 @@ def _summed(name: str, types: Types, column: str, what: str, *, is_value: bool =
     sql = _sql(types, column, what)
     found = types[column]
     if not is_numeric(found) or found.delta in ("double", "float"):
+        why = "whose sum depends on the order of adding" if is_numeric(found) else "which has no sum"
         raise TopologyError(
-            f"agg.{what}({column!r}): the column is {found.type}, whose sum "
-            f"{'depends on the order of adding' if is_numeric(found) else 'there is not'}. Name a column of integers "
-            "or of DECIMAL; cast it before.",
+            f"agg.{what}({column!r}): the column is {found.type}, {why}. Name a column of integers or of DECIMAL; cast "
+            "it before.",
             column=column,
         )
     size = _DECIMAL.fullmatch(str(found.delta))
@@ -393,7 +323,7 @@ def _at_an_end(what: str, function: str, column: str) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"{what}({column})", parts=parts)
+    return Aggregate(text=f"{what}({column})", parts=parts, is_ordered=True)
 
 
 def _place(sql: str) -> str:
@@ -422,7 +352,7 @@ def _sql(types: Types, column: str, what: str) -> str:
             f"have {sorted(types)}.",
             column=column,
         )
-    if _has_map(types[column].delta):
+    if what != "count" and _has_map(types[column].delta):
         raise TopologyError(
             f"agg.{what}({column!r}): the column is {types[column].type}; maps have no order. Name a column without.",
             column=column,

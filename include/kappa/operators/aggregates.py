@@ -1,0 +1,255 @@
+"""Aggregates of each key, kept in a table: of one stream, and of several.
+
+revenue = aggregate(rows=INVOICE, key="StoreID", aggregates={"invoices": agg.count(), "total": agg.sum("Amount")})
+Topology(tables=[revenue.table("revenue")], step=add_up, ...)
+
+def add_up(slice):
+    return {"revenue": revenue(slice["pos"], before=slice.table("revenue")).changes}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import agg
+from kappa.operators.agg import Aggregate, Part
+from kappa.operators.keys import Key, is_present, key_columns, key_ddl
+from kappa.topology import Table
+from kappa.topology.ddl import Column, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregated:
+    """What aggregating gives for a slice.
+
+    Attributes:
+        changes: rows of its table, at most one a key; those that go have ``_deleted``.
+    """
+
+    changes: DataFrame
+
+
+def aggregate(*, rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> KeyAggregates:
+    """Aggregates of all rows of each key (Kafka Streams: ``KGroupedStream.aggregate``, ``count``, ``reduce``).
+
+    Columns of the table: the key, the aggregates, and what those need to merge, called ``<aggregate>__<what>``. A row
+    with a null key has no history and is left out. Late and out-of-order rows count as any others; order matters to
+    ``first``, ``last`` and ``collect`` only, and for them it is the total order. State: one row a key, for ever. Class:
+    any cut.
+
+    Args:
+        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        key: column or columns.
+        aggregates: by the name of their column.
+
+    Raises:
+        TopologyError: a key, a name or an aggregate does not fit.
+    """
+    keys = keys_of(rows, key, "aggregate")
+    parts = parts_beside(aggregates, rows=rows, what="aggregate", keys=keys)
+    return KeyAggregates(keys=keys, parts=parts, made_by=made_by("aggregate", keys, aggregates))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyAggregates:
+    """The operator that :func:`aggregate` makes; call it in the step.
+
+    Attributes:
+        keys: key columns.
+        parts: columns of the aggregates.
+        made_by: the operator with its parameters.
+    """
+
+    keys: tuple[Column, ...]
+    parts: tuple[Part, ...]
+    made_by: str
+
+    def table(self, name: str) -> Table:
+        """The aggregates as a table of that name."""
+        return table_of(name, self.keys, self.parts, self.made_by)
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame) -> Aggregated:
+        """The keys that a slice changes.
+
+        Args:
+            rows: its rows, with the order columns.
+            before: the table before the slice.
+        """
+        fresh = agg.lifted(keyed(rows, self.keys), names_of(self.keys), self.parts)
+        return changed(fresh, before, self.keys, self.parts)
+
+
+def cogroup(*, key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mapping[str, Aggregate]]) -> Cogroup:
+    """Several streams in one aggregate of each key (Kafka Streams: ``KGroupedStream.cogroup``).
+
+        profiles = cogroup(
+            key="user",
+            rows={"views": VIEW, "orders": ORDER},
+            aggregates={
+                "views": {"events": agg.count(), "page": agg.last("page")},
+                "orders": {"events": agg.count(), "spent": agg.sum("amount")},
+            },
+        )
+        changes = profiles({"views": slice["views"], "orders": slice["orders"]}, before=slice.table("profiles")).changes
+
+    An aggregate that several streams name is one, of the rows of all of them: it has to be the same kind of aggregate
+    of columns of one type. Columns, null keys, order, state and class are those of :func:`aggregate`; a key that only
+    some of the streams have is there, with nothing of the others.
+
+    Args:
+        key: column or columns, named and typed alike in all streams.
+        rows: stream -> Spark DDL of its rows.
+        aggregates: stream -> its aggregates, by the name of their column.
+
+    Raises:
+        TopologyError: the streams of ``rows`` and ``aggregates`` differ, or keys or aggregates of one name do; a key, a
+            name or an aggregate does not fit.
+    """
+    if not rows or set(rows) != set(aggregates):
+        raise TopologyError(
+            f"cogroup: rows are of streams {sorted(rows)}, aggregates of {sorted(aggregates)}. Give both for "
+            "each stream."
+        )
+    found = {name: keys_of(rows[name], key, f"cogroup: {name!r}") for name in rows}
+    keys = next(iter(found.values()))
+    for name, other in found.items():
+        if [column.delta for column in other] != [column.delta for column in keys]:
+            shown = ", ".join(f"{column.name} {column.type}" for column in other)
+            raise TopologyError(
+                f"cogroup: the key of {name!r} is {shown}; that of {next(iter(found))!r} is "
+                f"{', '.join(f'{column.name} {column.type}' for column in keys)}. Cast one of them in the step."
+            )
+    streams = {
+        name: parts_beside(aggregates[name], rows=rows[name], what=f"cogroup: {name!r}", keys=keys) for name in rows
+    }
+    text = "; ".join(f"{name}: {agg.text_of(aggregates[name])}" for name in sorted(rows))
+    names = [column.name for column in keys]
+    return Cogroup(keys=keys, streams=streams, parts=_united(streams), made_by=f"cogroup(key={names}, {text})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cogroup:
+    """The operator that :func:`cogroup` makes; call it in the step.
+
+    Attributes:
+        keys: key columns.
+        streams: stream -> columns of its aggregates.
+        parts: those of all streams.
+        made_by: the operator with its parameters.
+    """
+
+    keys: tuple[Column, ...]
+    streams: Mapping[str, tuple[Part, ...]]
+    parts: tuple[Part, ...]
+    made_by: str
+
+    def table(self, name: str) -> Table:
+        """The aggregates as a table of that name."""
+        return table_of(name, self.keys, self.parts, self.made_by)
+
+    def __call__(self, rows: Mapping[str, DataFrame], *, before: DataFrame) -> Aggregated:
+        """The keys that a slice changes.
+
+        Args:
+            rows: stream -> its rows, with the order columns.
+            before: the table before the slice.
+
+        Raises:
+            TopologyError: a stream is missing, or unknown.
+        """
+        if set(rows) != set(self.streams):
+            raise TopologyError(
+                f"cogroup: the step gives rows of {sorted(rows)}; the streams are {sorted(self.streams)}. Give "
+                "each once."
+            )
+        fresh = [self._lifted(keyed(rows[name], self.keys), parts) for name, parts in self.streams.items()]
+        return changed(reduce(lambda left, right: left.union(right), fresh), before, self.keys, self.parts)
+
+    def _lifted(self, rows: DataFrame, own: Sequence[Part]) -> DataFrame:
+        """Rows of one stream as parts of the whole; a null one adds nothing."""
+        by_name = {part.name: part.of_row for part in own}
+        return rows.selectExpr(
+            *names_of(self.keys),
+            *(
+                f"CAST({by_name.get(part.name, 'NULL')} AS {part.type}) AS {quote(part.name)}"
+                for part in self.parts
+                if part.of_parts
+            ),
+        )
+
+
+def changed(fresh: DataFrame, before: DataFrame, keys: Sequence[Column], parts: Sequence[Part]) -> Aggregated:
+    """The rows of a table of aggregates that parts of rows change."""
+    whole = agg.merged(fresh, before, [column.name for column in keys], parts, also="FALSE")
+    return Aggregated(changes=whole.drop(agg.CHANGED))
+
+
+def keyed(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
+    """Rows that have a key."""
+    return rows.where(is_present([column.name for column in keys]))
+
+
+def names_of(keys: Sequence[Column]) -> list[str]:
+    """Key columns as SQL."""
+    return quoted(column.name for column in keys)
+
+
+def keys_of(rows: str, key: Key, what: str) -> tuple[Column, ...]:
+    """Key columns of a table of aggregates.
+
+    Raises:
+        TopologyError: one is not a column of the rows, or is called as columns of the platform are.
+    """
+    keys = key_columns(rows, key, what)
+    odd = [column.name for column in keys if column.name.startswith("_")]
+    if odd:
+        raise TopologyError(f"{what}: key columns {odd} begin with '_', as the platform's do. Rename them in the step.")
+    return keys
+
+
+def parts_beside(
+    aggregates: Mapping[str, Aggregate], *, rows: str, what: str, keys: Sequence[Column]
+) -> tuple[Part, ...]:
+    """The columns of aggregates, none of them called like a key's.
+
+    Raises:
+        TopologyError: a name or an aggregate does not fit.
+    """
+    return agg.parts_of(aggregates, rows=rows, what=what, taken=[column.name for column in keys])
+
+
+def table_of(name: str, keys: Sequence[Column], parts: Sequence[Part], by: str) -> Table:
+    """A table of aggregates by key."""
+    names = [column.name for column in keys]
+    return Table(name=name, key=names, schema=f"{key_ddl(keys)}, {agg.ddl_of(parts)}", made_by=by)
+
+
+def made_by(operator: str, keys: Sequence[Column], aggregates: Mapping[str, Aggregate]) -> str:
+    """An operator with its parameters, the same text for the same state."""
+    return f"{operator}(key={[column.name for column in keys]}, {agg.text_of(aggregates)})"
+
+
+def _united(streams: Mapping[str, Sequence[Part]]) -> tuple[Part, ...]:
+    """The columns of all streams, those of one name once."""
+    found: dict[str, tuple[str, Part]] = {}
+    for stream, parts in streams.items():
+        for part in parts:
+            other, known = found.setdefault(part.name.lower(), (stream, part))
+            if (known.name, known.type, known.of_parts, known.derived) != (
+                part.name,
+                part.type,
+                part.of_parts,
+                part.derived,
+            ):
+                raise TopologyError(
+                    f"cogroup: column {part.name!r} is another aggregate in {stream!r} ({part.type}) than in {other!r} "
+                    f"({known.type}). Give them different names, or make them one kind of columns of one type."
+                )
+    return tuple(part for _, part in found.values())

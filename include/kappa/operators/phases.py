@@ -1,0 +1,116 @@
+"""Aggregates in two phases: of each partition, then of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import agg
+from kappa.operators.agg import Aggregate, Part
+from kappa.operators.aggregates import changed, keyed, keys_of, made_by, names_of, parts_beside, table_of
+from kappa.operators.keys import Key
+from kappa.topology import Table
+from kappa.topology.ddl import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PART = Column(name="part", type="INT", nullable=False, delta="integer")
+
+
+def two_phase(
+    *, rows: str, key: Key, aggregates: Mapping[str, Aggregate], salts: int | None = None
+) -> TwoPhaseAggregates:
+    """Aggregates of each key, first of its rows in each partition, then of all (a key that is hot, or the only one).
+
+    The result equals that of :func:`kappa.operators.aggregate`; both phases go on from slice to slice by what the slice
+    adds. With few keys, one task would otherwise merge what ``distinct``, ``top`` and ``collect`` gather of all rows.
+
+        revenue = two_phase(rows=INVOICE, key="City", aggregates={"total": agg.sum("TotalAmount")})
+        Topology(tables=[revenue.parts_table("revenue_parts"), revenue.table("revenue")], step=add_up, ...)
+
+        def add_up(slice):
+            added = revenue(slice["pos"], before=slice.table("revenue"), parts=slice.table("revenue_parts"))
+            return {"revenue": added.changes, "revenue_parts": added.parts}
+
+    Columns of the tables: the key, in the first phase's ``part INT`` (the partition, or the salt), the aggregates, and
+    what those need to merge. Null keys, order and class are those of :func:`kappa.operators.aggregate`. State: one row
+    a key for ever, and one a key and part where that table is kept; the result does not need it.
+
+    Args:
+        rows: Spark DDL of the rows: the key's columns and those that are aggregated.
+        key: column or columns.
+        aggregates: by the name of their column.
+        salts: into how many parts the first phase divides the rows of a key, by their place in the log; None for their
+            partitions.
+
+    Raises:
+        TopologyError: a key, a name or an aggregate does not fit, or there are fewer than two salts.
+    """
+    if salts is not None and salts < 2:
+        raise TopologyError(f"two_phase: salts={salts} divides nothing. Use at least 2, or None for the partitions.")
+    keys = keys_of(rows, key, "two_phase")
+    if _PART.name in {column.name.lower() for column in keys} | {name.lower() for name in aggregates}:
+        raise TopologyError("two_phase: 'part' is a column of its own. Give the key or the aggregate another name.")
+    parts = parts_beside(aggregates, rows=rows, what="two_phase", keys=keys)
+    return TwoPhaseAggregates(
+        keys=keys, columns=parts, salts=salts, made_by=f"{made_by('two_phase', keys, aggregates)}, salts={salts}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothPhases:
+    """What two phases give for a slice.
+
+    Attributes:
+        changes: rows of the result, at most one a key.
+        parts: rows of the first phase's table, at most one a key and part; None where that table is not kept.
+    """
+
+    changes: DataFrame
+    parts: DataFrame | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoPhaseAggregates:
+    """The operator that :func:`two_phase` makes; call it in the step.
+
+    Attributes:
+        keys: key columns.
+        columns: those of the aggregates.
+        salts: into how many parts the rows of a key are divided; None for their partitions.
+        made_by: the operator with its parameters.
+    """
+
+    keys: tuple[Column, ...]
+    columns: tuple[Part, ...]
+    salts: int | None
+    made_by: str
+
+    def table(self, name: str) -> Table:
+        """The result as a table of that name."""
+        return table_of(name, self.keys, self.columns, self.made_by)
+
+    def parts_table(self, name: str) -> Table:
+        """What the first phase has, as a table of that name. It may be left out."""
+        return table_of(name, (*self.keys, _PART), self.columns, f"{self.made_by} parts")
+
+    def __call__(self, rows: DataFrame, *, before: DataFrame, parts: DataFrame | None = None) -> BothPhases:
+        """The keys that a slice changes.
+
+        Args:
+            rows: its rows, with the order columns.
+            before: the table of the result before the slice.
+            parts: that of the first phase; None where it is not kept.
+        """
+        salt = f"CAST(PMOD(XXHASH64(_topic, _partition, _offset), {self.salts}) AS INT)"
+        part = "_partition" if self.salts is None else salt
+        names, within = names_of(self.keys), (*self.keys, _PART)
+        rows_as_parts = agg.lifted(keyed(rows, self.keys), [*names, f"{part} AS part"], self.columns)
+        first = agg.merged(rows_as_parts, None, [column.name for column in within], self.columns)
+        return BothPhases(
+            changes=changed(first, before, self.keys, self.columns).changes,
+            parts=None if parts is None else changed(first, parts, within, self.columns).changes,
+        )

@@ -1,0 +1,122 @@
+"""Aggregates of the rows of a table: an update takes its old row out and puts its new one in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.operators import agg
+from kappa.operators.agg import Aggregate, Part
+from kappa.operators.aggregates import Aggregated, keyed, keys_of, made_by, names_of, parts_beside, table_of
+from kappa.operators.keys import Key
+from kappa.topology import Table
+from kappa.topology.ddl import Column, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: How many rows a group has: one without any leaves the table.
+_MEMBERS = Part(name="_members", type="BIGINT", of_row="1L", of_parts="COALESCE(SUM(_members), 0L)", undone="-1L")
+
+
+def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Aggregate]) -> TableAggregates:
+    """Aggregates of a table's rows by any of its columns (Kafka Streams: ``KTable.groupBy().aggregate(adder,
+    subtractor)``).
+
+        charts = aggregate_table(rows=SONG, of="song", key="genre", aggregates={"best": agg.top("song", 5, by="plays")})
+        songs = played(slice["plays"], before=slice.table("songs")).changes
+        changes = charts(songs, rows=slice.table("songs"), before=slice.table("charts")).changes
+
+    ``count``, ``sum`` and ``avg`` are kept up to date by what changed: the old row of a key is subtracted, its new row
+    is added, in another group if it moved there. Where ``min``, ``max``, ``distinct`` or ``top`` is among them, nothing
+    can be subtracted, and the groups that changed are computed from all rows of the table: each slice then reads it
+    all. A group without rows leaves the table. A row with a null in ``key`` is in no group.
+
+    Columns of the table: ``key``, the aggregates, what those need to merge, and ``_members BIGINT``, how many rows the
+    group has. State: one row a group that has rows. Class: that of the table that is aggregated.
+
+    Args:
+        rows: Spark DDL of that table's rows, or of those of its columns that matter here.
+        of: its key, column or columns.
+        key: column or columns to group by.
+        aggregates: by the name of their column. ``first``, ``last`` and ``collect`` are refused: rows of a table have
+            no place in the total order.
+
+    Raises:
+        TopologyError: a key, a name or an aggregate does not fit.
+    """
+    what = "aggregate_table"
+    ordered = [f"{name}={aggregate.text}" for name, aggregate in aggregates.items() if aggregate.is_ordered]
+    if ordered:
+        raise TopologyError(
+            f"{what}: {ordered} follow the total order, in which rows of a table have no place. Aggregate the stream, "
+            "or name agg.min, agg.max or agg.top of a column of the table."
+        )
+    keys = keys_of(rows, key, what)
+    parts = parts_beside(aggregates, rows=rows, what=what, keys=keys)
+    return TableAggregates(
+        keys=keys, of=keys_of(rows, of, what), parts=(*parts, _MEMBERS), made_by=made_by(what, keys, aggregates)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableAggregates:
+    """The operator that :func:`aggregate_table` makes; call it in the step.
+
+    Attributes:
+        keys: columns to group by.
+        of: key columns of the table that is aggregated.
+        parts: columns of the aggregates.
+        made_by: the operator with its parameters.
+    """
+
+    keys: tuple[Column, ...]
+    of: tuple[Column, ...]
+    parts: tuple[Part, ...]
+    made_by: str
+
+    @property
+    def is_subtracted(self) -> bool:
+        """Whether old rows can be taken out; otherwise groups that change are computed from all their rows."""
+        return all(part.undone for part in self.parts if part.of_parts)
+
+    def table(self, name: str) -> Table:
+        """The aggregates as a table of that name."""
+        return table_of(name, self.keys, self.parts, self.made_by)
+
+    def __call__(self, changes: DataFrame, *, rows: DataFrame, before: DataFrame) -> Aggregated:
+        """The groups that changes of a table change.
+
+        Args:
+            changes: the slice's changes of the table that is aggregated, of a key at most one; a true ``_deleted``
+                removes its key.
+            rows: that table's rows before the slice.
+            before: the table of this operator before the slice.
+        """
+        of = [column.name for column in self.of]
+        new = changes.where("NOT COALESCE(_deleted, FALSE)") if "_deleted" in changes.columns else changes
+        # What changed is hashed, usually less than the table: Spark would sort both.
+        moved = changes.selectExpr(*quoted(of), "TRUE AS _moved").hint("shuffle_hash")
+        names = names_of(self.keys)
+        group = [column.name for column in self.keys]
+        added = agg.lifted(keyed(new, self.keys), names, self.parts)
+        if self.is_subtracted:
+            old = keyed(rows.join(moved, on=of, how="left_semi"), self.keys)
+            fresh = added.union(agg.lifted(old, names, self.parts, undo=True))
+            whole = agg.merged(fresh, before, group, self.parts, also="FALSE")
+        else:
+            marked = keyed(rows.join(moved, on=of, how="left"), self.keys)
+            whole = agg.merged(added.union(self._gone(marked)), self._stay(marked), group, self.parts)
+        columns = [*names, *quoted(part.name for part in self.parts), "_members = 0 AS _deleted"]
+        return Aggregated(changes=whole.where(agg.CHANGED).selectExpr(*columns))
+
+    def _gone(self, marked: DataFrame) -> DataFrame:
+        """Of rows that changed, nothing but their group."""
+        nothing = [f"CAST(NULL AS {part.type})" for part in self.parts if part.of_parts]
+        return marked.where("_moved").selectExpr(*names_of(self.keys), *nothing)
+
+    def _stay(self, marked: DataFrame) -> DataFrame:
+        """Rows that did not change."""
+        return agg.lifted(marked.where("_moved IS NULL"), names_of(self.keys), self.parts)

@@ -1,0 +1,161 @@
+"""Aggregates that do not fit are refused when a topology is defined, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kappa.errors import TopologyError
+from kappa.operators import agg, aggregate, aggregate_table, cogroup, two_phase
+from kappa.operators.agg import Aggregate
+
+ROWS = """
+    id STRING, price DECIMAL(12,2), rate DOUBLE, share FLOAT, items INT, many BIGINT, word STRING, wide DECIMAL(35,37),
+    tags MAP<STRING, STRING>, lists ARRAY<STRUCT<tags: MAP<STRING, INT>>>, wise DECIMAL(38,18)
+"""
+
+
+def made(found: Aggregate) -> dict[str, str]:
+    return {part.name: part.type for part in agg.parts_of({"x": found}, rows=ROWS, what="test")}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (agg.count(), "BIGINT"),
+        (agg.count("tags"), "BIGINT"),
+        (agg.sum("price"), "DECIMAL(22, 2)"),
+        (agg.sum("wise"), "DECIMAL(38, 18)"),
+        (agg.sum("items"), "BIGINT"),
+        (agg.avg("price"), "DECIMAL(16, 6)"),
+        (agg.avg("wise"), "DECIMAL(38, 22)"),
+        (agg.avg("items"), "DECIMAL(24, 4)"),
+        (agg.min("rate"), "DOUBLE"),
+        (agg.first("word"), "STRING"),
+        (agg.distinct("word"), "BIGINT"),
+        (agg.top("word", 3, by="price"), "ARRAY<STRUCT<by: DECIMAL(12, 2), value: STRING>>"),
+        (agg.collect("word"), "ARRAY<STRING>"),
+    ],
+)
+def test_a_value_comes_first_and_has_a_type_that_follows_from_its_column(found: Aggregate, kind: str) -> None:
+    assert next(iter(made(found).items())) == ("x", kind)
+    assert all(name == "x" or name.startswith("x__") for name in made(found))
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (agg.sum("rate"), "depends on the order"),
+        (agg.avg("share"), "depends on the order"),
+        (agg.sum("word"), "no sum"),
+        (agg.avg("word"), "no sum"),
+        (agg.max("tags"), "maps have no order"),
+        (agg.collect("lists"), "maps have no order"),
+        (agg.top("word", 1, by="tags"), "maps have no order"),
+        (agg.last("wrod"), "Did you mean 'word'"),
+        (agg.count("wrod"), "Did you mean 'word'"),
+    ],
+)
+def test_an_aggregate_of_a_column_that_does_not_fit_is_refused(found: Aggregate, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        made(found)
+
+
+@pytest.mark.parametrize(
+    ("make", "least"),
+    [
+        (lambda size: agg.distinct("word", k=size), 2),
+        (lambda size: agg.top("word", size, by="price"), 1),
+        (lambda size: agg.collect("word", most=size), 1),
+    ],
+)
+def test_sizes_of_aggregates_have_a_least_one(make: Callable[[int], Aggregate], least: int) -> None:
+    assert made(make(least))
+    with pytest.raises(TopologyError, match=f"at least {least}"):
+        make(least - 1)
+
+
+@pytest.mark.parametrize("name", ["", "_x", "x__y", "ID"])
+def test_no_aggregate_has_a_name_of_the_operators_own(name: str) -> None:
+    with pytest.raises(TopologyError, match="another name"):
+        aggregate(rows=ROWS, key="id", aggregates={name: agg.count()})
+
+
+def test_two_aggregates_whose_names_differ_in_case_are_refused() -> None:
+    with pytest.raises(TopologyError, match="another name"):
+        aggregate(rows=ROWS, key="id", aggregates={"n": agg.count(), "N": agg.count()})
+
+
+@pytest.mark.parametrize(
+    "given", [{"key": "nowhere"}, {"key": []}, {"aggregates": {}}, {"rows": "_id STRING", "key": "_id"}]
+)
+def test_an_aggregate_without_key_or_aggregates_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(TopologyError):
+        aggregate(**{"rows": ROWS, "key": "id", "aggregates": {"n": agg.count()}, **given})
+
+
+@pytest.mark.parametrize("found", [agg.first("word"), agg.last("word"), agg.collect("word")])
+def test_rows_of_a_table_have_no_place_in_the_total_order(found: Aggregate) -> None:
+    with pytest.raises(TopologyError, match="total order"):
+        aggregate_table(rows=ROWS, of="id", key="word", aggregates={"x": found})
+
+
+def test_only_what_can_be_taken_out_is_subtracted() -> None:
+    def of(found: Aggregate) -> bool:
+        return aggregate_table(rows=ROWS, of="id", key="word", aggregates={"x": found}).is_subtracted
+
+    assert [of(one) for one in (agg.count(), agg.count("price"), agg.sum("price"), agg.avg("items"))] == [True] * 4
+    assert [of(one) for one in (agg.min("price"), agg.max("price"), agg.distinct("id"))] == [False] * 3
+    assert not of(agg.top("id", 1, by="price"))
+
+
+def test_streams_of_one_aggregate_have_one_key() -> None:
+    def of(*kinds: str) -> None:
+        cogroup(
+            key="id",
+            rows={str(at): f"id {kind}, word STRING" for at, kind in enumerate(kinds)},
+            aggregates={str(at): {"n": agg.count()} for at in range(len(kinds))},
+        )
+
+    of("STRING", "STRING")
+    with pytest.raises(TopologyError, match="Cast one"):
+        of("STRING", "BIGINT")
+
+
+@pytest.mark.parametrize("other", [agg.count(), agg.max("word"), agg.last("price"), agg.first("word")])
+def test_an_aggregate_of_several_streams_is_of_one_kind_and_type(other: Aggregate) -> None:
+    def of(second: Aggregate) -> None:
+        aggregates = {"one": {"x": agg.last("word")}, "two": {"x": second}}
+        cogroup(key="id", rows={"one": ROWS, "two": ROWS}, aggregates=aggregates)
+
+    of(agg.last("id"))
+    with pytest.raises(TopologyError, match="different names"):
+        of(other)
+
+
+def test_each_stream_of_a_cogroup_has_rows_and_aggregates() -> None:
+    with pytest.raises(TopologyError, match="each stream"):
+        cogroup(key="id", rows={"one": ROWS}, aggregates={"two": {"n": agg.count()}})
+
+
+@pytest.mark.parametrize("salts", [0, 1])
+def test_one_salt_divides_nothing(salts: int) -> None:
+    with pytest.raises(TopologyError, match="at least 2"):
+        two_phase(rows=ROWS, key="id", aggregates={"n": agg.count()}, salts=salts)
+
+
+@pytest.mark.parametrize("given", [{"key": "part"}, {"aggregates": {"part": agg.count()}}])
+def test_the_part_of_two_phases_is_a_column_of_its_own(given: dict[str, Any]) -> None:
+    with pytest.raises(TopologyError, match="'part'"):
+        two_phase(**{"rows": f"part STRING, {ROWS}", "key": "id", "aggregates": {"n": agg.count()}, **given})
+
+
+def test_state_of_other_parameters_is_another_state() -> None:
+    def of(key: str, found: Aggregate) -> str:
+        return aggregate(rows=ROWS, key=key, aggregates={"x": found}).table("t").made_by
+
+    assert of("id", agg.distinct("word")) == of("id", agg.distinct("word", k=1024))
+    assert of("id", agg.distinct("word")) != of("id", agg.distinct("word", k=512))
+    assert of("id", agg.count()) != of("word", agg.count())

@@ -1,0 +1,348 @@
+"""Aggregates: on three rows, and on random histories beside an oracle."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.oracle_aggregates import Fact, added, by_arrival, compared, grouped, history, newest, ordered
+
+from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
+from kappa.operators.agg import Aggregate
+from kappa.slices.effects import plain_type
+from kappa.spark.catalyst import suspects
+from kappa.spark.session import tune
+from kappa.testing import TopologyDriver
+from kappa.topology import Effects, Slice, Source, Topology
+from kappa.topology.ddl import columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FACT = "id STRING, team STRING, price DECIMAL(12,2), items INT, word STRING, gone BOOLEAN"
+ADDED = {
+    "records": agg.count(),
+    "priced": agg.count("price"),
+    "total": agg.sum("price"),
+    "items": agg.sum("items"),
+    "mean": agg.avg("price"),
+    "mean_items": agg.avg("items"),
+}
+COMPARED = {
+    "low": agg.min("price"),
+    "high": agg.max("price"),
+    "words": agg.distinct("word"),
+    "best": agg.top("word", 2, by="price"),
+}
+ORDERED = {"opening": agg.first("word"), "closing": agg.last("word"), "listed": agg.collect("word", most=3)}
+ALL = {**ADDED, **COMPARED, **ORDERED}
+
+by_id = aggregate(rows=FACT, key="id", aggregates=ALL)
+by_two = aggregate(rows=FACT, key=["team", "id"], aggregates={"records": agg.count()})
+SOME = {name: ALL[name] for name in ("mean", "words", "listed")}
+in_phases = two_phase(rows=FACT, key="id", aggregates=SOME)
+salted = two_phase(rows=FACT, key="id", aggregates=SOME, salts=3)
+together = cogroup(
+    key="id",
+    rows={"facts": FACT, "others": FACT},
+    aggregates={
+        "facts": {"events": agg.count(), "closing": agg.last("word"), "total": agg.sum("price")},
+        "others": {"events": agg.count(), "closing": agg.last("word"), "mean": agg.avg("price")},
+    },
+)
+latest = newest_by(rows=FACT, key="id", scope="all")
+teams = aggregate_table(rows=FACT, of="id", key="team", aggregates=ADDED)
+best = aggregate_table(rows=FACT, of="id", key="team", aggregates=COMPARED)
+
+
+def observe(slice: Slice) -> Effects:
+    """All aggregates of one stream, of two, and of a table."""
+    facts, others = slice["facts"], slice["others"]
+    everything = facts.unionByName(others)
+    phases = in_phases(everything, before=slice.table("in_phases"), parts=slice.table("parts"))
+    newer = latest(
+        facts.selectExpr("*", "gone AS _deleted"), before=slice.table("latest"), deletions=slice.table("deletions")
+    )
+    assert phases.parts is not None and newer.deletions is not None
+    return {
+        "by_id": by_id(everything, before=slice.table("by_id")).changes,
+        "by_two": by_two(everything, before=slice.table("by_two")).changes,
+        "in_phases": phases.changes,
+        "parts": phases.parts,
+        "salted": salted(everything, before=slice.table("salted")).changes,
+        "together": together({"facts": facts, "others": others}, before=slice.table("together")).changes,
+        "latest": newer.changes,
+        "deletions": newer.deletions,
+        "teams": teams(newer.changes, rows=slice.table("latest"), before=slice.table("teams")).changes,
+        "best": best(newer.changes, rows=slice.table("latest"), before=slice.table("best")).changes,
+    }
+
+
+observed = Topology(
+    name="tests.aggregates",
+    version="1",
+    sources=[Source(topic="facts", schema=FACT), Source(topic="others", schema=FACT)],
+    tables=[
+        by_id.table("by_id"),
+        by_two.table("by_two"),
+        in_phases.table("in_phases"),
+        in_phases.parts_table("parts"),
+        salted.table("salted"),
+        together.table("together"),
+        latest.table("latest"),
+        latest.deletions("deletions"),
+        teams.table("teams"),
+        best.table("best"),
+    ],
+    step=observe,
+)
+
+Oracle = Callable[[list[Fact]], Mapping[str, Any]]
+
+
+def everything(facts: list[Fact]) -> dict[str, Any]:
+    return {**added(facts), **compared(facts), **ordered(facts)}
+
+
+def some(facts: list[Fact]) -> dict[str, Any]:
+    return {name: value for name, value in everything(facts).items() if name in SOME}
+
+
+def of_streams(facts: list[Fact]) -> dict[str, Any]:
+    one = added([fact for fact in facts if fact.topic == "facts"])
+    other = added([fact for fact in facts if fact.topic == "others"])
+    closing = ordered(facts)["closing"]
+    return {"events": len(facts), "closing": closing, "total": one["total"], "mean": other["mean"]}
+
+
+def expected(facts: list[Fact]) -> dict[str, dict[Any, Mapping[str, Any]]]:
+    """Table -> key -> its aggregates."""
+
+    def of(rows: Iterable[Fact], key: Callable[[Fact], Any], oracle: Oracle) -> dict[Any, Mapping[str, Any]]:
+        return {at: oracle(group) for at, group in grouped(rows, key).items()}
+
+    stays = newest(fact for fact in facts if fact.topic == "facts")
+    return {
+        "by_id": of(facts, lambda fact: fact.id, everything),
+        "by_two": of(facts, lambda fact: (fact.team, fact.id), lambda group: {"records": len(group)}),
+        "in_phases": of(facts, lambda fact: fact.id, some),
+        "parts": of(facts, lambda fact: (fact.id, fact.partition), some),
+        "salted": of(facts, lambda fact: fact.id, some),
+        "together": of(facts, lambda fact: fact.id, of_streams),
+        "teams": of(stays, lambda fact: fact.team, added),
+        "best": of(stays, lambda fact: fact.team, compared),
+    }
+
+
+def found_in(driver: TopologyDriver, name: str, wanted: Mapping[Any, Mapping[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """Key -> those columns that the oracle knows."""
+    key = driver.topology.table(name).key
+    columns = next(iter(wanted.values()), {})
+    return {
+        row[key[0]] if len(key) == 1 else tuple(row[part] for part in key): {column: row[column] for column in columns}
+        for row in driver.rows(name)
+    }
+
+
+@pytest.fixture
+def small(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session as it is for small slices."""
+    tune(spark, is_small=True)
+    yield spark
+    tune(spark, is_small=False)
+
+
+def check_history(spark: SparkSession, seed: int, size: int = 60) -> None:
+    facts = history(seed, size)
+    driver, seen = TopologyDriver(observed, spark), []
+    for part in by_arrival(facts, random.Random(seed)):
+        driver.pipe(fact.input for fact in part)
+        seen += part
+        for name, wanted in expected(seen).items():
+            assert found_in(driver, name, wanted) == wanted, f"seed {seed}, {name}, after {len(seen)} records"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_aggregates_are_those_of_all_records_however_the_log_is_cut(small: SparkSession, seed: int) -> None:
+    check_history(small, seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 40))
+def test_aggregates_of_many_histories_are_those_of_all_records(spark: SparkSession, seed: int) -> None:
+    check_history(spark, seed, 200)
+
+
+Values = Iterable[tuple[Any, ...]]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> Callable[[str, Values], DataFrame]:
+    """Rows of these columns, a record each; those that end with the same number are of one record."""
+
+    def made(columns: str, values: Values) -> DataFrame:
+        frame = spark.createDataFrame([(*value[:-1], value[-1]) for value in values], f"{columns}, _offset BIGINT")
+        return frame.selectExpr(
+            "*", "'facts' AS _topic", "0 AS _partition", "timestamp_millis(_offset) AS _order_timestamp"
+        )
+
+    return made
+
+
+def of_all(frame: DataFrame, columns: str, aggregates: Mapping[str, Aggregate], **more: Any) -> dict[str, Any]:
+    """Aggregates of all rows as one group."""
+    parts = agg.parts_of(aggregates, rows=columns, what="test")
+    whole = agg.merged(agg.lifted(frame, ["'all' AS one"], parts), more.get("before"), ["one"], parts)
+    return next(row.asDict(recursive=True) for row in whole.collect())
+
+
+def test_a_group_of_nulls_has_counts_and_sums_of_zero(rows: Callable[..., DataFrame]) -> None:
+    found = of_all(rows(FACT, [("a", None, None, None, None, None, 1)]), FACT, ALL)
+
+    nothing = dict.fromkeys(("priced", "total", "items", "words"), 0) | {"best": [], "listed": []}
+    assert {name: found[name] for name in ALL} == {**dict.fromkeys(ALL), **nothing, "records": 1}
+
+
+def test_rows_of_one_record_are_ordered_by_their_values(rows: Callable[..., DataFrame]) -> None:
+    given = [("cat", 1), ("ant", 1), ("bee", 1), ("dog", 0)]
+    found = of_all(rows("word STRING", given), "word STRING", ORDERED)
+
+    assert (found["opening"], found["closing"], found["listed"]) == ("dog", "cat", ["dog", "ant", "bee"])
+
+
+def test_of_zeros_with_either_sign_the_sign_is_not_kept(rows: Callable[..., DataFrame]) -> None:
+    aggregates = {"low": agg.min("x"), "high": agg.max("x"), "first": agg.first("x"), "values": agg.distinct("x")}
+    found = of_all(rows("x DOUBLE", [(-0.0, 1), (0.0, 2)]), "x DOUBLE", aggregates)
+
+    assert [math.copysign(1, found[name]) for name in ("low", "high", "first")] == [1, 1, 1]
+    assert found["values"] == 1
+
+
+def test_a_value_is_in_the_top_once_and_ties_go_to_the_greater_value(rows: Callable[..., DataFrame]) -> None:
+    given = [("ant", 5, 1), ("bee", 7, 2), ("ant", 7, 3), ("cat", 7, 4), ("cat", 1, 5), ("dog", 6, 6), (None, 9, 7)]
+    found = of_all(rows("word STRING, n INT", given), "word STRING, n INT", {"best": agg.top("word", 3, by="n")})
+
+    assert [(one["value"], one["by"]) for one in found["best"]] == [("cat", 7), ("bee", 7), ("ant", 7)]
+
+
+@pytest.mark.parametrize(("values", "is_exact"), [(255, True), (256, False), (20_000, False)])
+def test_distinct_is_exact_below_k_and_near_above(spark: SparkSession, values: int, is_exact: bool) -> None:
+    given = spark.range(2 * values).selectExpr(f"id % {values} AS n")
+    found = of_all(given, "n BIGINT", {"x": agg.distinct("n", k=256)})["x"]
+
+    assert found == values if is_exact else abs(found - values) < values / 4
+
+
+def test_distinct_of_merged_parts_is_that_of_all_rows(spark: SparkSession) -> None:
+    aggregates = {"x": agg.distinct("n", k=64)}
+    parts = agg.parts_of(aggregates, rows="n BIGINT", what="test")
+    whole, ends = spark.range(5000).selectExpr("id AS n"), [(0, 100), (100, 4000), (3000, 5000)]
+    several = [
+        agg.merged(agg.lifted(whole.where(f"n >= {a} AND n < {b}"), ["'all' AS one"], parts), None, ["one"], parts)
+        for a, b in ends
+    ]
+    both = agg.merged(several[0].union(several[1]), several[2], ["one"], parts).collect()[0].asDict()
+
+    assert {name: both[name] for name in ("x", "x__hashes")} == {
+        name: value for name, value in of_all(whole, "n BIGINT", aggregates).items() if name in ("x", "x__hashes")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("DECIMAL(38,0)", Decimal(9 * 10**37)), ("BIGINT", 2**62), ("DECIMAL(38,2)", Decimal(9 * 10**35))],
+)
+def test_a_sum_that_its_type_does_not_hold_is_an_error(rows: Callable[..., DataFrame], kind: str, value: Any) -> None:
+    given = rows(f"n {kind}", [(value, 1), (value, 2)])
+
+    assert of_all(given.limit(1), f"n {kind}", {"x": agg.sum("n")})["x"] == value
+    with pytest.raises(Exception, match=r"(?i)overflow|out.of.range"):
+        of_all(given, f"n {kind}", {"x": agg.sum("n")})
+
+
+def test_a_mean_is_rounded_half_up(rows: Callable[..., DataFrame]) -> None:
+    columns = "n INT, price DECIMAL(12,2), wide DECIMAL(38,18)"
+    values = [(1, Decimal("0.01"), Decimal(1)), (0, Decimal("0.00"), Decimal(0)), (0, Decimal("0.00"), Decimal(0))]
+    given = rows(columns, [(*value, at) for at, value in enumerate(values)])
+    found = of_all(given, columns, {"n": agg.avg("n"), "price": agg.avg("price"), "wide": agg.avg("wide")})
+    half = of_all(rows("n BIGINT", [(int(at == 0), at) for at in range(32)]), "n BIGINT", {"n": agg.avg("n")})
+
+    assert (found["n"], found["price"]) == (Decimal("0.3333"), Decimal("0.003333"))
+    assert found["wide"] == Decimal("0.333333333333333333")
+    assert half["n"] == Decimal("0.0313")
+
+
+def test_state_has_the_types_that_its_table_declares(rows: Callable[..., DataFrame], spark: SparkSession) -> None:
+    columns = "id STRING, b TINYINT, s SMALLINT, i INT, l BIGINT, d DECIMAL(5,0), e DECIMAL(38,18), f DECIMAL(38,38)"
+    of = {f"{name}_{column}": make(column) for column in "bsildef" for name, make in NUMBERS.items()}
+    operator = aggregate(rows=columns, key="id", aggregates=of)
+    empty = rows(columns, [])
+    found = operator(empty, before=spark.createDataFrame([], operator.table("t").schema)).changes
+    types = {field.name: field.dataType for field in found.schema.fields}
+
+    assert {column.name: plain_type(types[column.name].jsonValue()) for column in operator.table("t").columns} == {
+        column.name: plain_type(column.delta) for column in columns_of(operator.table("t").schema, "test")
+    }
+
+
+NUMBERS: dict[str, Callable[[str], Aggregate]] = {
+    "sum": agg.sum,
+    "avg": agg.avg,
+    "min": agg.min,
+    "last": agg.last,
+    "distinct": agg.distinct,
+    "top": lambda column: agg.top(column, 2, by=column),
+    "collect": agg.collect,
+}
+
+
+def test_only_keys_of_the_slice_are_written_and_each_side_is_shuffled_once(
+    rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    counted = aggregate(rows="id STRING", key="id", aggregates={"n": agg.count(), "newest": agg.last("id")})
+    state = spark.createDataFrame([("a", 5, None, None), ("b", 7, None, None)], counted.table("t").schema)
+    changes = counted(rows("id STRING", [("a", 1), ("c", 2), (None, 3)]), before=state).changes
+    plan = changes._jdf.queryExecution().executedPlan().toString()
+
+    assert {row["id"]: row["n"] for row in changes.collect()} == {"a": 6, "c": 1}
+    assert (plan.count("Exchange"), plan.count("ShuffledHashJoin"), plan.count("SortMergeJoin")) == (2, 1, 0)
+    assert suspects("test", changes) == ()
+
+
+def test_groups_that_are_asked_for_come_without_rows_too(rows: Callable[..., DataFrame], spark: SparkSession) -> None:
+    parts = agg.parts_of({"n": agg.count()}, rows="id STRING", what="test")
+    fresh = agg.lifted(rows("id STRING", [("a", 1), ("d", 2)]), ["id"], parts)
+    state = spark.createDataFrame([("a", 5), ("b", 7), ("c", 9)], "id STRING NOT NULL, n BIGINT")
+
+    def of(**also: str) -> dict[str, tuple[int, bool]]:
+        whole = agg.merged(fresh, state, ["id"], parts, **also)
+        return {row["id"]: (row["n"], row["_changed"]) for row in whole.collect()}
+
+    touched = {"a": (6, True), "d": (1, True)}
+    assert of(also="FALSE") == touched
+    assert of(also="n > 7") == touched | {"c": (9, False)}
+    assert of() == touched | {"b": (7, False), "c": (9, False)}
+
+
+SONG = "song STRING, genre STRING, plays BIGINT"
+
+
+@pytest.mark.parametrize("aggregates", [{"n": agg.sum("plays")}, {"n": agg.sum("plays"), "most": agg.max("plays")}])
+def test_a_row_of_a_table_moves_from_group_to_group(spark: SparkSession, aggregates: dict[str, Aggregate]) -> None:
+    genres = aggregate_table(rows=SONG, of="song", key="genre", aggregates=aggregates)
+    songs = spark.createDataFrame([("x", "pop", 3), ("y", "rock", 4), ("z", "rock", 9), ("w", "folk", 1)], SONG)
+    empty = spark.createDataFrame([], genres.table("t").schema)
+    state = genres(songs, rows=songs.limit(0), before=empty).changes.drop("_deleted")
+    moves = [("x", "rock", 5, False), ("z", "rock", 9, True), ("w", "folk", 1, False), ("v", None, 7, False)]
+    changes = spark.createDataFrame(moves, f"{SONG}, _deleted BOOLEAN")
+    found = {row["genre"]: row.asDict() for row in genres(changes, rows=songs, before=state).changes.collect()}
+
+    assert {genre: row["_deleted"] for genre, row in found.items()} == {"pop": True, "rock": False, "folk": False}
+    assert (found["rock"]["n"], found["rock"]["_members"]) == (9, 2)
+    assert found["rock"].get("most", 5) == 5
