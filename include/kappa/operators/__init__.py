@@ -1,5 +1,6 @@
 """Transforms that a step is made of: DataFrame in, DataFrame out, nothing else touched."""
 
+from kappa.operators import agg
 from kappa.operators.aggregates import aggregate, cogroup
 from kappa.operators.at_most_every import at_most_every
 from kappa.operators.deduplication import deduplicate
@@ -20,6 +21,7 @@ from kappa.operators.table_table_join import table_table_join
 from kappa.operators.windows import hopping_window, tumbling_window
 
 __all__ = [
+    "agg",
     "aggregate",
     "aggregate_table",
     "at_most_every",
