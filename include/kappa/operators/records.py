@@ -122,6 +122,7 @@ def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
 
     How ``builder.table`` reads a topic in Kafka Streams. Call it on ``slice[...]`` itself: a null value is known by
     all of the source's columns being null. Where the schema has no ``NOT NULL`` column, a value ``{}`` looks the same.
+    A record that has no key, in its value or beside it, is left out.
 
     No state. Class: any cut.
 
@@ -144,7 +145,7 @@ def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
         for name, sql in made.items()
     }
     is_deleted = F.expr(" AND ".join(f"{quote(name)} IS NULL" for name in values))
-    return df.withColumn("_deleted", is_deleted).withColumns(filled)
+    return df.withColumn("_deleted", is_deleted).withColumns(filled).where(is_present(list(made)))
 
 
 def _carried(before: DataFrame, key: Key, total: str) -> DataFrame:

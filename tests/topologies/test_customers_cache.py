@@ -1,0 +1,68 @@
+"""`customers.cache` on change events as Debezium writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.topologies import first_version, shipped
+
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CACHE = shipped("customers.cache")
+
+
+def customer(id: int, email: str) -> dict[str, Any]:
+    return {"id": id, "first_name": "Anne", "last_name": "Kretchmar", "email": email}
+
+
+def change(op: str, id: int, email: str = "a@example.com", at: int = 0, partition: int = 0) -> Input:
+    """An event of a customer; ``op`` may also be ``null``, for the null value that follows a deletion."""
+    row = None if op == "d" else customer(id, email)
+    envelope = {"before": customer(id, "old") if op in "ud" else None, "after": row, "op": op, "ts_ms": at}
+    value = None if op == "null" else {**envelope, "source": {"table": "customers"}}
+    return Input(topic="customers", key=b'{"id":%d}' % id, value=value, partition=partition, timestamp_ms=at)
+
+
+def emails(driver: TopologyDriver) -> dict[int, str]:
+    return {row["id"]: row["email"] for row in driver.rows("customers")}
+
+
+def test_the_table_follows_creations_changes_and_deletions(spark: SparkSession) -> None:
+    driver = TopologyDriver(CACHE, spark)
+
+    driver.pipe([change("r", 1), change("c", 2), change("c", 3), change("u", 2, "new@example.com")])
+    assert driver.rows("customers")[0] == customer(1, "a@example.com")
+    driver.pipe([change("d", 1), change("null", 1), change("u", 3, "three@example.com")])
+
+    assert emails(driver) == {2: "new@example.com", 3: "three@example.com"}
+
+
+def test_a_null_value_deletes_where_compaction_took_the_deletion(spark: SparkSession) -> None:
+    driver = TopologyDriver(CACHE, spark)
+
+    driver.pipe([change("c", 1), change("c", 2)])
+    driver.pipe([change("null", 1)])
+    driver.pipe([change("c", 1, "again@example.com"), Input(topic="customers", key=b"no JSON", value=None)])
+
+    assert emails(driver) == {1: "again@example.com", 2: "a@example.com"}
+
+
+def test_version_1_kept_those_that_are_deleted(spark: SparkSession) -> None:
+    driver = TopologyDriver(first_version("customers.cache"), spark)
+
+    driver.pipe([change("c", 1), change("d", 1), change("null", 1)])
+
+    assert emails(driver) == {1: "a@example.com"}
+
+
+def test_no_cut_changes_a_customer(spark: SparkSession) -> None:
+    sent = [change("c", 1, at=1), change("u", 1, "b", at=5), change("d", 1, at=6), change("null", 1, at=6)]
+    others = [change("r", 2, at=2, partition=1), change("u", 2, "c", at=4, partition=1)]
+
+    assert_slice_invariant(CACHE, [*sent, *others], spark, cuts=1, by_arrival=True)
