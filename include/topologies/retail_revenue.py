@@ -1,0 +1,41 @@
+"""What is earned by each way of payment: of each partition first, then of all."""
+
+from kappa import Check, Effects, Slice, Source, Topology
+from kappa.operators import agg, two_phase
+
+INVOICE = """
+    InvoiceNumber STRING NOT NULL, PaymentMethod STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL,
+    CGST DECIMAL(12,2), SGST DECIMAL(12,2), CESS DECIMAL(12,2)
+"""
+
+earned = two_phase(
+    rows="PaymentMethod STRING, Net DECIMAL(15,2)",
+    key="PaymentMethod",
+    aggregates={"Invoices": agg.count(), "Revenue": agg.sum("Net")},
+)
+
+
+def add_up(slice: Slice) -> Effects:
+    """What the shop keeps of each invoice: its total without the taxes."""
+    taxes = "COALESCE(CGST, 0) + COALESCE(SGST, 0) + COALESCE(CESS, 0)"
+    invoices = slice["pos"].selectExpr("*", f"CAST(TotalAmount - ({taxes}) AS DECIMAL(15,2)) AS Net")
+    added = earned(invoices, before=slice.table("revenue"), parts=slice.table("revenue_parts"))
+    return {"revenue": added.changes, "revenue_parts": added.parts}
+
+
+revenue = Topology(
+    name="retail.revenue",
+    version="2",
+    sources=[Source(topic="pos", schema=INVOICE)],
+    tables=[earned.table("revenue"), earned.parts_table("revenue_parts")],
+    checks=[
+        Check(
+            name="the whole is the sum of its parts",
+            sql="""
+                SELECT PaymentMethod, Revenue FROM revenue
+                EXCEPT SELECT PaymentMethod, CAST(SUM(Revenue) AS DECIMAL(25,2)) FROM revenue_parts GROUP BY ALL
+            """,
+        )
+    ],
+    step=add_up,
+)

@@ -1,0 +1,30 @@
+"""What each shop has of each article: what came in, less what was sold."""
+
+from kappa import Effects, Slice, Source, Topic, Topology
+from kappa.operators import agg, aggregate
+
+ITEM = "storeID STRING NOT NULL, sku STRING NOT NULL, type STRING NOT NULL, quantity INT NOT NULL"
+
+in_stock = aggregate(
+    rows="storeID STRING, sku STRING, moved INT",
+    key=["storeID", "sku"],
+    aggregates={"quantity": agg.sum("moved"), "movements": agg.count()},
+)
+
+
+def move(slice: Slice) -> Effects:
+    """Restocks add, sales subtract; other movements are none of stock."""
+    moved = slice["items"].selectExpr(
+        "*", "CASE type WHEN 'RESTOCK' THEN quantity WHEN 'SALE' THEN -quantity END AS moved"
+    )
+    return {"stock": in_stock(moved.where("moved IS NOT NULL"), before=slice.table("stock")).changes}
+
+
+stock = Topology(
+    name="inventory.stock",
+    version="1",
+    sources=[Source(topic="items", schema=ITEM)],
+    tables=[in_stock.table("stock")],
+    outputs=[Topic(name="stock", of="stock", key=("storeID", "sku"), on_replay="reconcile")],
+    step=move,
+)
