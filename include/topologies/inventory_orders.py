@@ -1,0 +1,59 @@
+"""Orders that stand: placed, and not cancelled before half an hour has passed without a further event of theirs.
+
+Events never change. A cancellation is one more event, which undoes the order; it may even come before the order does.
+The aggregates do not look at the order of events, so that neither tables nor outputs depend on it. What stands goes to
+topic `orders`, which `inventory.enriched` reads: each epoch has its own, and a replay fills it.
+"""
+
+from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa.operators import agg, aggregate, session_window
+
+EVENT = """
+    orderID STRING NOT NULL, type STRING NOT NULL, CreatedTime BIGINT NOT NULL,
+    customerID STRING, sku STRING, quantity INT
+"""
+ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+
+decisions = session_window(
+    rows=f"{EVENT}, placed BIGINT, cancelled BIGINT",
+    key="orderID",
+    gap="30 minutes",
+    aggregates={
+        "customerID": agg.min("customerID"),
+        "sku": agg.min("sku"),
+        "quantity": agg.min("quantity"),
+        "CreatedTime": agg.min("placed"),
+        "cancellations": agg.count("cancelled"),
+    },
+)
+demand = aggregate(rows=ORDER, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")})
+
+
+def decide(slice: Slice) -> Effects:
+    """Orders whose time to be cancelled is over, and what is wanted of each product."""
+    events = slice["order-events"].selectExpr(
+        "*",
+        "IF(type = 'PLACED', CreatedTime, NULL) AS placed",
+        "IF(type = 'CANCELLED', CreatedTime, NULL) AS cancelled",
+    )
+    decided = decisions(events, before=slice.table("pending"), frontier=slice.frontier("order-events"))
+    standing = decided.final.where("CreatedTime IS NOT NULL AND cancellations = 0")
+    return {
+        "pending": decided.changes,
+        "orders": standing,
+        "demand": demand(standing, before=slice.table("demand")).changes,
+        "late_records": decided.late,
+    }
+
+
+orders = Topology(
+    name="inventory.orders",
+    version="2",
+    sources=[Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="5 minutes")],
+    tables=[decisions.table("pending"), demand.table("demand")],
+    outputs=[
+        Append(name="orders", schema=ORDER),
+        Topic(name="orders", of="orders", key="orderID", time="CreatedTime", on_replay="versioned"),
+    ],
+    step=decide,
+)
