@@ -43,6 +43,7 @@ PAGES = (
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "kafka-streams.md",
     ROOT / "docs" / "event-time.md",
+    ROOT / "docs" / "scenarios.md",
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
@@ -392,7 +393,7 @@ class World:
 
 
 #: Pages that are tours of their own, in homes of their own; all others follow docs/tour.md.
-OWN_TOURS = tuple(ROOT / "docs" / name for name in ("testing.md", "archive.md"))
+OWN_TOURS = tuple(ROOT / "docs" / name for name in ("writing-a-topology.md", "testing.md", "archive.md"))
 
 
 @pytest.mark.e2e

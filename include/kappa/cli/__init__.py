@@ -12,7 +12,21 @@ from importlib.metadata import entry_points
 
 import typer
 
-from kappa.cli import archives, backfills, hosts, moves, offsets, reads, replays, restores, savepoints, topics, upgrades
+from kappa.cli import (
+    archives,
+    backfills,
+    explanations,
+    hosts,
+    moves,
+    offsets,
+    reads,
+    replays,
+    restores,
+    savepoints,
+    starters,
+    topics,
+    upgrades,
+)
 from kappa.errors import KappaError
 
 app = typer.Typer(
@@ -27,7 +41,21 @@ app = typer.Typer(
 )
 for found in entry_points(group="kappa.commands"):
     found.load()(app)
-for module in (hosts, reads, replays, backfills, moves, upgrades, restores, savepoints, archives, topics, offsets):
+for module in (
+    hosts,
+    reads,
+    explanations,
+    replays,
+    backfills,
+    moves,
+    upgrades,
+    restores,
+    savepoints,
+    archives,
+    topics,
+    offsets,
+    starters,
+):
     module.register(app)
 
 

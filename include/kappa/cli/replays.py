@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,7 +65,7 @@ SliceOption = Annotated[int | None, typer.Option("--slice-records", min=1, help=
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (plan, explain, replay, rebuild):
+    for command in (plan, replay, rebuild):
         app.command()(command)
 
 
@@ -89,15 +88,6 @@ def plan(
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
-
-
-def explain(
-    file: Annotated[
-        Path, typer.Argument(help="A plan, as `kappa plan --json` printed it.", exists=True, dir_okay=False)
-    ],
-) -> None:
-    """Explain a plan that was written to a file: exactly the stages that its driver would run."""
-    say(explain_plan(ReplayPlan.from_json(file.read_text())))
 
 
 @replay_start

@@ -82,6 +82,8 @@ def _source(source: Source) -> Box:
         details.append("with headers")
     if not source.keyed:
         details.append("records of a key in any partition")
+    if source.sensitive:
+        details.append("sensitive")
     return Box(kind=Kind.SOURCE, name=source.topic, details=tuple(details))
 
 
@@ -92,6 +94,10 @@ def _member(topology: Topology, member: Table | Append) -> Box:
     details.append(_columns(member.columns))
     if member.masked:
         details.append(f"masked {', '.join(member.masked)}")
+    if isinstance(member, Append) and member.partition_by:
+        details.append(f"partitioned by {', '.join(member.partition_by)}")
+    if isinstance(member, Table) and member.expires:
+        details.append("rows expire")
     if isinstance(member, Table) and member.made_by:
         details.append(f"state of {member.made_by}")
     if topology.has_event_time and member.name == LATE_RECORDS:
@@ -106,9 +112,10 @@ def _member(topology: Topology, member: Table | Append) -> Box:
 
 
 def _topic(topic: Topic) -> Box:
-    return Box(
-        kind=Kind.TOPIC, name=topic.name, details=(f"key {', '.join(topic.key)}", f"on_replay {topic.on_replay}")
-    )
+    details = [f"key {', '.join(topic.key)}", f"on_replay {topic.on_replay}"]
+    if topic.time is not None:
+        details.append(f"time {topic.time}")
+    return Box(kind=Kind.TOPIC, name=topic.name, details=tuple(details))
 
 
 def _columns(columns: Sequence[object]) -> str:

@@ -1,0 +1,79 @@
+"""The command that explains a topology, or a plan that was written to a file."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kappa.cli.options import Json, config, say, say_json
+from kappa.config import Config
+from kappa.errors import UsageError
+from kappa.replay.explain import explain as explain_plan
+from kappa.replay.plan import ReplayPlan
+from kappa.topology import registry
+from kappa.topology.drawing import Format, Graph, drawn, graph_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(explain)
+
+
+def explain(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPOLOGY|FILE",
+            help="Name of a deployed topology, or a file with a plan, as `kappa plan --json` printed it.",
+        ),
+    ],
+    format: Annotated[Format, typer.Option("--format", help="What to draw a topology as.")] = Format.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="A file to write the drawing to; it is replaced.", dir_okay=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Draw a deployed topology: sources, step, tables with the operators whose state they are, outputs. Or explain a
+    plan that was written to a file: exactly the stages that its driver would run.
+
+    A name that is both is taken for the topology; ./NAME is the file.
+    """
+    chosen = config()
+    names = {item.name for item in registry.declared(chosen.topologies)}
+    if what not in names and Path(what).is_file():
+        if format is not Format.TEXT or output is not None:
+            raise UsageError(f"{what} is a file with a plan: --format and --output are for the name of a topology.")
+        _explain_plan(Path(what), json)
+        return
+    if what not in names and (Path(what).suffix == ".json" or Path(what).name != what):
+        raise UsageError(f"There is no file {what}. A plan is written by: kappa plan <topology> --json > {what}")
+    graph = _deployed(chosen, what)
+    if json:
+        say_json(graph)
+        return
+    drawing = drawn(graph, format)
+    if output is None:
+        typer.echo(drawing, nl=False)
+        return
+    try:
+        output.write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The drawing cannot be written to {output}: {error.strerror}.") from error
+    say(f"Wrote {output}.")
+
+
+def _explain_plan(file: Path, json: bool) -> None:
+    try:
+        plan = ReplayPlan.from_json(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The file {file} cannot be read: {error}.", file=str(file)) from error
+    typer.echo(plan.to_json()) if json else say(explain_plan(plan))
+
+
+def _deployed(chosen: Config, name: str) -> Graph:
+    with redirect_stdout(sys.stderr):  # what its file prints is no part of the drawing
+        return graph_of(registry.load(chosen.topologies, name))

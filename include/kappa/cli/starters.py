@@ -1,0 +1,102 @@
+"""The command that writes a first topology and its test."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kappa.cli.options import Execute, config, dry_run, say
+from kappa.errors import RefusedError, UsageError
+from kappa.replay.dry_run import about_to
+from kappa.topology import registry
+from kappa.topology.starters import Starter, StarterShape, starter, stem
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(new)
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the new topology, for example retail.refunds.")],
+    shape: Annotated[StarterShape, typer.Option("--shape", help="What it begins as.")],
+    tests: Annotated[
+        Path | None,
+        typer.Option(
+            "--tests",
+            help="Folder of the test. By default tests/topologies beside a folder include/topologies, or tests beside "
+            "another one.",
+            file_okay=False,
+        ),
+    ] = None,
+    execute: Execute = False,
+) -> None:
+    """Write a topology and its test, to be changed. Both read the invoices of `kappa generate retail`.
+
+    The topology goes to the folder KAPPA_TOPOLOGIES, which deploys it: schedulers see it, nothing runs. No file is
+    overwritten.
+    """
+    folder = config().topologies
+    beside = _tests_beside(folder) if tests is None else tests.absolute()
+    file, test = folder / f"{stem(name)}.py", beside / f"test_{stem(name)}.py"
+    made = starter(name, shape, folder=_seen_from(beside, folder))
+    shown = [_shown(file), _shown(test)]
+    if not execute:
+        words = ["kappa", "new", name, "--shape", shape, *([] if tests is None else ["--tests", str(tests)])]
+        dry_run(lambda: _write(name, made, file, test), shlex.join(words), otherwise=f"{' and '.join(shown)} are there")
+        return
+    _write(name, made, file, test)
+    say([f"Wrote {shown[0]} and {shown[1]}.", f"Run its test: python -m pytest {shlex.quote(shown[1])}"])
+
+
+def _write(name: str, made: Starter, file: Path, test: Path) -> None:
+    """Write both files, the one that deploys last. A crash leaves the test alone, which the next call refuses to
+    overwrite.
+
+    Raises:
+        RefusedError: a file is there, or another one declares the topology.
+        UsageError: a file cannot be written.
+    """
+    there = [path for path in (file, test) if path.exists()]
+    if there:
+        raise RefusedError(
+            f"No file is overwritten, and there is {' and '.join(map(_shown, there))}. Choose another name, or remove "
+            "what is there.",
+            files=[str(path) for path in there],
+        )
+    for other in registry.declared(file.parent):
+        if other.name == name:
+            raise RefusedError(
+                f"{_shown(other.file)} declares topology {name!r} already. Choose another name.", file=str(other.file)
+            )
+    about_to(f"write {_shown(file)} and {_shown(test)}")
+    for path, text in ((test, made.test), (file, made.topology)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as out:
+                out.write(text)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}.", file=str(path)) from error
+
+
+def _tests_beside(folder: Path) -> Path:
+    """Where the tests of the topologies in a folder are, unless it is said."""
+    if folder.parent.name == "include":
+        return folder.parent.parent / "tests" / folder.name
+    return folder.parent / "tests"
+
+
+def _seen_from(folder: Path, other: Path) -> str:
+    return Path(os.path.relpath(other.resolve(), folder.resolve())).as_posix()
+
+
+def _shown(path: Path) -> str:
+    """A path as it is typed from here."""
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

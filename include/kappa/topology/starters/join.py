@@ -1,0 +1,79 @@
+"""Two streams joined by key, where their times are near each other."""
+
+TOPOLOGY = '''
+"""Each invoice with its payment, and those that are not paid in time."""
+
+from kappa import Append, Effects, Slice, Source, Topic, Topology
+from kappa.operators import interval_join
+
+INVOICE = "InvoiceNumber STRING NOT NULL, TotalAmount DECIMAL(12,2) NOT NULL, CreatedTime BIGINT"
+PAYMENT = "PaymentId STRING NOT NULL, InvoiceNumber STRING NOT NULL, PaidTime BIGINT"
+TOPIC = "$name"
+
+paid = interval_join(left=INVOICE, right=PAYMENT, key="InvoiceNumber", after="10 minutes", how="left")
+
+
+def settle(slice: Slice) -> Effects:
+    """A row for each payment within ten minutes after its invoice, and for each invoice without one."""
+    joined = paid(
+        slice["pos"],
+        slice["payments"],
+        left_before=slice.table("unpaid"),
+        right_before=slice.table("payments"),
+        left_frontier=slice.frontier("pos"),
+        right_frontier=slice.frontier("payments"),
+    )
+    return {
+        "settled": joined.rows,
+        "unpaid": joined.left_changes,
+        "payments": joined.right_changes,
+        "late_records": joined.late,
+    }
+
+
+topology = Topology(
+    name="$name",
+    version="1",
+    sources=[
+        Source(topic="pos", schema=INVOICE, time="CreatedTime", grace="10 seconds"),
+        Source(topic="payments", schema=PAYMENT, time="PaidTime", grace="10 seconds"),
+    ],
+    tables=[paid.left_table("unpaid"), paid.right_table("payments")],
+    outputs=[Append(name="settled", schema=paid.schema), Topic(name=TOPIC, of="settled", key="InvoiceNumber")],
+    step=settle,
+)
+'''
+
+TEST = '''
+def invoice(number: int, second: int) -> Input:
+    """An invoice of so many seconds after 1970 began."""
+    value = {"InvoiceNumber": f"{number}", "TotalAmount": 10, "CreatedTime": 1000 * second}
+    return Input(topic="pos", value=value, timestamp_ms=1000 * second)
+
+
+def payment(number: int, second: int) -> Input:
+    """The payment of an invoice."""
+    value = {"PaymentId": f"p{number}", "InvoiceNumber": f"{number}", "PaidTime": 1000 * second}
+    return Input(topic="payments", value=value, timestamp_ms=1000 * second)
+
+
+def test_a_payment_within_ten_minutes_meets_its_invoice(session: SparkSession) -> None:
+    driver = TopologyDriver(topology, session)
+
+    driver.pipe([invoice(1, second=0), invoice(2, second=1)])
+    driver.pipe([payment(1, second=600)])
+    assert [(row["InvoiceNumber"], row["PaymentId"]) for row in driver.rows("settled")] == [("1", "p1")]
+    assert [key for key, value in driver.sent(NAME)] == [b"1"]
+
+    driver.pipe([payment(3, second=700)])
+    assert [(row["InvoiceNumber"], row["PaymentId"]) for row in driver.rows("settled")][1:] == [("2", None)]
+
+    driver.pipe([payment(2, second=601)])
+    assert [row["operator"] for row in driver.rows("late_records")] == ["interval_join"]
+    assert len(driver.rows("settled")) == 2
+
+
+def test_it_gives_the_same_however_the_log_is_cut(session: SparkSession) -> None:
+    log = [invoice(1, second=0), payment(1, second=600), payment(2, second=700)]
+    assert_slice_invariant(topology, log, session, cuts=1)
+'''

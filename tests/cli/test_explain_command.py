@@ -1,0 +1,75 @@
+"""`kappa explain` draws a topology, or explains the plan in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from kappa.cli import app
+from kappa.errors import UnknownTopologyError, UsageError
+
+Run = Callable[..., Result]
+
+FILE = """
+from kappa import Append, Source, Topology
+print("imported")
+topology = Topology(name="a.b", version="1", sources=[Source(topic="in", format="string")],
+    outputs=[Append(name="rows", schema="id STRING")], step=lambda slice: {"rows": slice["in"]})
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    (folder / "one.py").write_text(FILE)
+
+    def invoke(*words: str) -> Result:
+        return CliRunner().invoke(app, ["explain", *words], env={"KAPPA_TOPOLOGIES": str(folder)})
+
+    return invoke
+
+
+def test_a_deployed_topology_is_drawn_as_text_by_default(run: Run) -> None:
+    found = run("a.b")
+    assert found.exit_code == 0, found.exception
+    assert found.stdout.startswith("a.b version 1\n\nsource in"), "what its file prints goes to standard error"
+
+
+def test_it_is_drawn_in_another_format_into_a_file(run: Run, tmp_path: Path) -> None:
+    assert run("a.b", "--format", "mermaid").stdout.startswith("flowchart LR\n")
+    assert run("a.b", "--format", "svg", "--output", "ab.svg").stdout == "Wrote ab.svg.\n"
+    assert ElementTree.parse(tmp_path / "ab.svg").getroot().tag.endswith("svg")
+    assert '"kind": "step"' in run("a.b", "--json").stdout
+
+
+def test_an_unknown_name_is_refused_with_the_nearest(run: Run) -> None:
+    found = run("a.bb")
+    assert isinstance(found.exception, UnknownTopologyError) and "Did you mean 'a.b'?" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plans/none.json"], "There is no file plans/none.json."),
+        (["README"], "This is no plan"),
+        (["README", "--format", "svg"], "is a file with a plan"),
+        (["a.b", "--output", "none/ab.svg"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(run: Run, tmp_path: Path, words: list[str], said: str) -> None:
+    (tmp_path / "README").write_text("no plan")
+    found = run(*words)
+    assert isinstance(found.exception, UsageError) and said in str(found.exception)
+
+
+def test_a_name_that_is_also_a_file_is_the_topology(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.b").write_text("no plan")
+    assert run("a.b").stdout.startswith("a.b version 1")
+    assert "This is no plan" in str(run("./a.b").exception)
