@@ -1,0 +1,200 @@
+"""Random histories of any topology, and what must come of them by plain Python.
+
+    FEEDS = {"ticks": Feed(make=tick)}
+    assert_as_expected(STATS, FEEDS, oracle_topologies.stocks_stats, spark, seed=20261121)
+
+A history has records that are out of order, late, repeated, null, no JSON or no record of the schema, huge or all but
+empty, in partitions that lag each other. It is run under three ways of slicing; tables, outputs, late records and dead
+letters must be those that the oracle computes from all of it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from kappa.testing import TopologyDriver
+from kappa.topology import Source, Topology
+from support.drawn_histories import EPOCH, KEYS, Feed, History, Record, drawn, placed, ways_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DATED", "KEYS", "SOAK", "Expected", "Feed", "History", "Late", "Oracle", "Record", "assert_as_expected"]
+
+#: Days whose histories are part of every run, and those of a soak.
+DATED = (20261121, 20261122, 20261123)
+SOAK = tuple(range(50))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late:
+    """A record that an operator refused.
+
+    Attributes:
+        more: columns that the step had put beside those of the source.
+    """
+
+    record: Record
+    operator: str
+    reason: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must come out: every table and every append output, by name, but ``late_records``.
+
+    Rows of a table name all its columns but ``origin`` and those of the operators' own, which have ``__`` in their
+    names or begin with ``_``; a row that names them is held against them too. Rows of an output likewise: one that
+    has ``**record.place`` comes from that record.
+    """
+
+    tables: Mapping[str, Iterable[Mapping[str, Any]]] = field(default_factory=dict)
+    outputs: Mapping[str, Iterable[Mapping[str, Any]]] = field(default_factory=dict)
+    late: Iterable[Late] = ()
+
+
+Oracle = Callable[[History], Expected]
+
+
+def assert_as_expected(
+    topology: Topology,
+    feeds: Mapping[str, Feed],
+    oracle: Oracle,
+    spark: SparkSession,
+    *,
+    seed: int,
+    records: int = 80,
+    partitions: int = 2,
+    cuts: Literal["arrival", "time"] = "arrival",
+) -> None:
+    """Assert that a random history gives what the oracle says, sliced in three ways; prints what was tried.
+
+    Args:
+        feeds: topic -> how its records are drawn.
+        oracle: what must come of a history, whatever the slices.
+        seed: which history.
+        records: how many.
+        partitions: how many each topic has.
+        cuts: ``arrival`` lets partitions and topics lag each other; ``time`` follows the total order, for a topology
+            of class time cut.
+
+    Raises:
+        AssertionError: something differs; names the seed, the way of slicing and the first rows that do.
+    """
+    chance = random.Random(seed)
+    sources = {source.topic: source for source in topology.sources}
+    sent = drawn(chance, sources, feeds, records, partitions)
+    log = placed(sent, sources, partitions)
+    expected = oracle(log.history)
+    wanted = _wanted(expected, sources)
+    ways = ways_of(chance, sent, log.order_ms, cuts)
+    compared = 0
+    for way, slices in ways.items():
+        driver = TopologyDriver(topology, spark, partitions=dict.fromkeys(sources, partitions))
+        for part in slices:
+            driver.pipe(one.input for one in part)
+        said = f"{topology.name}, seed {seed}, {way}"
+        compared += _compare(driver, topology, wanted, said)
+        letters = sorted((row["_topic"], row["_partition"], row["_offset"]) for row in driver.dead_letters)
+        assert letters == sorted(log.dead), f"{said}: dead letters"
+    kinds = Counter(kind for one in sent for kind in one.kinds)
+    kinds["out of order"] = sum(record.is_out_of_order for record in log.history.records)
+    kinds["late"] = len({(late.record.topic, late.record.partition, late.record.offset) for late in expected.late})
+    shown = ", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()))
+    print(
+        f"{topology.name}: seed {seed}: {len(sent)} records ({shown}), {len(ways)} ways of slicing, "
+        f"{sum(map(len, ways.values()))} slices, {compared} rows compared"
+    )
+
+
+def moment(millis: int) -> datetime:
+    """Epoch milliseconds as a time."""
+    return EPOCH + timedelta(milliseconds=millis)
+
+
+def money(number: Any) -> Decimal | None:
+    """A number of a JSON value as the decimal that it stands for."""
+    return None if number is None else Decimal(str(number))
+
+
+# What came out
+
+
+def _wanted(expected: Expected, sources: Mapping[str, Source]) -> dict[str, list[dict[str, Any]]]:
+    late = []
+    for one in expected.late:
+        own = [column.name for column in sources[one.record.topic].columns]
+        values = {**{name: one.record[name] for name in own}, **one.more}
+        frontier = one.record.frontier
+        late.append(
+            {
+                "operator": one.operator,
+                "reason": one.reason,
+                "event_time": moment(one.record.at),
+                "frontier": None if frontier is None else moment(frontier),
+                "record": {name: value for name, value in values.items() if value is not None},
+                **one.record.place,
+            }
+        )
+    named = {**expected.tables, **expected.outputs, "late_records": late}
+    return {name: [dict(row) for row in rows] for name, rows in named.items()}
+
+
+def _compare(driver: TopologyDriver, topology: Topology, wanted: Mapping[str, list[dict[str, Any]]], said: str) -> int:
+    compared = 0
+    members = {member.name: member for member in (*topology.tables, *topology.appends)}
+    for name, member in members.items():
+        is_table = member in topology.tables
+        found = driver.rows(name) if is_table else driver.rows_in_order(name)
+        if name == "late_records":
+            found = [{**row, "record": json.loads(row["record"], parse_float=Decimal)} for row in found]
+        assert name in wanted, f"{said}: the oracle says nothing of {name!r}"
+        rows = wanted[name]
+        shown = set(rows[0]) if rows else set()
+        hidden = {c.name for c in member.columns if c.name.startswith("_") or "__" in c.name or c.name == "origin"}
+        missing = {column.name for column in member.columns} - shown - hidden
+        assert not rows or not missing, f"{said}: the oracle leaves {sorted(missing)} of {name!r} out"
+        mine = _sorted({column: row[column] for column in row if column in shown or not rows} for row in found)
+        theirs = _sorted(rows)
+        assert mine == theirs, f"{said}: {name}: {_difference(mine, theirs)}"
+        compared += len(mine)
+    for topic in topology.topics:
+        if topic.of in {append.name for append in topology.appends}:
+            many = len(driver.sent(topic.name))
+            assert many == len(wanted[topic.of]), f"{said}: {many} records sent to {topic.name}"
+        elif set(topic.key) == set(topology.table(topic.of).key):
+            newest = [value for value in dict(driver.sent(topic.name)).values() if value is not None]
+            assert len(newest) == len(wanted[topic.of]), f"{said}: {len(newest)} keys in {topic.name}"
+    return compared
+
+
+def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    extra = [row for row in found if row not in wanted]
+    lacking = [row for row in wanted if row not in found]
+    lines = [f"{len(found)} rows, {len(wanted)} wanted", *(f"  found:  {row}" for row in extra[:3])]
+    return "\n".join([*lines, *(f"  wanted: {row}" for row in lacking[:3])])
+
+
+def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return sorted((plain(dict(row)) for row in rows), key=repr)
+
+
+def plain(value: Any) -> Any:
+    """A value as both sides can be compared: numbers by what they are worth, times as milliseconds, fields sorted."""
+    if isinstance(value, dict):
+        return {name: plain(value[name]) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return (value - EPOCH) / timedelta(milliseconds=1)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return value
+    return format(Decimal(str(value)).normalize(), "f")

@@ -1,0 +1,75 @@
+"""`inventory.enriched` on orders and products written by hand."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import pytest
+from support.topologies import first_version, shipped
+
+from kappa.testing import Input, TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ENRICHED = shipped("inventory.enriched")
+ENRICHED_V1 = first_version("inventory.enriched")
+_MINUTE = 60_000
+
+
+def order(number: str, at: float, sku: str = "SKU1", quantity: int = 2, partition: int = 0) -> Input:
+    """An order at that minute."""
+    time = round(at * _MINUTE)
+    value = {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity, "CreatedTime": time}
+    return Input(topic="orders", value=value, key=number.encode(), partition=partition, timestamp_ms=time + 3_600_000)
+
+
+def product(sku: str, at: float, price: float | None, partition: int = 0) -> Input:
+    """A product's row at that minute; without a price, its end."""
+    time = round(at * _MINUTE)
+    value = None if price is None else {"sku": sku, "name": f"The {sku}", "price": price, "CreatedTime": time}
+    return Input(topic="products", value=value, key=sku.encode(), partition=partition, timestamp_ms=time)
+
+
+def prices(driver: TopologyDriver) -> list[tuple[str, Decimal | None]]:
+    return [(row["orderID"], row["price"]) for row in driver.rows("enriched")]
+
+
+def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -> None:
+    driver = TopologyDriver(ENRICHED, spark)
+    driver.pipe([order("o1", 5), order("o2", 15), product("SKU1", 0, 1.5), product("SKU1", 10, 2)])
+    assert prices(driver) == [("o1", Decimal("1.50"))]
+    assert [row["orderID"] for row in driver.rows("waiting")] == ["o2"]
+
+    driver.pipe([order("o3", 9.999), order("o4", 10), product("SKU1", 17, 3)])
+    assert prices(driver) == [
+        ("o1", Decimal("1.50")),
+        ("o2", Decimal("2.00")),
+        ("o3", Decimal("1.50")),
+        ("o4", Decimal("2.00")),
+    ]
+    assert driver.rows("enriched")[0] == {
+        **{"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 5 * _MINUTE},
+        **{"name": "The SKU1", "price": Decimal("1.50"), "amount": Decimal("3.00")},
+    }
+    assert len(driver.sent("enriched-orders")) == 4
+
+
+def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
+    driver = TopologyDriver(ENRICHED, spark)
+    driver.pipe([product("SKU1", 0, 1), product("SKU1", 20, 2), order("o1", 30)])
+    driver.pipe([product("SKU1", 10, 7), order("o2", 21), order("o3", 19.999), product("SKU1", 60, 1)])
+
+    assert prices(driver) == [("o1", Decimal("2.00")), ("o2", Decimal("2.00"))]
+    assert [row["reason"] for row in driver.rows("late_records")] == ["the left row is before its frontier"]
+
+
+def test_version_1_leaves_out_orders_of_unknown_products(spark: SparkSession) -> None:
+    driver = TopologyDriver(ENRICHED_V1, spark)
+    driver.pipe([product("SKU1", 0, 1), order("o1", 1), order("o2", 1, "?"), product("SKU1", 60, 1)])
+
+    assert prices(driver) == [("o1", Decimal("1.00"))]
+    assert "amount" not in driver.rows("enriched")[0]

@@ -1,0 +1,130 @@
+"""`inventory.matched` on orders and payments written by hand and on random ones."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import oracle_topologies
+from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected
+from support.topologies import first_version, shipped
+
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+MATCHED = shipped("inventory.matched")
+MATCHED_V1 = first_version("inventory.matched")
+_MINUTE = 60_000
+
+
+def order(number: str, at: float, kind: str = "PLACED", partition: int = 0) -> Input:
+    """An event of an order at that minute."""
+    time = round(at * _MINUTE)
+    value = {"orderID": number, "type": kind, "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": time}
+    key = number.encode()
+    return Input(topic="order-events", value=value, key=key, partition=partition, timestamp_ms=time + 3_600_000)
+
+
+def payment(number: str, at: float, amount: float = 9.5, of: str = "p", partition: int = 0) -> Input:
+    """A payment of an order at that minute."""
+    time = round(at * _MINUTE)
+    value = {"paymentID": f"{of}-{number}", "orderID": number, "amount": amount, "method": "CARD", "CreatedTime": time}
+    key = number.encode()
+    return Input(topic="payments", value=value, key=key, partition=partition, timestamp_ms=time + 3_600_000)
+
+
+def some_order(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    number = chance.choice([*KEYS, "o1", "o2", "o3"])
+    kind, quantity = chance.choice(["PLACED", "PLACED", "PLACED", "CANCELLED"]), chance.choice([None, 1])
+    return number, {"orderID": number, "type": kind, "customerID": "c1", "sku": "", "quantity": quantity}
+
+
+def some_payment(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    number = chance.choice([*KEYS, "o1", "o2", "o3"])
+    payment = f"p{chance.randrange(1000)}"
+    return number, {"paymentID": payment, "orderID": number, "amount": chance.choice([0, 0.01, 9_999_999_999.99])}
+
+
+_PACE = {"steps": [0, 30_000, 2 * _MINUTE], "behind": [0, 0, 0, 45_000, 2 * _MINUTE, 15 * _MINUTE]}
+#: Minutes: the reach is ten of them, the grace of both one.
+FEEDS = {
+    "order-events": Feed(make=some_order, **_PACE),  # type: ignore[arg-type]
+    "payments": Feed(make=some_payment, **_PACE),  # type: ignore[arg-type]
+}
+
+
+def matched(driver: TopologyDriver) -> list[tuple[str, str | None]]:
+    return [(row["orderID"], row["paymentID"]) for row in driver.rows("matched")]
+
+
+def test_an_order_and_a_payment_ten_minutes_apart_are_matched_whichever_comes_first(spark: SparkSession) -> None:
+    driver = TopologyDriver(MATCHED, spark)
+    driver.pipe([order("o1", 20), order("o2", 20), order("o3", 20), payment("o4", 20)])
+    assert matched(driver) == []
+
+    driver.pipe([order("o4", 30), payment("o1", 30), payment("o2", 30.001), payment("o3", 29.999)])
+    assert matched(driver) == [("o1", "p-o1"), ("o3", "p-o3"), ("o4", "p-o4")]
+    assert driver.rows("matched")[0] == {
+        **{"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 20 * _MINUTE},
+        **{"paymentID": "p-o1", "amount": Decimal("9.50")},
+    }
+
+
+def test_an_order_is_unpaid_once_when_no_payment_of_it_can_come_any_more(spark: SparkSession) -> None:
+    driver = TopologyDriver(MATCHED, spark)
+    driver.pipe([order("o1", 20), order("o2", 20), order("o3", 20, "CANCELLED"), payment("o1", 21), payment("?", 31)])
+    assert matched(driver) == [("o1", "p-o1")]
+
+    driver.pipe([payment("?", 31.001)])
+    assert matched(driver) == [("o1", "p-o1"), ("o2", None)]
+
+    driver.pipe([payment("o2", 30, of="late"), order("o1", 60)])
+    assert matched(driver) == [("o1", "p-o1"), ("o2", None)]
+    assert [row["reason"] for row in driver.rows("late_records")] == ["the right row is before its frontier"]
+
+
+def test_no_state_is_older_than_the_window_behind_the_other_side(spark: SparkSession) -> None:
+    driver = TopologyDriver(MATCHED, spark)
+    for minute in range(0, 60, 15):
+        driver.pipe([order(f"o{minute + at}", minute + at) for at in range(0, 15, 5)])
+        driver.pipe([payment(f"o{minute + at}", minute + at + 1) for at in range(0, 15, 5)])
+        # Payments have come to 11 min past the slice's first order, orders to 10; less the grace, less the window.
+        assert min(row["CreatedTime"] for row in driver.rows("orders")) >= minute * _MINUTE
+        assert min(row["_event_time"].timestamp() for row in driver.rows("payments")) >= (minute - 1) * 60
+
+    assert len(driver.rows("orders")) == len(driver.rows("payments")) == 3
+
+
+def test_version_1_leaves_out_orders_that_were_not_paid(spark: SparkSession) -> None:
+    driver = TopologyDriver(MATCHED_V1, spark)
+    driver.pipe([order("o1", 20), order("o2", 20), payment("o1", 21), payment("?", 99), order("?", 99)])
+
+    assert matched(driver) == [("o1", "p-o1"), ("?", "p-?")]
+
+
+def test_matches_are_the_same_however_the_logs_are_cut(spark: SparkSession) -> None:
+    chance = random.Random(1)
+    inputs = []
+    for number in range(10):
+        at, other = (60 + 4 * number - chance.choice([0, 0, 0.9, 15]) for _ in range(2))
+        inputs.append(order(chance.choice(["o1", "Größe", "o3"]), at, partition=number % 2))
+        inputs.append(payment(chance.choice(["o1", "Größe", "o3"]), other, of=f"p{number}", partition=number % 2))
+
+    assert_slice_invariant(MATCHED, inputs, spark, by_arrival=True, cuts=2)
+
+
+@pytest.mark.parametrize("seed", DATED)
+def test_random_orders_and_payments_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(MATCHED, FEEDS, oracle_topologies.inventory_matched, spark, seed=seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK)
+def test_more_random_orders_and_payments_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(MATCHED, FEEDS, oracle_topologies.inventory_matched, spark, seed=seed)

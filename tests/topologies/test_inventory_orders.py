@@ -1,0 +1,137 @@
+"""`inventory.orders` on events written by hand and on random ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import oracle_topologies
+from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected, moment
+from support.topologies import first_version, shipped
+
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ORDERS = shipped("inventory.orders")
+ORDERS_V1 = first_version("inventory.orders")
+_MINUTE = 60_000
+
+
+def placed(order: str, at: float, sku: str = "SKU1", quantity: int = 2, partition: int = 0) -> Input:
+    return event(order, "PLACED", at, partition, sku=sku, quantity=quantity, customerID="c1")
+
+
+def event(order: str, kind: str, at: float, partition: int = 0, **more: Any) -> Input:
+    """An event at that minute, sent in the order in which it is given."""
+    value = {"orderID": order, "type": kind, "CreatedTime": round(at * _MINUTE), **more}
+    sent = round((at + 60) * _MINUTE)
+    return Input(topic="order-events", value=value, key=order.encode(), partition=partition, timestamp_ms=sent)
+
+
+def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    order, kind = chance.choice([*KEYS, "o1", "o2", "o3"]), chance.choice(["PLACED", "PLACED", "CANCELLED", "?"])
+    if kind != "PLACED":
+        return order, {"orderID": order, "type": kind}
+    sku, quantity = chance.choice(["SKU1", "SKU2", None]), chance.choice([None, 0, 1, 2_147_483_647])
+    return order, {"orderID": order, "type": kind, "customerID": "c1", "sku": sku, "quantity": quantity}
+
+
+#: Minutes: the time to cancel is 30 of them, the grace 5.
+FEEDS = {
+    "order-events": Feed(
+        make=drawn,
+        steps=[0, 30_000, 2 * _MINUTE, 5 * _MINUTE],
+        behind=[0, 0, 0, _MINUTE, 4 * _MINUTE, 15 * _MINUTE, 40 * _MINUTE],
+    )
+}
+
+
+def test_an_order_stands_when_half_an_hour_has_passed_without_a_cancellation(spark: SparkSession) -> None:
+    driver = TopologyDriver(ORDERS, spark)
+    driver.pipe([placed("o1", 0), placed("o2", 1), event("o2", "CANCELLED", 20), placed("o3", 35)])
+    assert driver.rows("orders") == []
+
+    driver.pipe([event("o9", "PING", 35.001)])
+    assert driver.rows("orders") == [
+        {"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 0}
+    ]
+    assert [row["orderID"] for row in driver.rows("pending")] == ["o2", "o3", "o9"]
+
+    driver.pipe([event("o9", "PING", 200)])
+    assert [row["orderID"] for row in driver.rows("orders")] == ["o1", "o3"]
+    demand = [{name: row[name] for name in ("sku", "orders", "quantity")} for row in driver.rows("demand")]
+    assert demand == [{"sku": "SKU1", "orders": 2, "quantity": 4}]
+    assert [(key, json.loads(value or b"")["orderID"]) for key, value in driver.sent("orders")] == [
+        (b"o1", "o1"),
+        (b"o3", "o3"),
+    ]
+
+
+def test_a_cancellation_undoes_its_order_also_when_it_comes_before_it(spark: SparkSession) -> None:
+    events = [
+        placed("o1", 1),
+        event("o1", "CANCELLED", 4),
+        placed("o2", 2),
+        placed("o2", 3),
+        event("o3", "CANCELLED", 2.5),
+    ]
+    results = []
+    for order in (events, events[::-1], [events[number] for number in (1, 4, 3, 0, 2)]):
+        driver = TopologyDriver(ORDERS, spark)
+        driver.pipe(order[:2])
+        driver.pipe(order[2:])
+        open_orders = [{name: row[name] for name in row if name != "origin"} for row in driver.rows("pending")]
+        driver.pipe([event("o9", "PING", 200)])
+        results.append((open_orders, driver.rows("orders"), driver.rows("demand")))
+
+    assert results[0] == results[1] == results[2]
+    assert [row["orderID"] for row in results[0][1]] == ["o2"]
+    assert results[0][1][0]["CreatedTime"] == 2 * _MINUTE
+
+
+def test_a_cancellation_after_the_order_stands_is_too_late(spark: SparkSession) -> None:
+    driver = TopologyDriver(ORDERS, spark)
+    driver.pipe([placed("o1", 0), event("o9", "PING", 36)])
+    driver.pipe([event("o1", "CANCELLED", 31), event("o1", "CANCELLED", 30)])
+    driver.pipe([event("o9", "PING", 200)])
+
+    assert [row["orderID"] for row in driver.rows("orders")] == ["o1"]
+    late = [(row["event_time"], json.loads(row["record"])["type"]) for row in driver.rows("late_records")]
+    assert late == [(moment(30 * _MINUTE), "CANCELLED")]
+
+
+def test_version_1_counts_cancelled_orders_at_once(spark: SparkSession) -> None:
+    driver = TopologyDriver(ORDERS_V1, spark)
+    driver.pipe([placed("o1", 0), event("o1", "CANCELLED", 1), placed("o2", 2)])
+
+    assert [row["orderID"] for row in driver.rows("orders")] == ["o1", "o2"]
+    assert driver.rows("demand") == [{"sku": "SKU1", "orders": 2, "quantity": 4}]
+
+
+def test_orders_are_the_same_however_the_log_is_cut(spark: SparkSession) -> None:
+    chance = random.Random(1)
+    events = []
+    for number in range(20):
+        at = 60 + 5 * number - chance.choice([0, 0, 4, 20])
+        order = chance.choice(["o1", "o2", "Größe", "o4"])
+        made = placed(order, at, partition=number % 2) if chance.random() < 0.7 else event(order, "CANCELLED", at)
+        events.append(made)
+
+    assert_slice_invariant(ORDERS, events, spark, by_arrival=True, cuts=2)
+
+
+@pytest.mark.parametrize("seed", DATED)
+def test_random_events_of_orders_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(ORDERS, FEEDS, oracle_topologies.inventory_orders, spark, seed=seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK)
+def test_more_random_events_of_orders_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(ORDERS, FEEDS, oracle_topologies.inventory_orders, spark, seed=seed)
