@@ -15,13 +15,13 @@ def keep(slice: Slice) -> Effects:
     rows = changes.selectExpr(
         "id", "after.first_name", "after.last_name", "after.email", "_deleted OR op = 'd' AS _deleted", *ORDER
     )
-    return {"customers": newest(rows, key="id")}
+    return {"cache": newest(rows, key="id")}
 
 
 cache = Topology(
     name="customers.cache",
     version="2",
     sources=[Source(topic="customers", schema=CHANGE)],
-    tables=[Table(name="customers", key=["id"], schema=CUSTOMER, masked=["first_name", "last_name", "email"])],
+    tables=[Table(name="cache", key=["id"], schema=CUSTOMER, masked=["first_name", "last_name", "email"])],
     step=keep,
 )

@@ -6,7 +6,7 @@ from kappa.operators import agg, aggregate, deduplicate
 RATING = "movieID STRING NOT NULL, userID STRING NOT NULL, rating INT NOT NULL"
 
 first_votes = deduplicate(rows=RATING, key=["movieID", "userID"], within=None)
-averages = aggregate(rows=RATING, key="movieID", aggregates={"ratings": agg.count(), "average": agg.avg("rating")})
+averages = aggregate(rows=RATING, key="movieID", aggregates={"count": agg.count(), "average": agg.avg("rating")})
 
 
 def rate(slice: Slice) -> Effects:

@@ -5,10 +5,10 @@ from kappa.operators import agg, aggregate
 
 PLAY = "songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL, duration_ms BIGINT NOT NULL"
 
-played = aggregate(rows=PLAY, key=["songID", "name", "genre"], aggregates={"plays": agg.count()})
+played = aggregate(rows=PLAY, key=["songID", "name", "genre"], aggregates={"times": agg.count()})
 # A count only grows, so that the five greatest of all counts so far are those of five songs.
 best = aggregate(
-    rows="chart STRING, name STRING, plays BIGINT", key="chart", aggregates={"songs": agg.top("name", 5, by="plays")}
+    rows="chart STRING, name STRING, times BIGINT", key="chart", aggregates={"songs": agg.top("name", 5, by="times")}
 )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 GRACE_MS, WITHIN_MS, PARTITIONS = 5_000, 4_000, 3
 KEYS = ("a", "b", "c", "d", "e", None)
@@ -140,10 +139,4 @@ def expected(facts: Sequence[Fact], step: int) -> Expected:
     return found
 
 
-def without_deletions(facts: Sequence[Fact]) -> list[Fact]:
-    """The same history in which nothing is deleted."""
-    return [replace(fact, gone=False) for fact in facts]
-
-
 Cut = Callable[[Sequence[Fact], random.Random], list[list[Fact]]]
-Row = dict[str, Any]

@@ -30,14 +30,14 @@ def change(op: str, id: int, email: str = "a@example.com", at: int = 0, partitio
 
 
 def emails(driver: TopologyDriver) -> dict[int, str]:
-    return {row["id"]: row["email"] for row in driver.rows("customers")}
+    return {row["id"]: row["email"] for row in driver.rows("cache")}
 
 
 def test_the_table_follows_creations_changes_and_deletions(spark: SparkSession) -> None:
     driver = TopologyDriver(CACHE, spark)
 
     driver.pipe([change("r", 1), change("c", 2), change("c", 3), change("u", 2, "new@example.com")])
-    assert driver.rows("customers")[0] == customer(1, "a@example.com")
+    assert driver.rows("cache")[0] == customer(1, "a@example.com")
     driver.pipe([change("d", 1), change("null", 1), change("u", 3, "three@example.com")])
 
     assert emails(driver) == {2: "new@example.com", 3: "three@example.com"}

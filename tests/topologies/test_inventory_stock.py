@@ -33,7 +33,7 @@ def test_restocks_add_and_sales_subtract_in_each_store(spark: SparkSession) -> N
     driver.pipe([item("SALE", 1), item("RESTOCK", 2, sku="lamp"), Input(topic="items", value=None)])
 
     assert stock(driver) == {("S1", "rug"): 6, ("S1", "lamp"): 2, ("S2", "rug"): 5}
-    assert driver.sent("stock")[-1][0] in (b'["S1","rug"]', b'["S1","lamp"]')
+    assert driver.sent("stock-levels")[-1][0] in (b'["S1","rug"]', b'["S1","lamp"]')
 
 
 def test_small_letters_count_since_version_2(spark: SparkSession) -> None:

@@ -44,7 +44,7 @@ def test_the_thousandth_view_alerts_exactly_once(spark: SparkSession, slices: tu
     for count in slices:
         driver.pipe(views("/a", count))
 
-    assert driver.rows("alerts") == [{"page": "/a", "views": 1000, "threshold": 1000}]
+    assert driver.rows("popular") == [{"page": "/a", "views": 1000, "threshold": 1000}]
     assert len(driver.sent("alerts")) == 1
 
 

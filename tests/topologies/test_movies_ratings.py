@@ -24,7 +24,7 @@ def vote(movie: str, user: str, rating: int, at: int = 0, partition: int = 0) ->
 
 
 def averages(driver: TopologyDriver) -> dict[str, tuple[int, Decimal]]:
-    return {row["movieID"]: (row["ratings"], row["average"]) for row in driver.rows("averages")}
+    return {row["movieID"]: (row["count"], row["average"]) for row in driver.rows("averages")}
 
 
 def test_the_average_moves_with_each_vote(spark: SparkSession) -> None:

@@ -11,13 +11,13 @@ CUSTOMER = "id BIGINT NOT NULL, first_name STRING, last_name STRING, email STRIN
 def keep(slice: Slice) -> Effects:
     """The newest row that each customer ever had."""
     rows = slice["customers"].where("after IS NOT NULL").selectExpr("* EXCEPT (after)", "after.*")
-    return {"customers": newest(rows, key="id")}
+    return {"cache": newest(rows, key="id")}
 
 
 cache = Topology(
     name="customers.cache",
     version="1",
     sources=[Source(topic="customers", schema=CHANGE)],
-    tables=[Table(name="customers", key=["id"], schema=CUSTOMER, masked=["first_name", "last_name", "email"])],
+    tables=[Table(name="cache", key=["id"], schema=CUSTOMER, masked=["first_name", "last_name", "email"])],
     step=keep,
 )

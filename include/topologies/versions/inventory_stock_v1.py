@@ -25,6 +25,6 @@ stock = Topology(
     version="1",
     sources=[Source(topic="items", schema=ITEM)],
     tables=[in_stock.table("stock")],
-    outputs=[Topic(name="stock", of="stock", key=("storeID", "sku"), on_replay="reconcile")],
+    outputs=[Topic(name="stock-levels", of="stock", key=("storeID", "sku"), on_replay="reconcile")],
     step=move,
 )

@@ -14,7 +14,7 @@ def count(slice: Slice) -> Effects:
         views.selectExpr("*", "1 AS one"), key="page", amount="one", total="views", before=slice.table("counts")
     )
     popular = threshold_crossings(counted, key="page", total="views", thresholds=[1000], before=slice.table("counts"))
-    return {"counts": newest(counted, key="page"), "alerts": popular}
+    return {"counts": newest(counted, key="page"), "popular": popular}
 
 
 page_counts = Topology(
@@ -24,8 +24,8 @@ page_counts = Topology(
     tables=[Table(name="counts", key=["page"], schema=COUNT)],
     outputs=[
         Topic(name="counter_topic", of="counts", key="page", on_replay="reconcile"),
-        Append(name="alerts", schema=f"{COUNT}, threshold BIGINT NOT NULL"),
-        Topic(name="alerts", of="alerts", key="page"),
+        Append(name="popular", schema=f"{COUNT}, threshold BIGINT NOT NULL"),
+        Topic(name="alerts", of="popular", key="page"),
     ],
     step=count,
 )

@@ -5,7 +5,7 @@ from kappa.operators import agg, aggregate
 
 RATING = "movieID STRING NOT NULL, userID STRING NOT NULL, rating INT NOT NULL"
 
-averages = aggregate(rows=RATING, key="movieID", aggregates={"ratings": agg.count(), "average": agg.avg("rating")})
+averages = aggregate(rows=RATING, key="movieID", aggregates={"count": agg.count(), "average": agg.avg("rating")})
 
 
 def rate(slice: Slice) -> Effects:
