@@ -1,14 +1,17 @@
-"""`inventory.enriched` on orders and products written by hand."""
+"""`inventory.enriched` on orders and products written by hand and on random ones."""
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import oracle_topologies
+from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected
 from support.topologies import first_version, shipped
 
-from kappa.testing import Input, TopologyDriver
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +35,26 @@ def product(sku: str, at: float, price: float | None, partition: int = 0) -> Inp
     time = round(at * _MINUTE)
     value = None if price is None else {"sku": sku, "name": f"The {sku}", "price": price, "CreatedTime": time}
     return Input(topic="products", value=value, key=sku.encode(), partition=partition, timestamp_ms=time)
+
+
+def some_order(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    number, sku = f"o{chance.randrange(50)}", chance.choice([*KEYS[:5], None])
+    quantity = chance.choice([None, 0, 1, 2_147_483_647])
+    return number, {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity}
+
+
+def some_product(chance: random.Random) -> tuple[str, dict[str, Any]]:
+    sku = chance.choice(KEYS[:5])
+    return sku, {"sku": sku, "name": chance.choice([None, "", "Ж"]), "price": chance.choice([0.01, 9_999_999_999.99])}
+
+
+#: Minutes: orders may be ten late, products one.
+FEEDS = {
+    "orders": Feed(
+        make=some_order, steps=[0, 30_000, 2 * _MINUTE], behind=[0, 0, 0, _MINUTE, 4 * _MINUTE, 15 * _MINUTE], share=2
+    ),
+    "products": Feed(make=some_product, steps=[0, _MINUTE, 4 * _MINUTE], behind=[0, 0, 30_000, 5 * _MINUTE], nulls=0.2),
+}
 
 
 def prices(driver: TopologyDriver) -> list[tuple[str, Decimal | None]]:
@@ -58,6 +81,16 @@ def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -
     assert len(driver.sent("enriched-orders")) == 4
 
 
+def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: SparkSession) -> None:
+    driver = TopologyDriver(ENRICHED, spark)
+    driver.pipe(
+        [product("SKU1", 0, 1), product("SKU1", 10, None), order("o1", 9), order("o2", 11), order("o3", 9, "?")]
+    )
+    driver.pipe([product("SKU2", 60, 1)])
+
+    assert prices(driver) == [("o1", Decimal("1.00")), ("o3", None), ("o2", None)]
+
+
 def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe([product("SKU1", 0, 1), product("SKU1", 20, 2), order("o1", 30)])
@@ -73,3 +106,28 @@ def test_version_1_leaves_out_orders_of_unknown_products(spark: SparkSession) ->
 
     assert prices(driver) == [("o1", Decimal("1.00"))]
     assert "amount" not in driver.rows("enriched")[0]
+
+
+def test_enriched_orders_are_the_same_however_the_logs_are_cut(spark: SparkSession) -> None:
+    chance = random.Random(1)
+    inputs = []
+    for number in range(12):
+        at = 60 + 2 * number - chance.choice([0, 0, 5, 15])
+        inputs.append(order(f"o{number}", at, chance.choice(["SKU1", "Größe"]), partition=number % 2))
+    for number in range(10):
+        at = 55 + 4 * number - chance.choice([0, 0, 5])
+        price = chance.choice([None, 1.0, 2.0, 3.0])
+        inputs.append(product(chance.choice(["SKU1", "Größe"]), at, price, partition=number % 2))
+
+    assert_slice_invariant(ENRICHED, inputs, spark, by_arrival=True, cuts=2)
+
+
+@pytest.mark.parametrize("seed", DATED)
+def test_random_orders_and_products_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(ENRICHED, FEEDS, oracle_topologies.inventory_enriched, spark, seed=seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK)
+def test_more_random_orders_and_products_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_as_expected(ENRICHED, FEEDS, oracle_topologies.inventory_enriched, spark, seed=seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
@@ -96,8 +96,11 @@ class TableJoin:
 
     def versions_table(self, name: str) -> Table:
         """The state of the table: versions that a row may still see."""
-        schema = state_ddl(self.columns.right, *PLACE_DDL, *_VERSION_DDL)
-        return Table(name=name, key=(*self.columns.right_key, *RECORD), schema=schema, made_by=self._made_by)
+        key = self.columns.right_key
+        # A deletion is a version as well, without values.
+        columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
+        schema = state_ddl(columns, *PLACE_DDL, *_VERSION_DDL)
+        return Table(name=name, key=(*key, *RECORD), schema=schema, made_by=self._made_by)
 
     def __call__(
         self,
