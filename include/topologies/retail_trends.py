@@ -11,10 +11,10 @@ INVOICE = """
         ItemCode: STRING, ItemDescription: STRING, ItemPrice: DECIMAL(12,2), ItemQty: INT, TotalValue: DECIMAL(14,2)>>
 """
 LINE = """
-    InvoiceNumber STRING NOT NULL, CreatedTime BIGINT NOT NULL, Day DATE NOT NULL, StoreID STRING NOT NULL,
-    PosID STRING, CustomerType STRING, Customer STRING, PaymentMethod STRING, DeliveryType STRING, Address STRING,
-    Contact STRING, City STRING, State STRING, PinCode STRING, ItemCode STRING, ItemDescription STRING, ItemPrice DECIMAL(12,2),
-    ItemQty INT, TotalValue DECIMAL(14,2)
+    InvoiceNumber STRING NOT NULL, CreatedTime BIGINT NOT NULL, Day DATE NOT NULL, StoreID STRING NOT NULL, PosID
+    STRING, CustomerType STRING, Customer STRING, PaymentMethod STRING, DeliveryType STRING, Address STRING, Contact
+    STRING, City STRING, State STRING, PinCode STRING, ItemCode STRING, ItemDescription STRING, ItemPrice
+    DECIMAL(12,2), ItemQty INT, TotalValue DECIMAL(14,2)
 """
 
 
