@@ -88,7 +88,7 @@ def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: Spark
     )
     driver.pipe([product("SKU2", 60, 1)])
 
-    assert prices(driver) == [("o1", Decimal("1.00")), ("o3", None), ("o2", None)]
+    assert prices(driver) == [("o1", Decimal("1.00")), ("o2", None), ("o3", None)]
 
 
 def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
