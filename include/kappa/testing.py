@@ -31,7 +31,7 @@ from kappa.slices.state import newest
 from kappa.slices.writing import step_effects
 from kappa.spark.event_time import in_memory
 from kappa.spark.parsing.small import parse_rows
-from kappa.spark.session import frame_of, local_session
+from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import frontier_of
@@ -133,6 +133,7 @@ class TopologyDriver:
                 f"{strangers} are no sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
             )
         self._seq += 1
+        tune(self._session, is_small=True)
         records = {
             source.topic: self._parsed(source, [i for i in timed if i.topic == source.topic])
             for source in self.topology.sources

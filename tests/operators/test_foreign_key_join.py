@@ -31,35 +31,36 @@ BY_KEY = {
 JOINS = {**FOREIGN, **BY_KEY}
 
 
-def step(slice: Slice) -> Effects:
-    """All joins of orders and customers."""
-    orders = newest(tombstones(slice["orders"], key="id"), key="id")
-    customers = newest(tombstones(slice["customers"], key="id"), key="id")
-    results = {
-        name: join(
-            orders,
-            customers,
-            left_before=slice.table("orders"),
-            right_before=slice.table("customers"),
-            before=slice.table(name),
-        ).changes
-        for name, join in JOINS.items()
-    }
-    return {"orders": orders, "customers": customers, **results}
+def joining(*names: str) -> Topology:
+    """Orders and customers as tables, joined in these ways."""
 
+    def step(slice: Slice) -> Effects:
+        orders = newest(tombstones(slice["orders"], key="id"), key="id")
+        customers = newest(tombstones(slice["customers"], key="id"), key="id")
+        results = {
+            name: JOINS[name](
+                orders,
+                customers,
+                left_before=slice.table("orders"),
+                right_before=slice.table("customers"),
+                before=slice.table(name),
+            ).changes
+            for name in names
+        }
+        return {"orders": orders, "customers": customers, **results}
 
-topology = Topology(
-    name="shop.joined",
-    version="1",
-    sources=[Source(topic="orders", schema=ORDER), Source(topic="customers", schema=CUSTOMER)],
-    tables=[
-        Table(name="orders", key=["id"], schema=ORDER.replace("id STRING", "id STRING NOT NULL", 1)),
-        Table(name="customers", key=["id"], schema=CUSTOMER.replace("id STRING", "id STRING NOT NULL", 1)),
-        *(join.table(name) for name, join in JOINS.items()),
-    ],
-    outputs=[Topic(name=f"{name}-changes", of=name, key="id") for name in JOINS],
-    step=step,
-)
+    return Topology(
+        name="shop.joined",
+        version="1",
+        sources=[Source(topic="orders", schema=ORDER), Source(topic="customers", schema=CUSTOMER)],
+        tables=[
+            Table(name="orders", key=["id"], schema=ORDER.replace("id STRING", "id STRING NOT NULL", 1)),
+            Table(name="customers", key=["id"], schema=CUSTOMER.replace("id STRING", "id STRING NOT NULL", 1)),
+            *(JOINS[name].table(name) for name in names),
+        ],
+        outputs=[Topic(name=f"{name}-changes", of=name, key="id") for name in names],
+        step=step,
+    )
 
 
 def order(id: str, customer: str | None, amount: int) -> Input:
@@ -79,7 +80,7 @@ def rows(found: TopologyDriver, name: str) -> dict[str, tuple[Any, ...]]:
 
 
 def test_an_update_of_the_right_table_changes_all_rows_that_name_it(spark: SparkSession) -> None:
-    found = TopologyDriver(topology, spark)
+    found = TopologyDriver(joining(*FOREIGN), spark)
 
     found.pipe([order("1", "ada", 5), order("2", "ada", 6), order("3", "bob", 7), customer("ada", "Ada")])
     found.pipe([customer("ada", "Ada L.")])
@@ -89,7 +90,7 @@ def test_an_update_of_the_right_table_changes_all_rows_that_name_it(spark: Spark
 
 
 def test_a_row_that_names_another_one_moves_to_it(spark: SparkSession) -> None:
-    found = TopologyDriver(topology, spark)
+    found = TopologyDriver(joining(*FOREIGN), spark)
 
     found.pipe([order("1", "ada", 5), customer("ada", "Ada"), customer("bob", "Bob")])
     found.pipe([order("1", "bob", 5), customer("ada", "Ada L.")])
@@ -102,7 +103,7 @@ def test_a_row_that_names_another_one_moves_to_it(spark: SparkSession) -> None:
 
 
 def test_a_deletion_on_either_side_takes_the_row_back(spark: SparkSession) -> None:
-    found = TopologyDriver(topology, spark)
+    found = TopologyDriver(joining(*FOREIGN), spark)
 
     found.pipe([order("1", "ada", 5), order("2", "bob", 6), customer("ada", "Ada"), customer("bob", "Bob")])
     found.pipe([gone("customers", "ada"), gone("orders", "2"), gone("orders", "9"), gone("customers", "zoe")])
@@ -131,7 +132,7 @@ def test_of_a_deleted_row_nothing_but_its_key_counts(spark: SparkSession) -> Non
 
 
 def test_tables_join_by_their_key(spark: SparkSession) -> None:
-    found = TopologyDriver(topology, spark)
+    found = TopologyDriver(joining(*BY_KEY), spark)
 
     found.pipe([order("1", None, 5), order("2", None, 6), customer("2", "Two"), customer("3", "Three")])
     first = {how: rows(found, f"key_{how}") for how in ("inner", "left", "outer")}
@@ -206,15 +207,15 @@ def history(chance: random.Random, slices: int) -> list[list[Input]]:
     return made
 
 
-def held_against_the_definition(session: SparkSession, seed: int, slices: int) -> None:
-    found = TopologyDriver(topology, session)
+def held_against_the_definition(session: SparkSession, seed: int, *names: str, slices: int) -> None:
+    found = TopologyDriver(joining(*names), session)
     tables: dict[str, dict[str, Any]] = {"orders": {}, "customers": {}}
-    present: dict[str, set[bytes]] = {name: set() for name in JOINS}
-    read = dict.fromkeys(JOINS, 0)
+    present: dict[str, set[bytes]] = {name: set() for name in names}
+    read = dict.fromkeys(names, 0)
     for number, batch in enumerate(history(random.Random(seed), slices)):
         found.pipe(batch)
         apply(tables, batch)
-        for name in JOINS:
+        for name in names:
             said = f"{name}; seed {seed}, slice {number}"
             assert rows(found, name) == expected(name, tables["orders"], tables["customers"]), said
             for key, value in found.sent(f"{name}-changes")[read[name] :]:
@@ -236,12 +237,12 @@ def apply(tables: dict[str, dict[str, Any]], batch: Sequence[Input]) -> None:
             tables[item.topic][item.key.decode()] = row
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_after_each_slice_the_result_is_the_join_of_the_tables(spark: SparkSession, seed: int) -> None:
-    held_against_the_definition(spark, seed, slices=6)
+@pytest.mark.parametrize(("seed", "names"), enumerate([["fk_inner"], ["fk_left"], ["key_inner", "key_outer"]]))
+def test_after_each_slice_the_result_is_the_join(spark: SparkSession, seed: int, names: list[str]) -> None:
+    held_against_the_definition(spark, seed, *names, slices=8)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3, 30))
 def test_more_histories_give_the_join_of_the_tables(spark: SparkSession, seed: int) -> None:
-    held_against_the_definition(spark, seed, slices=15)
+    held_against_the_definition(spark, seed, *JOINS, slices=15)
