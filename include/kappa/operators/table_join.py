@@ -29,8 +29,8 @@ def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "le
     The table's changes come as a stream of versions with event time. A version is valid from its own time; one that
     comes late, from the frontier at its record: what is emitted stays as it is. Of those valid at a row's time the one
     with the greatest own time counts, of equal times the last in the total order. A row waits until the table's
-    frontier is past its time, then it is emitted once. Where the table seldom changes, its source needs ``idle_after``:
-    its frontier stands still otherwise, and rows wait.
+    frontier is past its time, then it is emitted once. Where the table seldom changes, its frontier stands still and
+    rows wait for its next record; :func:`kappa.operators.newest_table_join` does not wait.
 
     Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
     side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the place of the left record.
