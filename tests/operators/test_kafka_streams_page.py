@@ -36,3 +36,22 @@ def test_every_operator_is_on_the_page_and_no_other() -> None:
     }
     assert set(operators.__all__) - is_said_elsewhere <= named
     assert named - {"final", "where"} <= set(operators.__all__)
+
+
+def test_the_state_of_what_closes_expires() -> None:
+    rows = "id STRING NOT NULL, amount BIGINT"
+    total = {"total": operators.agg.sum("amount")}
+    joined = operators.interval_join(left=rows, right=rows, key="id", within="1 minute")
+    as_of = operators.table_join(left=rows, table="id STRING NOT NULL, name STRING", key="id")
+    tables = [
+        operators.tumbling_window(rows=rows, key="id", size="1 minute", aggregates=total).table("t"),
+        operators.session_window(rows=rows, key="id", gap="1 minute", aggregates=total).table("t"),
+        operators.sliding_window(rows=rows, key="id", size="1 minute", aggregates=total).table("t"),
+        operators.at_most_every(rows=rows, key="id", every="1 minute").table("t"),
+        joined.left_table("t"),
+        joined.right_table("t"),
+        as_of.waiting_table("t"),
+        as_of.versions_table("t"),
+    ]
+    assert all(table.expires for table in tables)
+    assert not operators.aggregate(rows=rows, key="id", aggregates=total).table("t").expires

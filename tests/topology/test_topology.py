@@ -125,3 +125,18 @@ def test_a_topic_reconciles_a_table_by_its_key() -> None:
     made = topology(tables=[STATE], outputs=[topic])
     assert made.reconciled_topics == (topic,)
     assert made.versioned_topics == ()
+
+
+def test_no_topic_is_made_of_state_that_expires() -> None:
+    windows = Table(
+        name="windows", key=["id"], schema="id STRING NOT NULL", made_by="tumbling_window(size=1 day)", expires=True
+    )
+    with pytest.raises(TopologyError, match="the state of tumbling_window, whose rows go when their time is over"):
+        Topology(
+            name="a.b",
+            version="1",
+            sources=[Source(topic="t", schema="id STRING")],
+            tables=[windows],
+            outputs=[Topic(name="out", of="windows", key="id")],
+            step=lambda slice: {},
+        )

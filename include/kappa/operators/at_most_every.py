@@ -77,6 +77,7 @@ class AtMostEvery:
             key=[*names, "boundary"],
             schema=f"{self.schema}, counts_from TIMESTAMP NOT NULL, origin {origin.ORIGIN_TYPE}",
             made_by=f"{_NAME}(key={names}, every={shown(self.every_ms)})",
+            expires=True,
         )
 
     @property

@@ -68,7 +68,7 @@ class Side:
         """The rows that may still meet a partner."""
         met = [f"{_MET} BOOLEAN NOT NULL"] if self.is_tracked else []
         schema = state_ddl(self.columns, *PLACE_DDL, *met)
-        return Table(name=name, key=(*self.key, *RECORD), schema=schema, made_by=made_by)
+        return Table(name=name, key=(*self.key, *RECORD), schema=schema, made_by=made_by, expires=True)
 
     def admitted(self, rows: DataFrame) -> DataFrame:
         """Rows with a key that are not late."""

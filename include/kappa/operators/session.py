@@ -88,7 +88,7 @@ class SessionWindow:
         """The state as a table of that name."""
         columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN))}"
         key = [*(column.name for column in self.keys), "session_start"]
-        return Table(name=name, key=key, schema=columns, made_by=self.made_by)
+        return Table(name=name, key=key, schema=columns, made_by=self.made_by, expires=True)
 
     @property
     def schema(self) -> str:

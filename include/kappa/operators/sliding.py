@@ -87,7 +87,7 @@ class SlidingWindow:
         """The state as a table of that name."""
         kept = agg.ddl_of((*self.parts, agg.ORIGIN, _EMITTED))
         columns = f"{key_ddl(self.keys)}, event_time TIMESTAMP NOT NULL, {kept}"
-        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by)
+        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True)
 
     @property
     def schema(self) -> str:

@@ -100,7 +100,7 @@ class TableJoin:
         # A deletion is a version as well, without values.
         columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
         schema = state_ddl(columns, *PLACE_DDL, *_VERSION_DDL)
-        return Table(name=name, key=(*key, *RECORD), schema=schema, made_by=self._made_by)
+        return Table(name=name, key=(*key, *RECORD), schema=schema, made_by=self._made_by, expires=True)
 
     def __call__(
         self,

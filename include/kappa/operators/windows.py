@@ -113,7 +113,7 @@ class HoppingWindow:
         """The state as a table of that name."""
         closed = () if self.keep_ms is None else (_CLOSED,)
         columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
-        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by)
+        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True)
 
     @property
     def schema(self) -> str:
