@@ -100,6 +100,7 @@ class TestLaw1OneCodePath:
         assert touches == {
             ("slices/writing.py", "call_step", "topology.step"),
             ("replay/building.py", "build_plan", "facts.step"),  # findings about a step, no step
+            ("topology/drawing/graph.py", "graph_of", "topology.step"),  # its name and docstring, it is not called
             ("topology/undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
         }, "whatever holds a step, under any name or as a value, can call it"
 

@@ -124,8 +124,8 @@ def test_the_svg_says_what_the_text_says() -> None:
 
 def test_a_lambda_has_no_summary_and_a_source_without_grace_no_late_records() -> None:
     graph = graph_of(prices(step=lambda slice: {}, sources=[Source(topic="ticks", format="string")]))
-    assert (graph.step.name, graph.step.details) == ("<lambda>", ())
-    assert [box.name for box in graph.step.leads_to] == ["windows", "newest", "stats"]
+    assert (graph.center.name, graph.center.details) == ("<lambda>", ())
+    assert [box.name for box in graph.center.leads_to] == ["windows", "newest", "stats"]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
@@ -147,7 +147,7 @@ def check(graph: Graph) -> None:
     nodes = re.findall(
         r'^  n\d+(?:\(\[|\[\[|\[\(|\[)"((?:[^\W_]|[ ,()=._-]|#\d+;|<br/>)*)"[\])]{1,2}$', flow, re.MULTILINE
     )
-    boxes = 2 + len(graph.step.leads_to)
+    boxes = 2 + len(graph.center.leads_to)
     assert (len(nodes), flow.count("\n")) == (boxes, 2 + boxes + (boxes - 1) + 1)
     check_picture(drawn(graph, Format.SVG))
 

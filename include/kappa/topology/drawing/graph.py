@@ -46,13 +46,13 @@ class Graph:
         name: the topology's name.
         version: its version.
         sources: what the step reads.
-        step: the step; it leads to tables and append outputs, and those to their topics.
+        center: the step; it leads to tables and append outputs, and those to their topics.
     """
 
     name: str
     version: str
     sources: tuple[Box, ...]
-    step: Box
+    center: Box
 
     @property
     def title(self) -> str:
@@ -69,7 +69,9 @@ def graph_of(topology: Topology) -> Graph:
         details=_summary(topology.step),
         leads_to=tuple(_member(topology, member) for member in members),
     )
-    return Graph(name=topology.name, version=topology.version, sources=tuple(map(_source, topology.sources)), step=step)
+    return Graph(
+        name=topology.name, version=topology.version, sources=tuple(map(_source, topology.sources)), center=step
+    )
 
 
 def _source(source: Source) -> Box:

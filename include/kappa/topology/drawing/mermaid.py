@@ -23,15 +23,15 @@ _NUMBER = re.compile(r"\d+(?=[.)])")
 
 def mermaid(graph: Graph) -> str:
     """The graph as the text of a flowchart, in the colours of the page that it is on."""
-    boxes = all_boxes((*graph.sources, graph.step))
+    boxes = all_boxes((*graph.sources, graph.center))
     ids = {id(box): f"n{number}" for number, box in enumerate(boxes)}
     lines = ["flowchart LR"]
     for box in boxes:
         begins, ends = _SHAPES[box.kind]
-        head = [graph.title] if box is graph.step else []
+        head = [graph.title] if box is graph.center else []
         said = "<br/>".join(_escaped(visible(part)) for part in (*head, *_phrases(box)))
         lines.append(f'  {ids[id(box)]}{begins}"{said}"{ends}')
-    lines += [f"  {ids[id(source)]} --> {ids[id(graph.step)]}" for source in graph.sources]
+    lines += [f"  {ids[id(source)]} --> {ids[id(graph.center)]}" for source in graph.sources]
     for box in boxes:
         arrows = [("<-->" if to.kind is Kind.TABLE else "-->", ids[id(to)]) for to in box.leads_to]
         lines += [f"  {ids[id(box)]} {arrow} {to}" for arrow, to in arrows]

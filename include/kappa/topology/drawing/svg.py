@@ -83,13 +83,13 @@ def svg(graph: Graph) -> str:
 
 def _columns(graph: Graph) -> tuple[list[_Placed], _Placed, list[_Placed], list[_Placed]]:
     """All boxes with their places: each topic beside what it is made of, sources and step in the middle."""
-    members = graph.step.leads_to
-    columns = (graph.sources, (graph.step,), members, [topic for member in members for topic in member.leads_to])
+    members = graph.center.leads_to
+    columns = (graph.sources, (graph.center,), members, [topic for member in members for topic in member.leads_to])
     widths = [max((_width(box) for box in column), default=0) for column in columns]
     lefts = list(accumulate([_AROUND, *(wide + _BESIDE for wide in widths)]))
     rows = [max(_height(member), _stacked(member.leads_to)) for member in members]
     arrows = _APART * (max(len(graph.sources), len(members)) - 1) + 2 * _WITHIN
-    step = max(_height(graph.step), arrows)
+    step = max(_height(graph.center), arrows)
     high = max(_stacked(graph.sources), step, sum(rows) + _BELOW * (len(rows) - 1))
     top = _AROUND + _TITLE
 
@@ -108,7 +108,7 @@ def _columns(graph: Graph) -> tuple[list[_Placed], _Placed, list[_Placed], list[
         placed_members += stack(2, [member], row, y)
         topics += stack(3, member.leads_to, row, y)
         y += row + _BELOW
-    middle = _Placed(box=graph.step, x=lefts[1], y=top + (high - step) / 2, width=widths[1], height=step)
+    middle = _Placed(box=graph.center, x=lefts[1], y=top + (high - step) / 2, width=widths[1], height=step)
     return stack(0, graph.sources, high, top), middle, placed_members, topics
 
 

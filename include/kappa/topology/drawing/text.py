@@ -32,8 +32,8 @@ def _rows(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
     for source in graph.sources:
         yield _label(source), "│", _details(source)
         yield "│", "│", []
-    yield _label(graph.step), "│" if graph.step.leads_to else "", _details(graph.step)
-    yield from _branches(graph.step, "")
+    yield _label(graph.center), "│" if graph.center.leads_to else "", _details(graph.center)
+    yield from _branches(graph.center, "")
 
 
 def _branches(box: Box, before: str) -> Iterator[tuple[str, str, list[str]]]:
