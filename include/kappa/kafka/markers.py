@@ -78,8 +78,7 @@ class Marker:
 
 def record(paths: EpochPaths, marker: Marker) -> Record:
     """A marker as it is sent to the markers topic of its epoch; fields that are None and stream times that are empty
-    are
-    left out.
+    are left out.
     """
     values = {item.name: getattr(marker, item.name) for item in fields(marker)}
     values["stream_times"] = marker.stream_times or None

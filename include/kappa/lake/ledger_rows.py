@@ -32,8 +32,8 @@ class LedgerRow:
             ``yield`` / ``resume``: from here on the epoch does not send / sends. ``upgrade``: from here on other code
             runs.
             ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its
-                detail
-            says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are gone.
+            detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
+            gone.
             ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.

@@ -140,6 +140,12 @@ def deduplicate(*, rows: str, key: Key, within: str | None) -> Deduplicate:
 
     Raises:
         TopologyError: the key is not among the rows, or ``within`` is no length of time.
+
+    Examples:
+        >>> from kappa.operators import deduplicate
+        >>> first = deduplicate(rows="id STRING NOT NULL, amount BIGINT", key="id", within="10 minutes")
+        >>> [column.name for column in first.table("seen").columns]
+        ['id', 'last_seen']
     """
     keys = key_columns(rows, key, "deduplicate")
     within_ms = None if within is None else milliseconds(within, "deduplicate: within")

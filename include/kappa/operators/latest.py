@@ -135,6 +135,12 @@ def newest_by(*, rows: str, key: Key, scope: Scope = "partition") -> NewestBy:
 
     Raises:
         TopologyError: the key is not among the rows, or there is no such scope.
+
+    Examples:
+        >>> from kappa.operators import newest_by
+        >>> orders = newest_by(rows="id STRING NOT NULL, amount BIGINT", key="id")
+        >>> [column.name for column in orders.table("orders").columns]
+        ['id', 'amount', 'origin']
     """
     if scope not in get_args(Scope):
         raise TopologyError(f"newest_by: scope={scope!r} is none of {', '.join(get_args(Scope))}.")

@@ -33,6 +33,12 @@ def masked(column: str, key: str) -> Column:
         TopologyError: the key is too short; the message does not hold it.
 
     Source: RFC 2104, RFC 4231 for its test vectors.
+
+    Examples:
+        >>> from kappa.operators import masked
+        >>> people = spark.sql("SELECT 'ada' AS name").select(masked("name", "k" * 32).alias("name"))
+        >>> len(people.first()["name"])
+        64
     """
     check(key)
     from pyspark.sql import functions as F

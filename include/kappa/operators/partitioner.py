@@ -36,6 +36,11 @@ def rekey(df: DataFrame, *, key: str, partitions: int | None = None) -> DataFram
 
     Raises:
         TopologyError: the column has another type, or the number of partitions is not positive.
+
+    Examples:
+        >>> from kappa.operators import rekey
+        >>> rekey(spark.sql("SELECT 7 AS customer"), key="customer").collect()
+        [Row(customer=7, _key='7')]
     """
     kind = df.select(in_sql(key)).schema[0].dataType.simpleString()
     if kind not in _AS_TEXT:

@@ -44,6 +44,13 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
         total: name of the new column, never null. It has the type of ``before``'s, else that of Spark's ``sum``.
         before: the totals so far, at most one row a key: usually ``slice.table(...)``, with columns ``key`` and
             ``total``. None means that there are none.
+
+    Examples:
+        >>> from kappa.operators import running_total
+        >>> order = "'orders' AS _topic, 0 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+        >>> rows = spark.sql(f"SELECT 'a' AS id, n, {order} FROM VALUES (1), (2) AS t(n)")
+        >>> running_total(rows, key="id", amount="n", total="so_far").select("n", "so_far").orderBy("n").collect()
+        [Row(n=1, so_far=1), Row(n=2, so_far=3)]
     """
     from pyspark.sql import functions as F
 
@@ -89,6 +96,13 @@ def threshold_crossings(
 
     Raises:
         TopologyError: neither thresholds nor a step, or both; a step that is not positive or meets a DOUBLE.
+
+    Examples:
+        >>> from kappa.operators import threshold_crossings
+        >>> order = "'orders' AS _topic, 0 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+        >>> rows = spark.sql(f"SELECT 'a' AS id, n, {order} FROM VALUES (1), (2) AS t(n)")
+        >>> threshold_crossings(rows, key="id", total="n", step=2).select("n", "threshold").collect()
+        [Row(n=2, threshold=2)]
     """
     value, kind = in_sql(total), df.schema[total].dataType.simpleString()
     crossed = _crossed(value, kind, thresholds, step)
@@ -109,6 +123,13 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     Args:
         df: rows with the key and the order columns.
         key: column or columns of which each value keeps one row.
+
+    Examples:
+        >>> from kappa.operators import newest
+        >>> order = "'orders' AS _topic, 0 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+        >>> rows = spark.sql(f"SELECT 'a' AS id, n, {order} FROM VALUES (1), (2) AS t(n)")
+        >>> newest(rows, key="id").select("id", "n").collect()
+        [Row(id='a', n=2)]
     """
     from pyspark.sql import functions as F
 
@@ -134,6 +155,11 @@ def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
 
     Returns:
         The rows with the key columns filled in, in their types, and ``_deleted``.
+
+    Examples:
+        >>> from kappa.operators import tombstones
+        >>> tombstones(spark.sql("SELECT 'a' AS _key, CAST(NULL AS STRING) AS id"), key="id").collect()
+        [Row(_key='a', id='a', _deleted=True)]
     """
     from pyspark.sql import functions as F
 

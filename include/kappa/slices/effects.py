@@ -52,8 +52,7 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
         if plain_type(found[column.name].jsonValue()) != plain_type(column.delta):
             raise TopologyError(
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is "
-                f"{found[column.name].simpleString()}, "
-                f"declared is {column.type}. Cast it in the step."
+                f"{found[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
             )
         chosen.append(quote(column.name))
     if isinstance(member, Table):

@@ -147,8 +147,7 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     something.
 
     No ledger row says so, and none has to: the last commit reads as before, from the version that it names. The next
-        one
-    names the version that it finds. Idempotent; a crash leaves some tables merged.
+    one names the version that it finds. Idempotent; a crash leaves some tables merged.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.

@@ -90,11 +90,9 @@ def check(broker: Broker, paths: EpochPaths, lake: str) -> None:
     if found is not None and found.lake != lake:
         raise RefusedError(
             f"{paths.name} on {broker.bootstrap_servers} belongs to {found}, this is lake {lake[:8]} ({paths.lake}): "
-            "both planned epoch "
-            f"{paths.epoch} of {paths.topology!r}, and the other took its topics, group and transactional id first. "
-            "Nothing of it was touched. "
-            f"If KAPPA_LAKE should name that lake, set it. To give the epoch up here: kappa abort {paths.topology} "
-            f"{paths.epoch} --execute",
+            f"both planned epoch {paths.epoch} of {paths.topology!r}, and the other took its topics, group and "
+            "transactional id first. Nothing of it was touched. If KAPPA_LAKE should name that lake, set it. To give "
+            f"the epoch up here: kappa abort {paths.topology} {paths.epoch} --execute",
             findings=(),
             owner=found.lake,
             path=found.path,

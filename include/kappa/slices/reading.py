@@ -217,8 +217,7 @@ class Reading:
         waits for it.
 
         To be called when their plans are made: two plans at once hinder each other, while a pass over a few columns
-            fills the
-        gaps between the tasks of a job that was there before.
+        fills the gaps between the tasks of a job that was there before.
         """
         from pyspark import inheritable_thread_target
 

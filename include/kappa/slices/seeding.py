@@ -153,8 +153,7 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
     if marker.end.only(start.topics).naming(start) != start or marker.seq != source.seq:
         raise DataLossError(
             f"The marker of epoch {source.epoch} is of slice {marker.seq} at {marker.end.to_json()}; the plan says "
-            f"slice {source.seq} "
-            f"at {start.to_json()}. The epoch went on in between: plan again.",
+            f"slice {source.seq} at {start.to_json()}. The epoch went on in between: plan again.",
             marker=marker.end.to_json(),
             plan=start.to_json(),
         )

@@ -58,8 +58,7 @@ def is_sent(run: EpochRun, plan: LedgerRow) -> bool:
         return True
     raise DisagreementError(
         f"The lake is older than the broker: the marker of slice {run.sent.seq} of epoch {run.paths.epoch} closes plan "
-        f"{run.sent.plan}, "
-        f"the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify "
+        f"{run.sent.plan}, the ledger's slice {plan.seq} is plan {plan_hash(plan)}. See what is sent: kappa certify "
         f"{run.paths.topology}",
         marker=run.sent.seq,
         seq=plan.seq,

@@ -69,11 +69,9 @@ def next_turn(broker: Broker, paths: EpochPaths, lake: str) -> int:
         whose = owner(broker, EpochPaths(lake=paths.lake, topology=paths.topology, epoch=epoch))
         raise RefusedError(
             f"Epoch {epoch} of {paths.topology!r}, which belongs to {whose}, has sent up to {found.end.to_json()}: "
-            f"epoch {paths.epoch} of this "
-            f"lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should name that lake, set it. To "
-            "let this lake take over: "
-            f"kappa abort {paths.topology} {paths.epoch} --execute, then kappa rebuild {paths.topology} "
-            "--from-changelog --execute",
+            f"epoch {paths.epoch} of this lake ({paths.lake}) would send the same records again. If KAPPA_LAKE should "
+            f"name that lake, set it. To let this lake take over: kappa abort {paths.topology} {paths.epoch} "
+            f"--execute, then kappa rebuild {paths.topology} --from-changelog --execute",
             findings=(),
             epoch=epoch,
             owner=found.lake,
@@ -138,8 +136,7 @@ def supersede(config: Config, topology: str, epoch: int, *, by: int) -> None:
             return
     raise ConflictError(
         f"The driver of epoch {epoch} of {topology!r} took its transactional id {paths.name!r} back {_ATTEMPTS} times: "
-        "it is alive. Stop it in "
-        f"its lake: kappa stop {topology} --execute",
+        f"it is alive. Stop it in its lake: kappa stop {topology} --execute",
         epoch=epoch,
     )
 
@@ -167,10 +164,8 @@ def superseded(paths: EpochPaths, by: int, whose: str) -> str:
     """What is said of an epoch that was rebuilt in another lake."""
     return (
         f"Epoch {paths.epoch} of {paths.topology!r} was superseded by epoch {by} of {whose}: `kappa rebuild` went on "
-        "there from its last marker, "
-        "and what this epoch sent from now on would be sent twice. It sends nothing any more. Set KAPPA_LAKE to that "
-        "lake; `kappa query` still "
-        f"reads this one ({paths.lake})."
+        "there from its last marker, and what this epoch sent from now on would be sent twice. It sends nothing any "
+        f"more. Set KAPPA_LAKE to that lake; `kappa query` still reads this one ({paths.lake})."
     )
 
 
@@ -199,12 +194,10 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
             whose = owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=epoch))
             raise RefusedError(
                 f"No epoch of {topology!r} is in the lake {config.lake}, but epoch "
-                f"{epoch}{f' of {whose}' if whose else ''} has sent up to "
-                f"{last.end.to_json()} (its marker is on {config.bootstrap_servers}). If KAPPA_LAKE should name that "
-                "lake, set it: nothing else is "
-                f"needed. If that lake was lost, go on from there: kappa rebuild {topology} --from-changelog "
-                "--execute. A rebuild ends the epoch for "
-                "good, also where its lake is only elsewhere.",
+                f"{epoch}{f' of {whose}' if whose else ''} has sent up to {last.end.to_json()} (its marker is on "
+                f"{config.bootstrap_servers}). If KAPPA_LAKE should name that lake, set it: nothing else is needed. If "
+                f"that lake was lost, go on from there: kappa rebuild {topology} --from-changelog --execute. A rebuild "
+                "ends the epoch for good, also where its lake is only elsewhere.",
                 findings=(),
                 epoch=epoch,
                 position=last.end.as_dict(),
@@ -215,12 +208,10 @@ def check_not_lost(config: Config, record: TopologyRecord, lake: str) -> None:
             if epoch not in record.epochs and whose is not None and whose.lake != lake:
                 raise RefusedError(
                     f"No epoch of {topology!r} is in the lake {config.lake}, and epoch {epoch} on "
-                    f"{config.bootstrap_servers} belongs to {whose}: it "
-                    "has not sent yet, and two lakes would send the same records. If KAPPA_LAKE should name that "
-                    "lake, set it. Otherwise give the "
-                    f"epoch up there: kappa abort {topology} {epoch} --execute; if that lake is gone, delete the "
-                    f"topics {paths.name}.* with "
-                    "kafka-topics.sh.",
+                    f"{config.bootstrap_servers} belongs to {whose}: it has not sent yet, and two lakes would send the "
+                    "same records. If KAPPA_LAKE should name that lake, set it. Otherwise give the epoch up there: "
+                    f"kappa abort {topology} {epoch} --execute; if that lake is gone, delete the topics {paths.name}.* "
+                    "with kafka-topics.sh.",
                     findings=(),
                     epoch=epoch,
                     owner=whose.lake,

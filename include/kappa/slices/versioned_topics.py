@@ -55,9 +55,8 @@ def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, path
         if taken:
             raise RefusedError(
                 f"Epoch {paths.epoch} of {topology.name!r} would send to {sorted(wanted.values())}, and {taken} exist "
-                "or belong to another "
-                f"epoch: they are not this epoch's. Remove or rename them, or: kappa abort {topology.name} "
-                f"{paths.epoch} --execute",
+                "or belong to another epoch: they are not this epoch's. Remove or rename them, or: kappa abort "
+                f"{topology.name} {paths.epoch} --execute",
                 findings=(),
                 topics=taken,
             )

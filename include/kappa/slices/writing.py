@@ -154,8 +154,7 @@ def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Co
     found = {"rows_read": counts.rows_read, "rows_parsed": counts.rows_parsed, "rows_dead": counts.rows_dead}
     said = (
         f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are "
-        "dead letters. "
-        "Nothing of it is served or sent."
+        "dead letters. Nothing of it is served or sent."
     )
     if state.miscounted is not None:
         raise LedgerError(

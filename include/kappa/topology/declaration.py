@@ -53,6 +53,18 @@ class Topology:
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
         reprocess: when its history is recomputed by itself and compared with what is live; None for never.
+
+    Examples:
+        >>> from kappa import Append, Source, Topology
+        >>> large = Topology(
+        ...     name="shop.large",
+        ...     version="1",
+        ...     sources=[Source(topic="orders", schema="id STRING NOT NULL, amount BIGINT")],
+        ...     outputs=[Append(name="large", schema="id STRING NOT NULL")],
+        ...     step=lambda slice: {"large": slice["orders"].where("amount > 99")},
+        ... )
+        >>> large.source_topics
+        ('orders',)
     """
 
     name: str
@@ -83,8 +95,7 @@ class Topology:
         if any(_EPOCH.fullmatch(part) for part in self.name.split(".")[1:]):
             raise TopologyError(
                 f"Topology {self.name!r} has a part that reads as the number of an epoch: names on Kafka, such as "
-                "kappa.<topology>.e0001, would "
-                "have two meanings. Give it another name.",
+                "kappa.<topology>.e0001, would have two meanings. Give it another name.",
                 name=self.name,
             )
         if not _NAME.fullmatch(self.name):
@@ -203,6 +214,12 @@ class Slice:
         tables: table name -> its rows before this slice, in the table's schema.
         frontiers: topic -> its frontier at the end of the slice, of sources with event time.
         secret: the key of masked values, empty where none is set; ask for :attr:`mask_key`.
+
+    Examples:
+        >>> from kappa import Slice
+        >>> slice = Slice(seq=1, records={"orders": spark.sql("SELECT 'a' AS id")}, tables={})
+        >>> slice["orders"].collect()
+        [Row(id='a')]
     """
 
     seq: int
@@ -288,14 +305,12 @@ def _check_reconciled(topology: str, topic: Topic, of: Append | Table) -> None:
     if not isinstance(of, Table):
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} reconciles and is of append output {of.name!r}, which has no "
-            "newest row of a key to "
-            "compare. Make it of a table, or on_replay='versioned'."
+            "newest row of a key to compare. Make it of a table, or on_replay='versioned'."
         )
     if topic.key != of.key:
         raise TopologyError(
             f"Topology {topology!r}: topic {topic.name!r} reconciles and is keyed by {list(topic.key)}; table "
-            f"{of.name!r} is keyed by {list(of.key)}. "
-            f"Use key={list(of.key)}, so that each record stands for one row."
+            f"{of.name!r} is keyed by {list(of.key)}. Use key={list(of.key)}, so that each record stands for one row."
         )
 
 
@@ -312,8 +327,7 @@ def _check_versioned(topology: str, topics: Iterable[Topic], sources: Iterable[s
             if own.fullmatch(_for_kafka(other)):
                 raise TopologyError(
                     f"Topology {topology!r}: topic {name!r} is versioned, so that {other!r} could be that of one of "
-                    "its epochs. "
-                    "Name one of them otherwise."
+                    "its epochs. Name one of them otherwise."
                 )
         for other in versioned:
             if other != name and _for_kafka(other) == _for_kafka(name):

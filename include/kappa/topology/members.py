@@ -62,6 +62,11 @@ class Source:
             a distant year would make all that follow it late.
         sensitive: whether values and keys may hold what no table may: of a dead or late record the lake then keeps the
             length and a keyed hash instead.
+
+    Examples:
+        >>> from kappa import Source
+        >>> Source(topic="orders", schema="id STRING NOT NULL, amount BIGINT").row_columns[:3]
+        ['id', 'amount', '_key']
     """
 
     topic: str
@@ -92,8 +97,7 @@ class Source:
         if odd:
             raise TopologyError(
                 f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. "
-                "Use STRING, or "
-                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
+                "Use STRING, or ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         _check_event_time(self)
         clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
@@ -148,6 +152,11 @@ class Table:
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
             other parameters is not taken over.
         expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
+
+    Examples:
+        >>> from kappa import Table
+        >>> Table(name="spending", key=["customer"], schema="customer STRING NOT NULL, spent STRING").measures
+        ('spending.keys_added', 'spending.keys_removed', 'spending.keys_changed', 'spending.rows')
     """
 
     name: str
@@ -194,6 +203,11 @@ class Append:
         schema: Spark DDL of the row.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
+
+    Examples:
+        >>> from kappa import Append
+        >>> [column.name for column in Append(name="purchases", schema="id STRING NOT NULL, amount BIGINT").columns]
+        ['id', 'amount']
     """
 
     name: str
@@ -239,10 +253,14 @@ class Topic:
             sends all that it computes, history too, to a topic of its own, ``<name>.e0007``, which readers follow by
             pointer.
             ``reconcile``: at a cutover the keys whose rows differ are sent, with a null value for those that are gone;
-                only of
-            a table, by its key.
+            only of a table, by its key.
         time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
             topic then has the row's event time. None, and a null, for the time of sending.
+
+    Examples:
+        >>> from kappa import Topic
+        >>> Topic(name="spending", of="spending", key="customer", on_replay="versioned").is_versioned
+        True
     """
 
     name: str
@@ -264,8 +282,7 @@ class Topic:
         if self.is_versioned and len(self.name) > _LONGEST_VERSIONED:
             raise TopologyError(
                 f"Topic {self.name!r} has {len(self.name)} characters and is versioned: with the epoch's number its "
-                "name would be "
-                f"longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
+                f"name would be longer than Kafka allows. Use at most {_LONGEST_VERSIONED}."
             )
 
     @property
@@ -282,6 +299,11 @@ class Check:
         name: what is checked, for people.
         sql: a query over the topology's tables and append outputs, by their names; it must return no row.
         function: the same as a function of those tables by name: the rows that contradict it, or whether it holds.
+
+    Examples:
+        >>> from kappa import Check
+        >>> Check(name="no total is negative", sql="SELECT * FROM spending WHERE spent < 0").name
+        'no total is negative'
     """
 
     name: str

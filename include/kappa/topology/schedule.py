@@ -16,6 +16,11 @@ class Schedule:
     Attributes:
         cron: when, as five fields or ``@daily`` and the like, in UTC.
         savepoint: name of the savepoint of the live epoch that it starts from; empty for the beginning.
+
+    Examples:
+        >>> from kappa import Schedule
+        >>> Schedule(cron="0 3 * * 0").cron
+        '0 3 * * 0'
     """
 
     cron: str

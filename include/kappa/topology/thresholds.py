@@ -38,6 +38,11 @@ class Threshold:
 
     Raises:
         TopologyError: a limit is neither a share nor a count, or there is none.
+
+    Examples:
+        >>> from kappa import Threshold
+        >>> Threshold(table="spending", keys_removed=0, drift={"spent": 0.05}).limits
+        {'spending.keys_removed': 0, 'spending.drift.spent': 0.05}
     """
 
     table: str
