@@ -29,7 +29,7 @@ _STORED = Part(
     name="_stored",
     type="ARRAY<TIMESTAMP>",
     of_row="CAST(ARRAY() AS ARRAY<TIMESTAMP>)",
-    of_parts="FLATTEN(COLLECT_LIST(_stored))",
+    of_parts="SORT_ARRAY(FLATTEN(COLLECT_LIST(_stored)))",
 )
 _FRESH = Part(name="_fresh", type="BOOLEAN", of_row="TRUE", of_parts="BOOL_OR(_fresh)")
 
