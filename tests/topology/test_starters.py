@@ -49,8 +49,8 @@ def test_a_starter_loads_by_its_name_and_declares_its_shape(tmp_path: Path, shap
             StarterShape.JOIN: ["interval_join", "interval_join"],
         }[shape]
     )
-    assert all(box.details for box in graph_of(topology).step.leads_to)
-    assert graph_of(topology).step.kind is Kind.STEP and graph_of(topology).step.details
+    assert all(box.details for box in graph_of(topology).center.leads_to)
+    assert graph_of(topology).center.kind is Kind.STEP and graph_of(topology).center.details
 
 
 @pytest.mark.parametrize("name", ["a", LONG], ids=["short", "long"])
