@@ -199,6 +199,25 @@ def said(stream: Lab, *words: str) -> str:
     return result.output
 
 
+@pytest.mark.parametrize("is_parsed", [True, False], ids=["parsed when archived", "parsed when read"])
+def test_windows_are_the_same_from_an_archive(stream: Windows, is_parsed: bool) -> None:
+    text = (stream.config.topologies / "balances.py").read_text()
+    stream.produce_moves(60, seed=7, first_ms=BEGIN)
+    if not is_parsed:  # with another schema than that of the topology
+        (stream.config.topologies / "balances.py").write_text(text.replace("at BIGINT", "at BIGINT, more STRING"))
+    stream.archive()
+    (stream.config.topologies / "balances.py").write_text(text)
+    first = stream.start_live()
+    stream.delete_before({0: 40, 1: 40})
+    again = stream.plan_replay(slice_records=70)
+    stream.run(again)
+    stream.await_stage(again, Stage.VERIFIED)
+
+    assert any(row.detail.get("archived") for row in stream.ledger(again).state().commits)
+    assert control.diff(stream.config, stream.name, again).verdict == "same"
+    assert served(stream, again) == served(stream, first)
+
+
 def test_late_records_are_counted_slice_by_slice(stream: Windows) -> None:
     stream.produce_moves(60, seed=5, first_ms=BEGIN)
     epoch = stream.start_live()

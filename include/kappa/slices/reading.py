@@ -185,17 +185,15 @@ class Reading:
         """
         archive = self._archives[self._topic(source)]
         frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
-        if source.grace is not None:
-            # The frontier has to be known before the step is called.
-            tally = self._count_archived(archive, source, ranges, frame)
-            good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
-            return self._timed(source, good, tally)
-        if archive.is_parsed(source, archive.overlapping(ranges)):
-            self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
-        else:
+        is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
+        if not is_parsed:
             self.hold([frame])
-            self._count_archived(archive, source, ranges, frame)
-        return frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
+        good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
+        if is_parsed and source.grace is None:
+            self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
+            return good
+        # Where there is event time, the frontier has to be known before the step is called.
+        return self._timed(source, good, self._count_archived(archive, source, ranges, frame))
 
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
@@ -298,12 +296,7 @@ class Reading:
         slow = frame_of(self._session, rows.filter(is_good).select(names))
         if source.grace is None:
             return good.unionByName(slow)
-        also = (
-            slow.withColumn("_dead", F.lit(None))
-            .groupBy("_partition")
-            .agg(latest(source, "TRUE", self._now_ms))
-            .toArrow()
-        )
+        also = slow.groupBy("_partition").agg(latest(source, "TRUE", self._now_ms)).toArrow()
         both = pa.concat_tables([tally.select(also.column_names), also], promote_options="permissive")
         return self._timed(source, good.unionByName(slow), both)
 
