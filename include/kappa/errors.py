@@ -187,3 +187,8 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, at most 300 characters; empty when it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else ""
+
+
+def visible(text: str) -> str:
+    """Text whose control characters are written out: a value must not move the reader's cursor, nor end a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

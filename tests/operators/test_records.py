@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, expected, history
 
 from kappa.errors import TopologyError
-from kappa.operators import (
-    deduplicate,
-    masked,
-    newest,
-    newest_by,
-    rekey,
-    running_total,
-    threshold_crossings,
-    tombstones,
-)
-from kappa.operators.partitioner import murmur2
+from kappa.operators import deduplicate, newest, newest_by, running_total, threshold_crossings, tombstones
 from kappa.spark.session import tune
 from kappa.testing import Input, TopologyDriver
 from kappa.topology import Append, Effects, Slice, Source, Table, Topic, Topology
@@ -400,87 +386,3 @@ def test_tables_that_do_not_belong_together_are_refused(rows: Callable[..., Data
     ):
         with pytest.raises(TopologyError, match="Give"):
             wrong()
-
-
-# ---- masks
-
-KEY = "a key of the tests, no secret"
-
-
-def test_a_mask_is_the_hmac_of_the_value(spark: SparkSession) -> None:
-    values = spark.createDataFrame([("9000000001",), ("Größe",), ("",), (None,)], "who STRING")
-
-    for key in (KEY, KEY * 3):
-        found = [row["m"] for row in values.select(masked("who", key).alias("m")).collect()]
-        wanted = [
-            hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest() for text in ("9000000001", "Größe", "")
-        ]
-        assert found == [*wanted, None]
-
-
-def test_a_field_of_a_struct_is_masked(spark: SparkSession) -> None:
-    one = spark.sql("SELECT named_struct('Contact Number', '5') AS `home address`")
-
-    [row] = one.select(masked("home address.Contact Number", KEY).alias("m")).collect()
-
-    assert row["m"] == hmac.new(KEY.encode(), b"5", hashlib.sha256).hexdigest()
-
-
-def test_the_key_of_a_mask_is_in_no_plan_and_no_generated_code(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([("x",)], "who STRING").select(masked("who", KEY).alias("m"))
-    frame.collect()
-    plans, shown = frame._jdf.queryExecution(), StringIO()
-    with redirect_stdout(shown):
-        frame.explain(True)
-        frame.explain("codegen")
-    text = f"{plans}{plans.executedPlan()}{plans.executedPlan().treeString()}{shown.getvalue()}".lower()
-
-    for part in (KEY.encode(), bytes(b ^ 0x36 for b in KEY.encode()), bytes(b ^ 0x5C for b in KEY.encode())):
-        assert part.hex() not in text
-    assert KEY not in text
-
-
-def test_a_short_key_is_refused_without_being_said() -> None:
-    with pytest.raises(TopologyError, match="at least 16 characters") as refused:
-        masked("who", "s3cret")
-    assert "s3cret" not in str(refused.value)
-
-
-# ---- rekey
-
-
-#: Source: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
-VECTORS = {
-    "21": -973932308,
-    "foobar": -790332482,
-    "a-little-bit-long-string": -985981536,
-    "a-little-bit-longer-string": -1486304829,
-    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    "abc": 479470107,
-}
-
-
-def test_murmur2_is_that_of_kafkas_own_tests(spark: SparkSession) -> None:
-    keys = spark.createDataFrame([(key,) for key in VECTORS], "k STRING")
-
-    found = {row["k"]: row["hash"] for row in keys.selectExpr("k", f"{murmur2('k')} AS hash").collect()}
-
-    assert found == {key: number % 2**32 for key, number in VECTORS.items()}
-
-
-def test_a_row_under_another_key_says_where_kafkas_clients_find_it(rows: Callable[..., DataFrame]) -> None:
-    found = rekey(rows(("foobar", 21), (None, None), ("21", 3)), key="id", partitions=5).collect()
-
-    assert [(row["_key"], row["_key_partition"]) for row in found] == [
-        ("foobar", (VECTORS["foobar"] & 0x7FFFFFFF) % 5),
-        (None, None),
-        ("21", (VECTORS["21"] & 0x7FFFFFFF) % 5),
-    ]
-    assert rekey(rows(("x", 21)), key="n").collect()[0]["_key"] == "21"
-
-
-def test_a_key_without_one_text_is_refused(rows: Callable[..., DataFrame]) -> None:
-    with pytest.raises(TopologyError, match="Cast it to STRING"):
-        rekey(rows(kind="DECIMAL(12,2)"), key="n")
-    with pytest.raises(TopologyError, match="0 partitions"):
-        rekey(rows(), key="id", partitions=0)

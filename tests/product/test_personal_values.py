@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 from support.epochs import Lab, lab, read_messages
+from support.topologies import renamed
 
 from kappa import control
 from kappa.lake import queries
@@ -26,7 +27,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 KEY = "a key that is in no lake"
 #: What may be nowhere. Each is unlike anything that a hash, a file name or another column could hold by chance.
 PERSONAL = ("card-zq7x-0815", "Zwetschgenweg 77", "+49-zq-5550199")
-TOPOLOGIES = Path(__file__).resolve().parents[2] / "include" / "topologies"
 
 
 @pytest.fixture
@@ -39,17 +39,10 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
 
 
 def write(stream: Lab, version: str, more: str = "") -> None:
-    text = (TOPOLOGIES / "retail_trends.py").read_text()
-    for old, new in {
-        'name="retail.trends"': f'name="{stream.name}"',
-        '"pos"': f'"{stream.topic}"',
-        "hadoop-sink": f"{stream.topic}.sink",
-        'version="1"': f'version="{version}"',
-        'AS Day",': f'AS Day",{more}',
-    }.items():
-        assert old in text
-        text = text.replace(old, new)
-    (stream.config.topologies / "trends.py").write_text(text)
+    names = {"retail.trends": stream.name, "pos": stream.topic, "hadoop-sink": f"{stream.topic}.sink", "1": version}
+    text = renamed("retail.trends", names)
+    assert 'AS Day",' in text
+    (stream.config.topologies / "trends.py").write_text(text.replace('AS Day",', f'AS Day",{more}'))
 
 
 def invoices(first: int) -> list[tuple[str, int] | bytes]:

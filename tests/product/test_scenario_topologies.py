@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from support.epochs import Lab, lab
+from support.topologies import FOLDER, renamed
 
 from kappa import control
 from kappa.replay.stages import Stage
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
-TOPOLOGIES = Path(__file__).resolve().parents[2] / "include" / "topologies"
 RECORDS = 240
 
 
@@ -76,12 +76,10 @@ def deployed(case: Case, base: Path, kafka: Broker, topic: str, session: object)
 
 def write(case: Case, stream: Lab, folder: str = "") -> None:
     """The file of a version, with names of its own for topology and topics."""
-    declared = registry.load(TOPOLOGIES / folder, case.name)
-    (file,) = [found.file for found in registry.declared(TOPOLOGIES / folder) if found.name == case.name]
-    text = file.read_text().replace(f'"{case.name}"', f'"{stream.name}"')
-    for name in {*(source.topic for source in declared.sources), *(topic.name for topic in declared.topics)}:
-        text = text.replace(f'"{name}"', f'"{stream.topic}.{name}"')
-    (stream.config.topologies / "one.py").write_text(text)
+    declared = registry.load(FOLDER / folder, case.name)
+    topics = {*(source.topic for source in declared.sources), *(topic.name for topic in declared.topics)}
+    names = {case.name: stream.name, **{name: f"{stream.topic}.{name}" for name in topics}}
+    (stream.config.topologies / "one.py").write_text(renamed(case.name, names, folder))
 
 
 def produce(case: Case, stream: Lab, topics: Sequence[str], start: int, stop: int) -> None:
@@ -96,15 +94,6 @@ def produce(case: Case, stream: Lab, topics: Sequence[str], start: int, stop: in
     assert producer.flush(30) == 0
 
 
-def settle(stream: Lab, epoch: int, topics: Sequence[str]) -> None:
-    """Wait until an epoch has read everything."""
-    ends = stream.kafka.stable_offsets(topics)
-    stream.wait(
-        lambda: (state := stream.ledger(epoch).state()).commits and state.position == state.position.merge(ends),
-        f"epoch {epoch} reads everything",
-    )
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
     case: Case, tmp_path: Path, kafka: Broker, topic: object, spark: object
@@ -113,9 +102,9 @@ def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
         produce(case, stream, topics, 0, RECORDS)
         first = stream.start()
         stream.await_live(first)
-        settle(stream, first, topics)
+        stream.settle(first, topics)
         produce(case, stream, topics, RECORDS, 2 * RECORDS)
-        settle(stream, first, topics)
+        stream.settle(first, topics)
 
         again = stream.plan_replay(slice_records=300)
         stream.run(again)

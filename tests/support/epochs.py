@@ -204,14 +204,12 @@ class Lab:
             time.sleep(0.05)
         raise AssertionError(f"{what} did not happen within {DEADLINE_SECONDS} s")
 
-    def settle(self, epoch: int) -> None:
-        """Wait until an epoch has committed everything that is in the topic."""
+    def settle(self, epoch: int, topics: Sequence[str] = ()) -> None:
+        """Wait until an epoch has committed everything that is in its topic, or in these."""
 
         def is_done() -> bool:
-            state = self.ledger(epoch).state()
-            return bool(state.commits) and state.position == state.position.merge(
-                self.kafka.stable_offsets([self.topic])
-            )
+            state, ends = self.ledger(epoch).state(), self.kafka.stable_offsets(topics or [self.topic])
+            return bool(state.commits) and state.position == state.position.merge(ends)
 
         self.wait(is_done, f"epoch {epoch} reads everything")
 

@@ -6,20 +6,19 @@ import hashlib
 import hmac
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.topologies import shipped
 
 from kappa.testing import MASK_KEY, Input, TopologyDriver
-from kappa.topology.registry import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-TRENDS = load(Path(__file__).resolve().parents[2] / "include" / "topologies", "retail.trends")
+TRENDS = shipped("retail.trends")
 
 
 def invoice(number: str, *items: str, card: str | None = "4711") -> dict[str, Any]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.keys import Key, is_present, key_columns, key_ddl
+from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Table
-from kappa.topology.ddl import Column, quote, quoted
+from kappa.topology.ddl import Column, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +82,7 @@ class KeyAggregates:
             rows: its rows, with the order columns.
             before: the table before the slice.
         """
-        fresh = agg.lifted(keyed(rows, self.keys), names_of(self.keys), self.parts)
+        fresh = agg.lifted(with_key(rows, self.keys), quoted_names(self.keys), self.parts)
         return changed(fresh, before, self.keys, self.parts)
 
 
@@ -169,14 +169,14 @@ class Cogroup:
                 f"cogroup: the step gives rows of {sorted(rows)}; the streams are {sorted(self.streams)}. Give "
                 "each once."
             )
-        fresh = [self._lifted(keyed(rows[name], self.keys), parts) for name, parts in self.streams.items()]
+        fresh = [self._lifted(with_key(rows[name], self.keys), parts) for name, parts in self.streams.items()]
         return changed(reduce(lambda left, right: left.union(right), fresh), before, self.keys, self.parts)
 
     def _lifted(self, rows: DataFrame, own: Sequence[Part]) -> DataFrame:
         """Rows of one stream as parts of the whole; a null one adds nothing."""
         by_name = {part.name: part.of_row for part in own}
         return rows.selectExpr(
-            *names_of(self.keys),
+            *quoted_names(self.keys),
             *(
                 f"CAST({by_name.get(part.name, 'NULL')} AS {part.type}) AS {quote(part.name)}"
                 for part in self.parts
@@ -189,16 +189,6 @@ def changed(fresh: DataFrame, before: DataFrame, keys: Sequence[Column], parts: 
     """The rows of a table of aggregates that parts of rows change."""
     whole = agg.merged(fresh, before, [column.name for column in keys], parts, also="FALSE")
     return Aggregated(changes=whole.drop(agg.CHANGED))
-
-
-def keyed(rows: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """Rows that have a key."""
-    return rows.where(is_present([column.name for column in keys]))
-
-
-def names_of(keys: Sequence[Column]) -> list[str]:
-    """Key columns as SQL."""
-    return quoted(column.name for column in keys)
 
 
 def keys_of(rows: str, key: Key, what: str) -> tuple[Column, ...]:

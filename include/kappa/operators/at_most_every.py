@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.keys import Key, is_present, key_ddl
+from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import late_rows
-from kappa.operators.windowed import Windowed, check_names, floored, keys_of, length
+from kappa.operators.windowed import Windowed, check_names, floored, keys_of, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
 from kappa.topology.durations import shown
@@ -98,12 +98,10 @@ class AtMostEvery:
         others = quoted(column.name for column in self.others)
         group = [*(column.name for column in self.keys), "boundary"]
         columns = [*quoted(group), *others, "counts_from", "origin"]
-        due = "FALSE" if frontier.ms is None else f"boundary <= {frontier.sql}"
+        due = frontier.has_reached("boundary")
         fresh = self._fresh(rows)
-        others_open = before.where(f"NOT ({due})")
-        touched = others_open.join(fresh.select(*quoted(group)).distinct(), on=group, how="left_semi")
-        needed = touched.unionByName(before.where(due))
-        both = fresh.selectExpr(*columns, "FALSE AS _known").union(needed.selectExpr(*columns, "TRUE AS _known"))
+        known = needed(before, fresh, group, due).selectExpr(*columns, "TRUE AS _known")
+        both = fresh.selectExpr(*columns, "FALSE AS _known").union(known)
         # Structs compare by their fields: by the time from which a row counts, then by the total order.
         newest = f"MAX(STRUCT({', '.join(['counts_from', 'origin', *others])})) AS _newest"
         whole = both.groupBy(*quoted(group)).agg(F.expr(newest), F.expr("BOOL_OR(_known) AS _known"))
@@ -116,11 +114,10 @@ class AtMostEvery:
 
     def _fresh(self, rows: DataFrame) -> DataFrame:
         """Rows with the boundary at which they are due."""
-        keys = quoted(column.name for column in self.keys)
         counts_from = "GREATEST(_event_time, _frontier)"
         boundary = f"{floored(f'UNIX_MICROS({counts_from})', self.every_ms)} + {self.every_ms * 1000}L"
-        return rows.where(is_present(keys)).selectExpr(
-            *keys,
+        return with_key(rows, self.keys).selectExpr(
+            *quoted_names(self.keys),
             f"TIMESTAMP_MICROS({boundary}) AS boundary",
             *quoted(column.name for column in self.others),
             f"{counts_from} AS counts_from",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.keys import Key, in_order, is_present, key_columns, key_ddl
-from kappa.operators.late import late_rows
+from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quote, quoted
 from kappa.topology.durations import milliseconds, shown
@@ -95,11 +95,9 @@ class Deduplicate:
         assert self.within_ms is not None
         within = f"INTERVAL '{self.within_ms // 1000}.{self.within_ms % 1000:03d}' SECOND"
         known = before.selectExpr(*quoted(self.key), "last_seen AS _known")
-        late = late_rows(rows.where("_event_time < _frontier"), operator="deduplicate", reason=_LATE)
+        late = late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE)
         so_far = f"MAX(_event_time) OVER ({in_order(self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-        admitted = rows.where("_frontier IS NULL OR _event_time >= _frontier").join(
-            known, on=list(self.key), how="left"
-        )
+        admitted = rows.where(IS_IN_TIME).join(known, on=list(self.key), how="left")
         followed = admitted.selectExpr("*", f"GREATEST(_known, {so_far}) AS _seen")
         kept = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
         # A key is forgotten once no record that is still admitted could repeat it: that depends on no slice.
@@ -107,7 +105,7 @@ class Deduplicate:
         both = known.join(latest, on=list(self.key), how="full_outer").selectExpr(
             *quoted(self.key),
             "GREATEST(_known, _latest) AS last_seen",
-            f"COALESCE(GREATEST(_known, _latest) + {within} < {frontier.sql}, FALSE) AS _deleted",
+            f"{frontier.is_past('GREATEST(_known, _latest)', by_ms=self.within_ms)} AS _deleted",
             "_known",
             "_latest",
         )

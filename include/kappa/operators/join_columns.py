@@ -65,8 +65,7 @@ class JoinColumns:
     @property
     def is_equal(self) -> str:
         """SQL: whether rows ``l`` and ``r`` have the same key."""
-        pairs = zip(self.left_key, self.right_key, strict=True)
-        return " AND ".join(f"l.{quote(left)} = r.{quote(right)}" for left, right in pairs)
+        return is_equal(self.left_key, self.right_key)
 
     @property
     def of_pair(self) -> list[str]:
@@ -135,6 +134,11 @@ def join_columns(
         named=named,
         how=known,
     )
+
+
+def is_equal(left: Sequence[str], right: Sequence[str]) -> str:
+    """SQL: whether rows ``l`` and ``r`` have the same values in columns of the one and of the other side."""
+    return " AND ".join(f"l.{quote(one)} = r.{quote(other)}" for one, other in zip(left, right, strict=True))
 
 
 def sides_of(key: JoinKey) -> tuple[tuple[str, ...], tuple[str, ...]]:

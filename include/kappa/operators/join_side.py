@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.operators.join_columns import state_ddl
 from kappa.operators.keys import is_present
+from kappa.operators.late import IS_IN_TIME, IS_LATE
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, quote, quoted
 from kappa.topology.event_time import Frontier
@@ -72,12 +73,12 @@ class Side:
 
     def admitted(self, rows: DataFrame) -> DataFrame:
         """Rows with a key that are not late."""
-        present = rows.where(f"{is_present(self.key)} AND (_frontier IS NULL OR _event_time >= _frontier)")
+        present = rows.where(f"{is_present(self.key)} AND {IS_IN_TIME}")
         return present.selectExpr(*quoted(column.name for column in self.columns), *PLACE)
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """Rows with a key that are late."""
-        return rows.where(f"{is_present(self.key)} AND _event_time < _frontier")
+        return rows.where(f"{is_present(self.key)} AND {IS_LATE}")
 
     def stored(self, rows: DataFrame, met: str = "FALSE") -> DataFrame:
         """Admitted rows as the table has them."""
@@ -95,7 +96,7 @@ class Side:
             others_before: the other table.
             frontier: that of the other side, behind the slice: it refuses what is before.
         """
-        is_over = self._is_over(frontier)
+        is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can come any more
         gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
         if not self.is_tracked:
             kept = rows.where(f"NOT {is_over}").selectExpr("*", "FALSE AS _deleted")
@@ -106,12 +107,6 @@ class Side:
             checked.where(f"NOT {is_over} AND (_is_new OR _meets)").drop("_is_new"), "_meets"
         ).selectExpr("* EXCEPT (_meets)", "FALSE AS _deleted")
         return SideChanges(rows=gone.unionByName(kept), unmatched=checked.where(f"{is_over} AND NOT _meets"))
-
-    def _is_over(self, frontier: Frontier) -> str:
-        """SQL: whether no partner of a row can come any more."""
-        if frontier.ms is None:
-            return "FALSE"
-        return f"(_event_time < {Frontier(ms=frontier.ms - self.ahead_ms).sql})"
 
     def _checked(self, rows: DataFrame, before: DataFrame, others: DataFrame, others_before: DataFrame) -> DataFrame:
         """Rows that have had no partner until now, with ``_is_new`` and ``_meets``.

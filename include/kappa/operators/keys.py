@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.topology import ORDER
-from kappa.topology.ddl import Column, columns_of, quote
+from kappa.topology.ddl import Column, columns_of, quote, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: A column, or several.
 Key = str | Sequence[str]
@@ -32,6 +36,16 @@ def in_order(key: Key) -> str:
 def is_present(key: Key) -> str:
     """SQL: whether no column of the key is null."""
     return " AND ".join(f"{in_sql(name)} IS NOT NULL" for name in names_of(key))
+
+
+def quoted_names(columns: Iterable[Column]) -> list[str]:
+    """Names of columns as SQL."""
+    return quoted(column.name for column in columns)
+
+
+def with_key(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """The rows that have a key; one without has no history."""
+    return rows.where(is_present(quoted_names(columns)))
 
 
 def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:

@@ -11,6 +11,9 @@ from kappa.topology.ddl import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: SQL: whether an operator that refuses by a record's own time refuses it, and whether it takes it.
+IS_LATE = "(_event_time < _frontier)"
+IS_IN_TIME = "(_frontier IS NULL OR _event_time >= _frontier)"
 _COLUMNS = ("operator", "reason", "event_time", "frontier", "record", *ORDER)
 
 
@@ -37,5 +40,15 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
 
 
 def late_records(*parts: DataFrame) -> DataFrame:
-    """The late records of several operators as one effect."""
+    """The late records of several operators as the one effect that the step returns.
+
+    Examples:
+        >>> from kappa.operators import late_records
+        >>> late = spark.sql(
+        ...     "SELECT 'a' AS operator, 'late' AS reason, NOW() AS event_time, NOW() AS frontier, '{}' AS record, "
+        ...     "NOW() AS _order_timestamp, 'ticks' AS _topic, 0 AS _partition, 7L AS _offset"
+        ... )
+        >>> late_records(late, late).count()
+        2
+    """
     return reduce(lambda left, right: left.unionByName(right), (part.select(*_COLUMNS) for part in parts))

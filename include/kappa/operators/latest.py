@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.keys import Key, is_present, key_columns, key_ddl
-from kappa.operators.records import newest
+from kappa.operators.records import is_deleted, newest
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
 
@@ -86,9 +86,8 @@ class NewestBy:
                 f"{'missing' if deletions is None else 'given'}. Give it where the scope is 'all', and only there."
             )
         keys, names = quoted(self.key), quoted(column.name for column in self._columns)
-        is_deleted = "COALESCE(_deleted, FALSE)" if "_deleted" in rows.columns else "FALSE"
         mine = newest(rows.where(is_present(self.key)), key=self.key).selectExpr(
-            *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", f"{is_deleted} AS _deleted"
+            *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", f"{is_deleted(rows)} AS _deleted"
         )
         known = mine.join(before.selectExpr(*keys, f"{origin.ORIGIN} AS _known"), on=list(self.key), how="left")
         columns = [*names, origin.ORIGIN]

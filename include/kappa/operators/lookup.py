@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
-from kappa.operators.join_columns import JoinKey, right_names, sides_of
+from kappa.operators import origin
+from kappa.operators.join_columns import JoinKey, is_equal, right_names, sides_of
 from kappa.operators.keys import is_present
+from kappa.operators.records import is_deleted
 from kappa.topology import ORDER
 from kappa.topology.ddl import quote, quoted
 
@@ -61,7 +63,7 @@ def lookup(
             raise TopologyError(f"lookup: there is no column {name!r} among {known}. Correct on=.", column=name)
     columns = [name for name in table.columns if not name.startswith("_")]
     named = right_names("lookup", df.columns, [name for name in columns if name not in other])
-    condition = " AND ".join(f"l.{quote(a)} = r.{quote(b)}" for a, b in zip(mine, other, strict=True))
+    condition = is_equal(mine, other)
     if changes is None:
         right = table.selectExpr(*quoted(columns))
     else:
@@ -84,10 +86,10 @@ def spans(table: DataFrame, changes: DataFrame, *, key: Sequence[str], columns: 
         The columns, ``_from``, the place of the row's record, null for a row of before, and ``_until``, that of the
         next one.
     """
-    is_deleted = "COALESCE(_deleted, FALSE)" if "_deleted" in changes.columns else "FALSE"
-    place = f"STRUCT({', '.join(ORDER)})"
     names = quoted(columns)
-    new = changes.where(is_present(key)).selectExpr(*names, f"{place} AS _from", f"{is_deleted} AS _is_tombstone")
+    new = changes.where(is_present(key)).selectExpr(
+        *names, f"{origin.OF_ROW} AS _from", f"{is_deleted(changes)} AS _is_tombstone"
+    )
     both = table.selectExpr(*names, "NULL AS _from", "FALSE AS _is_tombstone").unionByName(new)
     until = f"LEAD(_from) OVER (PARTITION BY {', '.join(quoted(key))} ORDER BY _from) AS _until"
     return both.selectExpr("*", until).where("NOT _is_tombstone").drop("_is_tombstone")

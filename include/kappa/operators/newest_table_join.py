@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
 from kappa.operators.keys import is_present
 from kappa.operators.lookup import IS_SEEN, spans
-from kappa.operators.records import newest
+from kappa.operators.records import is_deleted, newest
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, quoted
 
@@ -98,11 +98,10 @@ class NewestTableJoin:
         present = left.where(is_present(self.columns.left_key)).alias("l")
         joined = present.join(right, F.expr(f"{self.columns.is_equal} AND {IS_SEEN}"), self.columns.how)
         record = [f"l.{name}" for name in left.columns if name.startswith("_")]
-        is_deleted = "COALESCE(_deleted, FALSE)" if "_deleted" in table.columns else "FALSE"
         return NewestTableJoined(
             rows=joined.selectExpr(*self.columns.of_pair, *record),
             changes=newest(table.where(is_present(key)), key=key).selectExpr(
-                *quoted(columns), f"{is_deleted} AS _deleted"
+                *quoted(columns), f"{is_deleted(table)} AS _deleted"
             ),
         )
 

@@ -7,9 +7,7 @@ from kappa.topology import ORDER
 #: The column of a state table that keeps it, with its type.
 ORIGIN = "origin"
 ORIGIN_TYPE = "STRUCT<_order_timestamp: TIMESTAMP, _topic: STRING, _partition: INT, _offset: BIGINT>"
-#: Of rows, as an aggregate: the origin of their group. Structs compare by their fields, in this order.
-OF_ROWS = f"MAX(STRUCT({', '.join(ORDER)}))"
-#: Of rows of state, as an aggregate.
+#: Of rows of state, as an aggregate. Structs compare by their fields, in this order.
 OF_PARTS = f"MAX({ORIGIN})"
 #: As a scalar: of one row.
 OF_ROW = f"STRUCT({', '.join(ORDER)})"

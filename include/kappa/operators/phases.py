@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import changed, keyed, keys_of, made_by, names_of, parts_beside, table_of
-from kappa.operators.keys import Key
+from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, table_of
+from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Table
 from kappa.topology.ddl import Column
 
@@ -107,8 +107,8 @@ class TwoPhaseAggregates:
         """
         salt = f"CAST(PMOD(XXHASH64(_topic, _partition, _offset), {self.salts}) AS INT)"
         part = "_partition" if self.salts is None else salt
-        names, within = names_of(self.keys), (*self.keys, _PART)
-        rows_as_parts = agg.lifted(keyed(rows, self.keys), [*names, f"{part} AS part"], self.columns)
+        names, within = quoted_names(self.keys), (*self.keys, _PART)
+        rows_as_parts = agg.lifted(with_key(rows, self.keys), [*names, f"{part} AS part"], self.columns)
         first = agg.merged(rows_as_parts, None, [column.name for column in within], self.columns)
         return BothPhases(
             changes=changed(first, before, self.keys, self.columns).changes,

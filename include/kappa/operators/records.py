@@ -174,6 +174,11 @@ def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
     return df.withColumn("_deleted", is_deleted).withColumns(filled).where(is_present(list(made)))
 
 
+def is_deleted(df: DataFrame) -> str:
+    """SQL: whether a row deletes its key, as :func:`tombstones` marks it; rows without ``_deleted`` delete none."""
+    return "COALESCE(_deleted, FALSE)" if "_deleted" in df.columns else "FALSE"
+
+
 def _carried(before: DataFrame, key: Key, total: str) -> DataFrame:
     return before.selectExpr(*map(in_sql, names_of(key)), f"{in_sql(total)} AS _before")
 

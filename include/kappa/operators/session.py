@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.keys import Key, is_present, key_ddl
-from kappa.operators.late import late_rows
-from kappa.operators.windowed import BEFORE_THE_FRONTIER, IS_LATE, Windowed, keys_of, later, length
+from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
+from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
+from kappa.operators.windowed import BEFORE_THE_FRONTIER, Windowed, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
@@ -103,12 +103,12 @@ class SessionWindow:
             before: the table before the slice.
             frontier: that of its end.
         """
-        keyed = rows.where(is_present(self._key))
-        whole = self._merged(keyed.where(f"NOT ({IS_LATE})"), before, frontier)
+        keyed, key = with_key(rows, self.keys), quoted_names(self.keys)
+        whole = self._merged(keyed.where(IS_IN_TIME), before, frontier)
         # A row for each row of the state that a session replaces, and for its own while it is open.
         places = "IF(_closes, _stored, ARRAY_UNION(ARRAY(session_start), _stored))"
         changes = whole.selectExpr("*", f"EXPLODE({places}) AS _place").selectExpr(
-            *self._key,
+            *key,
             "_place AS session_start",
             "session_end",
             *quoted(part.name for part in self.parts),
@@ -116,41 +116,30 @@ class SessionWindow:
             "(_closes OR _place <> session_start) AS _deleted",
         )
         values = quoted(part.name for part in agg.values(self.parts))
-        final = whole.where("_closes").selectExpr(*self._key, "session_start", "session_end", *values, *origin.COLUMNS)
+        final = whole.where("_closes").selectExpr(*key, "session_start", "session_end", *values, *origin.COLUMNS)
         return Windowed(
             changes=changes,
             final=final,
             late=late_rows(keyed.where(IS_LATE), operator=_NAME, reason=BEFORE_THE_FRONTIER),
         )
 
-    @property
-    def _key(self) -> list[str]:
-        return quoted(column.name for column in self.keys)
-
     def _merged(self, admitted: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
         """Sessions that have new records or that close."""
         merging = (_START, _END, *self.parts, agg.ORIGIN, _STORED, _FRESH)
-        fresh = agg.lifted(admitted, self._key, merging)
+        names = [column.name for column in self.keys]
+        fresh = agg.lifted(admitted, quoted(names), merging)
         stored = ("*", "ARRAY(session_start) AS _stored", "FALSE AS _fresh")
-        known = self._needed(admitted, before, frontier).selectExpr(*stored)
+        known = needed(before, admitted, names, self._closes(frontier)).selectExpr(*stored)
         both = fresh.union(known.select(*quoted(fresh.columns)))
-        in_order = f"PARTITION BY {', '.join(self._key)} ORDER BY session_start ROWS BETWEEN UNBOUNDED PRECEDING AND"
+        in_order = (
+            f"PARTITION BY {', '.join(quoted(names))} ORDER BY session_start ROWS BETWEEN UNBOUNDED PRECEDING AND"
+        )
         reach = later(f"MAX(session_end) OVER ({in_order} 1 PRECEDING)", self.gap_ms)
         begun = both.selectExpr("*", f"IF(session_start <= {reach}, 0, 1) AS _begins")
         runs = begun.selectExpr("*", f"SUM(_begins) OVER ({in_order} CURRENT ROW) AS _run")
-        whole = agg.merged(runs, None, [*(column.name for column in self.keys), "_run"], merging)
+        whole = agg.merged(runs, None, [*names, "_run"], merging)
         return whole.selectExpr("*", f"{self._closes(frontier)} AS _closes").where("_fresh OR _closes")
-
-    def _needed(self, admitted: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
-        """Sessions of the state of the slice's keys, and those that it closes."""
-        closes = self._closes(frontier)
-        touched = admitted.select(*self._key).distinct()
-        open_ones = before.where(f"NOT ({closes})")
-        found = open_ones.join(touched, on=[column.name for column in self.keys], how="left_semi")
-        return found.unionByName(before.where(closes))
 
     def _closes(self, frontier: Frontier) -> str:
         """SQL: whether no record can belong to a session any more."""
-        if frontier.ms is None:
-            return "FALSE"
-        return f"session_end < {Frontier(ms=frontier.ms - self.gap_ms).sql}"
+        return frontier.is_past("session_end", by_ms=self.gap_ms)

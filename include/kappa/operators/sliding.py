@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.keys import Key, is_present, key_ddl
-from kappa.operators.late import late_rows
-from kappa.operators.windowed import BEFORE_THE_FRONTIER, IS_LATE, KNOWN, Windowed, floored, keys_of, later, length
+from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
+from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
+from kappa.operators.windowed import (
+    BEFORE_THE_FRONTIER,
+    BOUNDS,
+    KNOWN,
+    Windowed,
+    floored,
+    keys_of,
+    later,
+    length,
+    needed,
+)
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
@@ -21,7 +31,6 @@ if TYPE_CHECKING:
 
 _NAME = "sliding_window"
 _OWN = ("event_time", "is_emitted", "window_start", "window_end", "origin")
-_BOUNDS = "window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL"
 #: Whether the window that ends at the records was emitted.
 _EMITTED = Part(name="is_emitted", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_emitted)")
 #: Kafka counts time in milliseconds: the window behind a record begins one after it.
@@ -92,7 +101,7 @@ class SlidingWindow:
     @property
     def schema(self) -> str:
         """Columns of the rows that are emitted, as Spark DDL."""
-        return f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
+        return f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
         """The windows that a slice closes, and the records that later ones need.
@@ -102,9 +111,9 @@ class SlidingWindow:
             before: the table before the slice.
             frontier: that of its end.
         """
-        keyed = rows.where(is_present(self._key))
+        keyed = with_key(rows, self.keys)
         at = "TIMESTAMP_MILLIS(UNIX_MILLIS(_event_time)) AS event_time"
-        admitted = keyed.where(f"NOT ({IS_LATE})").selectExpr("*", at)
+        admitted = keyed.where(IS_IN_TIME).selectExpr("*", at)
         fresh = agg.lifted(admitted, quoted(self._group), self._merging)
         state = before.selectExpr("*", "TRUE AS _known")
         return Windowed(
@@ -112,10 +121,6 @@ class SlidingWindow:
             final=self._final(fresh, state, frontier),
             late=late_rows(keyed.where(IS_LATE), operator=_NAME, reason=BEFORE_THE_FRONTIER),
         )
-
-    @property
-    def _key(self) -> list[str]:
-        return quoted(column.name for column in self.keys)
 
     @property
     def _group(self) -> list[str]:
@@ -127,10 +132,8 @@ class SlidingWindow:
 
     def _changes(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
         """Records by their time: new ones, those at which a window was emitted, and those that no window needs."""
-        touched = fresh.select(*quoted(self._group)).distinct()
-        others = state.where(f"NOT ({self._closes(frontier)})").join(touched, on=self._group, how="left_semi")
-        needed = others.unionByName(state.where(self._closes(frontier)))
-        whole = agg.merged(fresh, needed, self._group, self._merging)
+        known = needed(state, fresh, self._group, self._closes(frontier))
+        whole = agg.merged(fresh, known, self._group, self._merging)
         goes = self._goes(frontier)
         return whole.where(f"_known OR NOT ({goes})").selectExpr(
             *quoted(self._group),
@@ -154,7 +157,7 @@ class SlidingWindow:
         within = joined.where("event_time BETWEEN window_start AND window_end")
         whole = agg.merged(within, None, [*names, "window_start", "window_end"], parts)
         values = quoted(part.name for part in agg.values(parts))
-        return whole.selectExpr(*self._key, "window_start", "window_end", *values, *origin.COLUMNS)
+        return whole.selectExpr(*quoted(names), "window_start", "window_end", *values, *origin.COLUMNS)
 
     def _closing(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
         """Bounds of the windows that close; one of them may have no record."""
@@ -163,18 +166,18 @@ class SlidingWindow:
         closing = past.union(state.where(self._closes(frontier)).select(*places))
         at_it = f"IF(is_emitted, NULL, {later('event_time', -self.size_ms)})"
         behind = f"IF({self._goes(frontier)}, {later('event_time', _TICK_MS)}, NULL)"
-        starts = closing.selectExpr(*self._key, f"EXPLODE(ARRAY_COMPACT(ARRAY({at_it}, {behind}))) AS window_start")
+        starts = closing.selectExpr(
+            *quoted_names(self.keys), f"EXPLODE(ARRAY_COMPACT(ARRAY({at_it}, {behind}))) AS window_start"
+        )
         return starts.distinct().selectExpr("*", f"{later('window_start', self.size_ms)} AS window_end")
 
     def _is_past(self, frontier: Frontier) -> str:
         """SQL: whether the frontier is past a record's time, and with it past the window that ends there."""
-        return "FALSE" if frontier.ms is None else f"(event_time < {frontier.sql})"
+        return frontier.is_past("event_time")
 
     def _goes(self, frontier: Frontier) -> str:
         """SQL: whether the frontier is past the window behind a record, and so past all with the record in them."""
-        if frontier.ms is None:
-            return "FALSE"
-        return f"(event_time < {Frontier(ms=frontier.ms - self.size_ms - _TICK_MS).sql})"
+        return frontier.is_past("event_time", by_ms=self.size_ms + _TICK_MS)
 
     def _closes(self, frontier: Frontier) -> str:
         """SQL: whether a window at a record of the state closes."""

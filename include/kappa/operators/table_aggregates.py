@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.aggregates import Aggregated, keyed, keys_of, made_by, names_of, parts_beside, table_of
-from kappa.operators.keys import Key
+from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, table_of
+from kappa.operators.keys import Key, quoted_names, with_key
+from kappa.operators.records import is_deleted
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 
@@ -96,18 +97,18 @@ class TableAggregates:
             before: the table of this operator before the slice.
         """
         of = [column.name for column in self.of]
-        new = changes.where("NOT COALESCE(_deleted, FALSE)") if "_deleted" in changes.columns else changes
+        new = changes.where(f"NOT {is_deleted(changes)}")
         # What changed is hashed, usually less than the table: Spark would sort both.
         moved = changes.selectExpr(*quoted(of), "TRUE AS _moved").hint("shuffle_hash")
-        names = names_of(self.keys)
+        names = quoted_names(self.keys)
         group = [column.name for column in self.keys]
-        added = agg.lifted(keyed(new, self.keys), names, self.parts)
+        added = agg.lifted(with_key(new, self.keys), names, self.parts)
         if self.is_subtracted:
-            old = keyed(rows.join(moved, on=of, how="left_semi"), self.keys)
+            old = with_key(rows.join(moved, on=of, how="left_semi"), self.keys)
             fresh = added.union(agg.lifted(old, names, self.parts, undo=True))
             whole = agg.merged(fresh, before, group, self.parts, also="FALSE")
         else:
-            marked = keyed(rows.join(moved, on=of, how="left"), self.keys)
+            marked = with_key(rows.join(moved, on=of, how="left"), self.keys)
             whole = agg.merged(added.union(self._gone(marked)), self._stay(marked), group, self.parts)
         columns = [*names, *quoted(part.name for part in self.parts), "_members = 0 AS _deleted"]
         return Aggregated(changes=whole.where(agg.CHANGED).selectExpr(*columns))
@@ -115,8 +116,8 @@ class TableAggregates:
     def _gone(self, marked: DataFrame) -> DataFrame:
         """Of rows that changed, nothing but their group."""
         nothing = [f"CAST(NULL AS {part.type})" for part in self.parts if part.of_parts]
-        return marked.where("_moved").selectExpr(*names_of(self.keys), *nothing)
+        return marked.where("_moved").selectExpr(*quoted_names(self.keys), *nothing)
 
     def _stay(self, marked: DataFrame) -> DataFrame:
         """Rows that did not change."""
-        return agg.lifted(marked.where("_moved IS NULL"), names_of(self.keys), self.parts)
+        return agg.lifted(marked.where("_moved IS NULL"), quoted_names(self.keys), self.parts)

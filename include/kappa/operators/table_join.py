@@ -9,6 +9,7 @@ from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, sta
 from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, Side
 from kappa.operators.keys import is_present
 from kappa.operators.late import late_rows
+from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
 from kappa.topology.event_time import Frontier, least
@@ -123,7 +124,7 @@ class TableJoin:
             table_frontier: the frontier of the table's source.
         """
         admitted = self._left.admitted(left)
-        is_due = "FALSE" if table_frontier.ms is None else f"(_event_time < {table_frontier.sql})"
+        is_due = table_frontier.is_past("_event_time")
         known = self._known(versions, versions_before)
         is_gone = _IS_GONE.format(since=least([left_frontier, table_frontier]).sql)
         waiting = admitted.where(f"NOT {is_due}").selectExpr("*", "FALSE AS _deleted")
@@ -138,12 +139,11 @@ class TableJoin:
 
     def _known(self, versions: DataFrame, before: DataFrame) -> DataFrame:
         """All versions, with ``_is_new`` and ``_until``, the time from which a greater one is valid."""
-        is_tombstone = "COALESCE(_deleted, FALSE)" if "_deleted" in versions.columns else "FALSE"
         new = versions.where(is_present(self.columns.right_key)).selectExpr(
             *quoted(column.name for column in self.columns.right),
             *PLACE,
             "GREATEST(_event_time, _frontier) AS _valid_from",
-            f"{is_tombstone} AS _is_tombstone",
+            f"{is_deleted(versions)} AS _is_tombstone",
             "TRUE AS _is_new",
         )
         both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"))

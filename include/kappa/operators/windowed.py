@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators.agg import Part
 from kappa.operators.keys import Key, key_columns
-from kappa.topology.ddl import Column
+from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 #: Whether a group was in the state before the slice: what was not there and goes at once is not written.
 KNOWN = Part(name="_known", type="BOOLEAN", of_row="FALSE", of_parts="BOOL_OR(_known)")
-#: Rows that sessions and sliding windows refuse, and why.
-IS_LATE = "_event_time < _frontier"
+#: Bounds of a window, as emitted rows have them.
+BOUNDS = "window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL"
+#: Why sessions and sliding windows refuse a row.
 BEFORE_THE_FRONTIER = "its time is before the frontier"
 
 
@@ -69,6 +70,20 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
             f"{operator}: columns {taken} have names of the operator's own, which begin with '_' or are {sorted(own)}. "
             "Rename them in the step."
         )
+
+
+def needed(state: DataFrame, fresh: DataFrame, on: Sequence[str], closing: str) -> DataFrame:
+    """Rows of a state that a slice touches, and those that it closes.
+
+    Args:
+        state: the rows before the slice.
+        fresh: rows of the slice.
+        on: names of the columns by which a row touches the state.
+        closing: SQL condition of rows of the state that close, never null: these are found without a join.
+    """
+    touched = fresh.select(*quoted(on)).distinct()
+    open_ones = state.where(f"NOT ({closing})").join(touched, on=list(on), how="left_semi")
+    return open_ones.unionByName(state.where(closing))
 
 
 def length(text: str, what: str) -> int:

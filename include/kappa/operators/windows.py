@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
-from kappa.operators.keys import Key, is_present, key_ddl
+from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import late_rows
-from kappa.operators.windowed import KNOWN, Windowed, floored, keys_of, later, length
+from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, floored, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
@@ -112,13 +112,13 @@ class HoppingWindow:
     def table(self, name: str) -> Table:
         """The state as a table of that name."""
         closed = () if self.keep_ms is None else (_CLOSED,)
-        columns = f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
+        columns = f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
         return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True)
 
     @property
     def schema(self) -> str:
         """Columns of the rows that are emitted, as Spark DDL."""
-        return f"{key_ddl(self.keys)}, {_BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
+        return f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of(agg.values(self.parts))}"
 
     def __call__(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
         """The windows of a slice.
@@ -128,7 +128,7 @@ class HoppingWindow:
             before: the table before the slice.
             frontier: that of its end.
         """
-        keyed = rows.where(is_present(self._key))
+        keyed = with_key(rows, self.keys)
         fresh = agg.lifted(self._opened(keyed), quoted(self._group), self._merging)
         whole = agg.merged(fresh, self._needed(fresh, before, frontier), self._group, self._merging)
         whole = whole.selectExpr("*", f"{later('window_start', self.size_ms)} AS window_end")
@@ -145,10 +145,6 @@ class HoppingWindow:
             final=whole.where(f"{is_new} AND {closes}").selectExpr(*columns, *values, *origin.COLUMNS),
             late=self._late(keyed),
         )
-
-    @property
-    def _key(self) -> list[str]:
-        return quoted(column.name for column in self.keys)
 
     @property
     def _group(self) -> list[str]:
@@ -172,20 +168,15 @@ class HoppingWindow:
         ends = self._closes(frontier)
         if self.keep_ms is not None:
             ends = f"(NOT is_closed AND {ends}) OR {self._goes(frontier)}"
-        state = before.selectExpr("*", "TRUE AS _known")
-        touched = fresh.select(*quoted(self._group)).distinct()
-        found = state.where(f"NOT ({ends})").join(touched, on=self._group, how="left_semi")
-        return found.unionByName(state.where(ends))
+        return needed(before.selectExpr("*", "TRUE AS _known"), fresh, self._group, ends)
 
     def _closes(self, frontier: Frontier) -> str:
         """SQL: whether the frontier has reached a window's end."""
-        return "FALSE" if frontier.ms is None else f"window_end <= {frontier.sql}"
+        return frontier.has_reached("window_end")
 
     def _goes(self, frontier: Frontier) -> str:
         """SQL: whether a window's row leaves the state."""
-        if frontier.ms is None:
-            return "FALSE"
-        return f"window_end <= {Frontier(ms=frontier.ms - (self.keep_ms or 0)).sql}"
+        return frontier.has_reached("window_end", by_ms=self.keep_ms or 0)
 
     def _late(self, keyed: DataFrame) -> DataFrame:
         """One row for each record that a window refused."""
@@ -212,9 +203,6 @@ class HoppingWindow:
     def _first_open(self, time: str, frontier: str) -> str:
         """SQL: where the first one begins whose end is after the frontier; a window with the frontier in it is that."""
         return f"GREATEST({self._first(time)}, {self._first(frontier)})"
-
-
-_BOUNDS = "window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL"
 
 
 def _windows(

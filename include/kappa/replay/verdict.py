@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kappa.errors import visible
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
 from kappa.replay.determinism import Determinism
@@ -287,11 +288,6 @@ def number(value: float | None) -> str:
     if value is None:
         return "none"
     return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
-
-
-def visible(text: str) -> str:
-    """Text whose control characters are written out: a value must not move the reader's cursor, nor end a line."""
-    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
 
 
 def _table_diff(values: Mapping[str, Any]) -> TableDiff:

@@ -56,18 +56,13 @@ def _without_values(letters: pa.Table, sensitive: set[str], mask_key: str) -> pa
     """Dead letters without the keys and values of sensitive sources."""
     if not sensitive or not letters.num_rows:
         return letters
-    is_sensitive = [topic in sensitive for topic in letters["topic"].to_pylist()]
-    keys = [None if key is None else key.encode() for key in letters["key"].to_pylist()]
-    withheld_keys = [None if key is None else (withheld(key, mask_key) or b"").decode() for key in keys]
-    shown = [
-        hidden if is_so else key
-        for is_so, key, hidden in zip(is_sensitive, letters["key"].to_pylist(), withheld_keys, strict=True)
-    ]
-    values = [
-        withheld(value, mask_key) if is_so else value
-        for is_so, value in zip(is_sensitive, letters["value"].to_pylist(), strict=True)
-    ]
-    return _with(_with(letters, "key", shown), "value", values)
+    rows = letters.select(["topic", "key", "value"]).to_pylist()
+    for row in rows:
+        if row["topic"] in sensitive:
+            key = None if row["key"] is None else withheld(row["key"].encode(), mask_key)
+            row["key"] = None if key is None else key.decode()
+            row["value"] = withheld(row["value"], mask_key)
+    return _with(_with(letters, "key", [row["key"] for row in rows]), "value", [row["value"] for row in rows])
 
 
 def _with(letters: pa.Table, name: str, values: Sequence[object]) -> pa.Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.lake import tables
+from kappa.operators.records import is_deleted
 from kappa.spark.session import is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
@@ -56,7 +57,7 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             )
         chosen.append(quote(column.name))
     if isinstance(member, Table):
-        chosen.append("COALESCE(_deleted, FALSE) AS _deleted" if "_deleted" in found else "FALSE AS _deleted")
+        chosen.append(f"{is_deleted(frame)} AS _deleted")
     else:
         chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
     return frame.selectExpr(*chosen)

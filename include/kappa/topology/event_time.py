@@ -40,6 +40,17 @@ class Frontier:
         """The frontier as an SQL expression of type TIMESTAMP; null where there is none."""
         return "CAST(NULL AS TIMESTAMP)" if self.ms is None else f"timestamp_millis({self.ms})"
 
+    def is_past(self, time: str, *, by_ms: int = 0) -> str:
+        """SQL: whether the frontier is past a time by more than so many milliseconds; false where there is none."""
+        return self._compared(time, "<", by_ms)
+
+    def has_reached(self, time: str, *, by_ms: int = 0) -> str:
+        """SQL: whether the frontier has reached a time, and more than ``by_ms`` so; false where there is none."""
+        return self._compared(time, "<=", by_ms)
+
+    def _compared(self, time: str, how: str, by_ms: int) -> str:
+        return "FALSE" if self.ms is None else f"({time} {how} {Frontier(ms=self.ms - by_ms).sql})"
+
 
 def least(frontiers: Iterable[Frontier]) -> Frontier:
     """What all of them have passed."""

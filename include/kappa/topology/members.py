@@ -324,9 +324,8 @@ def _check_event_time(source: Source) -> None:
                 "grace='10 seconds'."
             )
         return
-    milliseconds(source.grace, f"Source {source.topic!r}: grace")
-    milliseconds(source.ahead, f"Source {source.topic!r}: ahead")
-    if source.time is None or source.time == WALL_CLOCK:
+    _ = source.grace_ms, source.ahead_ms  # lengths of time, or they raise
+    if source.time is None or source.is_wall_clock:
         return
     types = {column.name: column.type for column in source.columns}
     if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):

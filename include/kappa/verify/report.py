@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
+from kappa.errors import visible
 from kappa.replay.determinism import Twice
 from kappa.replay.verdict import (
     DiffReport,
@@ -18,7 +19,6 @@ from kappa.replay.verdict import (
     by_count,
     number,
     shown,
-    visible,
 )
 
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from unicodedata import combining, east_asian_width
 
 
-def visible(text: str) -> str:
-    """Text whose control characters are written out: a name must not move the reader's cursor, nor end a line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def width(text: str) -> int:
     """How many columns a text takes in a font of one width."""
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kappa.errors import visible
 from kappa.topology.drawing.graph import Box, Graph, Kind, all_boxes
-from kappa.topology.drawing.lines import visible
 
 #: Shapes, so that the kinds differ in every theme: Kafka's topics are round, tables are drums.
 _SHAPES = {

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
+from kappa.errors import visible
 from kappa.topology.drawing.graph import Box, Graph, Kind
-from kappa.topology.drawing.lines import visible, width, wrapped
+from kappa.topology.drawing.lines import width, wrapped
 from kappa.topology.drawing.text import text
 
 #: Pixels: a column of the font, a line, the room within a box, between boxes, between columns, around everything.

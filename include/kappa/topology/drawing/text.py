@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kappa.errors import visible
 from kappa.topology.drawing.graph import Box, Graph, Kind
-from kappa.topology.drawing.lines import visible, width, wrapped
+from kappa.topology.drawing.lines import width, wrapped
 
 #: Most columns of a line, and those after which details begin at the latest.
 _WIDE, _LATEST = 118, 48

@@ -10,6 +10,7 @@ from enum import StrEnum
 from string import Template
 from types import ModuleType
 
+from kappa.errors import visible
 from kappa.topology import Append, Source, Topic, Topology
 from kappa.topology.starters import join, running_total, stateless, window
 
@@ -103,5 +104,4 @@ def _check(name: str) -> None:
 
 def _literal(text: str) -> str:
     """The inside of a string in double quotes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in escaped)
+    return visible(text.replace("\\", "\\\\").replace('"', '\\"'))
