@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Figure
-from benchmarks.site import ACTOR, SOURCE, TOPOLOGY, Site, now, say
+from benchmarks.site import ACTOR, TOPOLOGY, Site, now, say
 from kappa import control
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
@@ -114,19 +114,29 @@ BULK = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
 
 def floor_rate(session: SparkSession, bootstrap_servers: str, source: Source, commits: Sequence[LedgerRow]) -> float:
     """Records a second of reading and parsing the slices after the first, one after the other, into nothing."""
-    read_and_parse(session, bootstrap_servers, source, commits[0].ranges)
+    return floor_rate_of(session, bootstrap_servers, [source], commits)
+
+
+def floor_rate_of(
+    session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], commits: Sequence[LedgerRow]
+) -> float:
+    """The same of several sources."""
+    read_and_parse(session, bootstrap_servers, sources, commits[0].ranges)
     begun = time.monotonic()
     for row in commits[1:]:
-        read_and_parse(session, bootstrap_servers, source, row.ranges)
+        read_and_parse(session, bootstrap_servers, sources, row.ranges)
     return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - begun)
 
 
 def read_and_parse(
-    session: SparkSession, bootstrap_servers: str, source: Source, ranges: Sequence[OffsetRange]
+    session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], ranges: Sequence[OffsetRange]
 ) -> None:
     """The least that any work on these records does."""
     from pyspark.sql import functions as F
 
-    raw = read_log(session, bootstrap_servers, SOURCE, ranges)
-    parsed = raw.select(F.from_json(F.col("value").cast("string"), ddl_of(source.columns)).alias("row")).select("row.*")
-    parsed.write.format("noop").mode("overwrite").save()
+    for source in sources:
+        raw = read_log(session, bootstrap_servers, source.topic, [r for r in ranges if r.topic == source.topic])
+        text = F.col("value").cast("string")
+        value = F.from_json(text, ddl_of(source.columns)) if source.format == "json" else F.struct(text)
+        parsed = raw.select(value.alias("row")).select("row.*")
+        parsed.write.format("noop").mode("overwrite").save()

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,10 +75,12 @@ class Site:
     Attributes:
         config: settings of its drivers.
         scale: how large the run is.
+        topology: what it runs.
     """
 
     config: Config
     scale: Scale
+    topology: str = TOPOLOGY
 
     def deploy(self, version: int) -> None:
         """Change the file in the topologies folder, as a user does."""
@@ -91,19 +93,19 @@ class Site:
 
     def start(self) -> int:
         """Start the stream with the deployed code, in a driver process."""
-        epoch = control.start(self.config, TOPOLOGY, **ACTOR)
+        epoch = control.start(self.config, self.topology, **ACTOR)
         self.until(lambda: self.record().live == epoch and self.state(epoch).has_sent, f"epoch {epoch} is live", epoch)
         return epoch
 
     def stop(self, epoch: int) -> None:
         """Stop a driver at its slice boundary, and wait for its end."""
-        control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
-        control.await_end(self.config, TOPOLOGY, epoch)
+        control.stop(self.config, self.topology, epoch=epoch, **ACTOR)
+        control.await_end(self.config, self.topology, epoch)
 
     def replay(self, *, archive: bool = True, end: Offsets | None = None) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
         request = ReplayRequest(
-            topology=TOPOLOGY,
+            topology=self.topology,
             start=ToEarliest(),
             slice_records=self.config.slice_records,
             actor=ACTOR["actor"],
@@ -121,14 +123,18 @@ class Site:
         """The same, but nobody starts driver processes: the benchmark runs the driver within its own."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, launcher="elsewhere"))
 
+    def with_topology(self, name: str) -> Site:
+        """The same for another topology."""
+        return dataclasses.replace(self, topology=name)
+
     def with_lake(self, name: str) -> Site:
         """The same with another, empty lake."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, lake=str(self.config.home / name)))
 
-    def settle(self, epoch: int) -> None:
-        """Wait until an epoch has committed all that is in the topic now."""
+    def settle(self, epoch: int, topics: Sequence[str] = (SOURCE,)) -> None:
+        """Wait until an epoch has committed all that is in the topics now."""
         with Broker(self.config.bootstrap_servers) as broker:
-            end = broker.stable_offsets([SOURCE])
+            end = broker.stable_offsets(topics)
         self.until(
             lambda: (state := self.state(epoch)).commits and state.position.dominates(end),
             f"epoch {epoch} has read everything",
@@ -155,7 +161,7 @@ class Site:
                 return found
             if epoch is not None and time.monotonic() - looked > 2:
                 looked = time.monotonic()
-                driver = control.driver_status(self.config, TOPOLOGY, epoch)
+                driver = control.driver_status(self.config, self.topology, epoch)
                 if driver.state == "stuck":
                     raise KappaError(f"{what}: not any more. {driver.message}\n{self.last_words(epoch)}")
             time.sleep(pause)
@@ -163,12 +169,12 @@ class Site:
 
     def last_words(self, epoch: int) -> str:
         """The last lines of a driver's log."""
-        file = log_file(self.config, TOPOLOGY, epoch)
+        file = log_file(self.config, self.topology, epoch)
         return "\n".join(file.read_text(errors="replace").splitlines()[-5:]) if file.exists() else ""
 
     def record(self) -> TopologyRecord:
         """What is on record of the topology."""
-        return Epochs(self.config.lake).record(TOPOLOGY)
+        return Epochs(self.config.lake).record(self.topology)
 
     def at(self, epoch: int, event: str) -> datetime | None:
         """When something last happened to an epoch."""
@@ -177,7 +183,7 @@ class Site:
 
     def paths(self, epoch: int) -> EpochPaths:
         """Where an epoch is."""
-        return EpochPaths(lake=self.config.lake, topology=TOPOLOGY, epoch=epoch)
+        return EpochPaths(lake=self.config.lake, topology=self.topology, epoch=epoch)
 
     def state(self, epoch: int) -> LedgerState:
         """What an epoch's ledger says."""
@@ -201,7 +207,7 @@ class Site:
     @contextmanager
     def driver(self, epoch: int, session: Any) -> Iterator[threading.Thread]:
         """An epoch's driver in a thread of this process, on a session of ours; stopped at the end."""
-        made = Driver(self.config, TOPOLOGY, epoch, session=session)
+        made = Driver(self.config, self.topology, epoch, session=session)
         thread = threading.Thread(target=made.run, name=f"driver-{epoch}", daemon=True)
         thread.start()
         try:
@@ -210,7 +216,7 @@ class Site:
             made.stop("benchmark")
             thread.join(DEADLINE_SECONDS)
             # Nobody wants it any more: what ends the drivers of this host would end this process.
-            control.stop(self.config, TOPOLOGY, epoch=epoch, **ACTOR)
+            control.stop(self.config, self.topology, epoch=epoch, **ACTOR)
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -26,6 +25,10 @@ import orjson
 from kappa.errors import TopologyError, UsageError
 from kappa.faults import CrashAfter
 from kappa.kafka.encoding import topic_records
+from kappa.offsets import releases
+from kappa.offsets.releases import Releases
+from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed
+from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.effects import collect
 from kappa.slices.state import newest
 from kappa.slices.writing import step_effects
@@ -76,8 +79,11 @@ class TopologyDriver:
         now: what the clock shows at first, aware. It moves by :meth:`advance` only.
         partitions: topic -> how many partitions it has. A frontier waits for all of them; of a topic that is not named,
             for those that had records.
+        released: attribute :attr:`released` of another driver of the same records, to release what it did. Without it
+            the driver releases idle partitions as a live stream does: each slice has all the records there are.
 
     Attributes:
+        released: where each slice ended, with the idle partitions that it released.
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
     """
 
@@ -88,6 +94,7 @@ class TopologyDriver:
         *,
         now: datetime = BEGIN,
         partitions: Mapping[str, int] | None = None,
+        released: Sequence[tuple[Offsets, Releases]] | None = None,
     ) -> None:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
@@ -98,6 +105,8 @@ class TopologyDriver:
         self._times: dict[str, dict[int, int]] = {}
         self._stream_times: dict[str, dict[int, int]] = {}
         self._known = partitions or {}
+        self._copied = released
+        self.released: list[tuple[Offsets, Releases]] = []
         self._tables: dict[str, pa.Table] = {}
         self._outputs: dict[str, pa.Table] = {}
         self._sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic.name: [] for topic in topology.topics}
@@ -134,8 +143,9 @@ class TopologyDriver:
             )
         self._seq += 1
         tune(self._session, is_small=True)
+        found = self._releases(timed)
         records = {
-            source.topic: self._parsed(source, [i for i in timed if i.topic == source.topic])
+            source.topic: self._parsed(source, [i for i in timed if i.topic == source.topic], found)
             for source in self.topology.sources
         }
         before = {table.name: self._before(table.name) for table in self.topology.tables}
@@ -187,7 +197,25 @@ class TopologyDriver:
         """Key and value of every record that was sent to a topic output, in order."""
         return self._sent[topic]
 
-    def _parsed(self, source: Source, inputs: list[Input]) -> DataFrame:
+    def _releases(self, inputs: list[Input]) -> Releases:
+        """What the next slice releases: of its own, or what another run did."""
+        idle_after = self.topology.idle_after
+        if not idle_after:
+            return {}
+        counts = Counter((item.topic, item.partition) for item in inputs)
+        places = {(topic, p) for topic in self.topology.source_topics for p in self._partitions(topic)} | set(counts)
+        start = Offsets.of((at, self._offsets[at]) for at in places)
+        ranges = start.span_to(Offsets.of((at, self._offsets[at] + counts[at]) for at in places))
+        if self._copied is None:
+            behind = releases.behind(ranges, idle_after, self._stream_times)
+            found = releases.made(ranges, behind, idle_after, self._stream_times)
+        else:
+            known = releases.merged(told for _, told in self.released)
+            found = releases.copied(self._copied, known, ranges)
+        self.released.append((ranges_end(ranges), found))
+        return found
+
+    def _parsed(self, source: Source, inputs: list[Input], found: Releases) -> DataFrame:
         import pyarrow.compute as pc
 
         times = self._times.setdefault(source.topic, {})
@@ -202,7 +230,9 @@ class TopologyDriver:
         good = rows.filter(is_good).select(source.row_columns)
         if source.grace is not None:
             reached = self._stream_times.get(source.topic, {})
-            good, self._stream_times[source.topic] = in_memory(good, source, reached, times, _millis(self._now))
+            released, now_ms = found.get(source.topic, {}), _millis(self._now)
+            good, reached = in_memory(good, source, reached, times, now_ms, released)
+            self._stream_times[source.topic] = releases.times_after(reached, released)
         return frame_of(self._session, good)
 
     def _partitions(self, topic: str) -> Sequence[int]:
@@ -266,16 +296,13 @@ def assert_slice_invariant(
     """Assert that a topology gives the same however its log is cut.
 
     By time, as a replay cuts it; with ``by_arrival`` by what happened to be there, as a live stream cuts it. What holds
-    under both is the same live and replayed.
+    under both is the same live and replayed. Tables and outputs that declare other ``cuts`` are left out where they may
+    differ.
 
-    The records are run as one slice, as one slice a record, and in several random ways. A cut is a time T: in each
-    partition, the first offset at which the running maximum of the timestamps reaches T. What is compared with the one
+    The records are run as one slice, as one slice a record, and in several random ways. What is compared with the one
     slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, key by key in
-        order
-    (of a topic made from a table, and keyed like it, the newest value of each key: a slice sends only that); dead
-    letters.
-
-    Takes about a second for each slice: hand in dozens of records, not thousands.
+    order (of a topic made from a table, and keyed like it, the newest value of each key); dead letters. Takes about a
+    second for each slice: hand in dozens of records, not thousands.
 
     Args:
         inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
@@ -287,88 +314,61 @@ def assert_slice_invariant(
     Raises:
         AssertionError: a result differs; names the table, output or topic, the cut, and the first rows that differ.
     """
-    placed = _placed(_timed(inputs, BEGIN))
+    log = placed(_timed(inputs, BEGIN))
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    ways = [*_ways(placed, cuts, chance), *(_arrivals(placed, cuts, chance) if by_arrival else ())]
-    whole = _results(topology, session, [placed], is_ordered=not by_arrival)
-    for name, slices in ways:
-        found = _results(topology, session, slices, is_ordered=not by_arrival)
-        for what, expected in whole.items():
-            if found[what] != expected:
-                raise AssertionError(_difference(topology.name, what, name, expected, found[what]))
+    ways = [(False, *way) for way in cut_by_time(log, cuts, chance)]
+    ways += [(True, *way) for way in cut_by_arrival(log, cuts, chance)] if by_arrival else []
+    released = _released(topology, session, log, chance) if topology.idle_after else None
+    whole = _results(topology, session, [log], released, is_ordered=not by_arrival)
+    for is_arrival, name, slices in ways:
+        rest = topology.depending_on_cuts(by_arrival=is_arrival)
+        found = _results(topology, session, slices, released, is_ordered=not by_arrival, without=rest)
+        for what, rows in found.items():
+            if rows != whole[what]:
+                raise AssertionError(_difference(topology.name, what, name, whole[what], rows))
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class _Placed:
-    """A record at its place in the total order."""
-
-    running_ms: int
-    topic: str
-    partition: int
-    offset: int
-    item: Input = field(compare=False)
-
-
-def _placed(inputs: Sequence[Input]) -> list[_Placed]:
-    running: dict[tuple[str, int], int] = {}
-    offsets: Counter[tuple[str, int]] = Counter()
-    found = []
-    for item in inputs:
-        at = (item.topic, item.partition)
-        running[at] = max(_time_of(item), running.get(at, _time_of(item)))
-        found.append(
-            _Placed(running_ms=running[at], topic=item.topic, partition=item.partition, offset=offsets[at], item=item)
-        )
-        offsets[at] += 1
-    return sorted(found)
-
-
-def _ways(placed: list[_Placed], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[_Placed]]]]:
-    """Names of ways to cut, with the slices."""
-    yield "one slice a record", [[one] for one in placed]
-    times = sorted({one.running_ms for one in placed})[1:]  # a cut at the first time would give an empty slice
-    seen: set[tuple[int, ...]] = set()
-    for _ in range(cuts if times else 0):
-        chosen = tuple(sorted(chance.sample(times, chance.randint(1, min(4, len(times))))))
-        if chosen in seen:
-            continue
-        seen.add(chosen)
-        parts = groupby(placed, key=lambda one: sum(one.running_ms >= time for time in chosen))
-        shown = ", ".join((BEGIN + timedelta(milliseconds=time)).isoformat(timespec="milliseconds") for time in chosen)
-        yield f"cut at {shown}", [list(part) for _, part in parts]
-
-
-def _arrivals(placed: list[_Placed], cuts: int, chance: random.Random) -> Iterable[tuple[str, list[list[_Placed]]]]:
-    """Names of ways in which the records may have come, with the slices: each partition has its own pace."""
-    places = sorted({(one.topic, one.partition) for one in placed})
-    for _ in range(cuts):
-        last = chance.randint(1, 4)
-        slices: list[list[_Placed]] = [[] for _ in range(last + 1)]
-        for place in places:
-            mine = [one for one in placed if (one.topic, one.partition) == place]
-            ends = sorted(chance.randint(0, len(mine)) for _ in range(last))
-            for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(mine)], strict=True)):
-                slices[number] += mine[start:end]
-        shown = "; ".join(", ".join(f"{one.topic}[{one.partition}]@{one.offset}" for one in part) for part in slices)
-        yield f"as they came ({shown})", [sorted(part) for part in slices if part]
-
-
-def _results(
-    topology: Topology, session: SparkSession, slices: Iterable[Sequence[_Placed]], *, is_ordered: bool = True
-) -> dict[str, list[Any]]:
-    """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
-    slices = list(slices)
+def _run(
+    topology: Topology,
+    session: SparkSession,
+    slices: Sequence[Sequence[Placed[Input]]],
+    released: Sequence[tuple[Offsets, Releases]] | None = None,
+) -> TopologyDriver:
+    """A driver that has run these slices."""
     partitions: Counter[str] = Counter()
     for one in (one for part in slices for one in part):
         partitions[one.topic] = max(partitions[one.topic], one.partition + 1)
-    driver = TopologyDriver(topology, session, partitions=partitions)
+    driver = TopologyDriver(topology, session, partitions=partitions, released=released)
     for part in slices:
         driver.pipe(one.item for one in part)
-    found: dict[str, list[Any]] = {f"table {table.name}": driver.rows(table.name) for table in topology.tables}
-    for append in topology.appends:
+    return driver
+
+
+def _released(
+    topology: Topology, session: SparkSession, log: list[Placed[Input]], chance: random.Random
+) -> Sequence[tuple[Offsets, Releases]]:
+    """What a live stream would release that reads the records as they come."""
+    ((_, slices),) = cut_by_arrival(log, 1, chance)
+    return _run(topology, session, slices).released
+
+
+def _results(
+    topology: Topology,
+    session: SparkSession,
+    slices: Iterable[Sequence[Placed[Input]]],
+    released: Sequence[tuple[Offsets, Releases]] | None,
+    *,
+    is_ordered: bool = True,
+    without: Collection[str] = (),
+) -> dict[str, list[Any]]:
+    """What comes out, by ``table <name>`` and the like, in an order that does not depend on the slices."""
+    driver = _run(topology, session, list(slices), released)
+    names = [table.name for table in topology.tables if table.name not in without]
+    found: dict[str, list[Any]] = {f"table {name}": driver.rows(name) for name in names}
+    for append in (append for append in topology.appends if append.name not in without):
         found[f"output {append.name}"] = driver.rows_in_order(append.name)
     keys = {table.name: table.key for table in topology.tables}
-    for topic in topology.topics:
+    for topic in (topic for topic in topology.topics if topic.of not in without):
         sent = driver.sent(topic.name)
         if topic.of not in keys:
             # Kafka keeps the order of a key's records; those without a key have none.

@@ -170,6 +170,15 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             "the verdict, and readers are not moved.",
             section=_ADVANCED,
         ),
+        "live_cuts": Param(
+            False,
+            type="boolean",
+            title="Slices of the live version",
+            description="Yes: slices end where those of the live version ended, so that results which depend on the "
+            "slices are compared too. It takes as many slices as the live version took. Not together with computing "
+            "twice.",
+            section=_ADVANCED,
+        ),
         "archive": Param(
             True,
             type="boolean",
@@ -276,6 +285,7 @@ def replay_request(
         thresholds=parsed(line for line in form.get("thresholds") or () if line.strip()),
         slice_records=slice_records,
         determinism=bool(form.get("determinism")),
+        cuts="live" if form.get("live_cuts") else "time",
         archive=bool(form.get("archive", True)),
     )
 

@@ -35,8 +35,8 @@ captcha = Topology(
     sources=[Source(topic="logs", schema=ACTION), Source(topic="captcha", schema=CAPTCHA)],
     tables=[
         Table(name="passes", key=["browser"], schema=PASSES),
-        Table(name="actions", key=["browser"], schema=ACTIONS),
+        Table(name="actions", key=["browser"], schema=ACTIONS, cuts="time"),
     ],
-    outputs=[Append(name="asked", schema=ASKED), Topic(name="ask-captcha", of="asked", key="browser")],
+    outputs=[Append(name="asked", schema=ASKED, cuts="time"), Topic(name="ask-captcha", of="asked", key="browser")],
     step=ask,
 )

@@ -203,7 +203,7 @@ def test_a_compacted_topic_is_read_over_its_holes(kafka: Broker, topic: TopicFac
         return len(seen) < sent
 
     until(is_compacted, 60)
-    assert kafka.cleanup_policies([name]) == {name: "compact"}
+    assert kafka.topic_configs([name])[name]["cleanup.policy"] == "compact"
     found = kafka.last_record(name, 0)
     assert found is not None
     assert found[:2] == (b"k", b"%d" % sent)
@@ -327,7 +327,7 @@ def test_deleted_topics_are_gone_and_missing_ones_passed_over(kafka: Broker, top
         lambda kafka, name: kafka.offsets_for_time([name], 5),
         lambda kafka, name: kafka.partitions(name),
         lambda kafka, name: kafka.topic_ids([name]),
-        lambda kafka, name: kafka.cleanup_policies([name]),
+        lambda kafka, name: kafka.topic_configs([name]),
         lambda kafka, name: kafka.last_record(name, 0),
         lambda kafka, name: list(kafka.fold(name)),
     ],

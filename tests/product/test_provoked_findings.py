@@ -27,6 +27,7 @@ from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
 from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
+from kappa.slices.run import LOST_RELEASES
 
 #: The fixture, and the module whose import registers its cases.
 __all__ = ["backfill_findings", "chain_findings", "eager_broker"]
@@ -715,6 +716,48 @@ def _(here: Site) -> Provoked:
         numbers={"topics": [here.topic], "epoch": epoch},
         says="is the wall clock",
         remedy="Rebuild from the changelog",
+    )
+
+
+@provokes("live-cuts-unknown")
+def _(here: Site) -> Provoked:
+    ready(here)
+    begin = Offsets({here.topic: {0: 0, 1: 0}}).to_json()
+    start = Offsets({here.topic: {0: 4, 1: 0}}).to_json()
+    return Provoked(
+        command="plan NAME --cuts live --to-offset TOPIC:0=4 --to-offset TOPIC:1=0",
+        numbers={"why": f"its slices begin at {begin}; the replay would begin at {start}"},
+        says="is to end its slices where those of the live epoch ended",
+        remedy="Leave --cuts live out",
+    )
+
+
+@provokes("future-timestamps")
+def _(here: Site) -> Provoked:
+    here.deploy(sources='Source(topic="{topic}", schema="id STRING NOT NULL", grace="0 seconds")')
+    here.create(message_timestamp_after_max_ms="864000000")
+    here.produce(10)
+    here.live()
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": here.topic, "ms": 864_000_000},
+        says="takes records whose timestamp lies 10 days ahead",
+        remedy="--add-config message.timestamp.after.max.ms=3600000",
+    )
+
+
+@provokes("releases-lost")
+def _(here: Site) -> Provoked:
+    here.deploy(
+        sources='Source(topic="{topic}", schema="id STRING NOT NULL", grace="0 seconds", idle_after="1 minute")'
+    )
+    here.seeded[LOST_RELEASES] = True
+    epoch = ready(here)
+    return Provoked(
+        command="plan NAME --to-earliest",
+        numbers={"topics": [here.topic], "epoch": epoch},
+        says="was rebuilt from a changelog",
+        remedy="Compare the difference before the cutover",
     )
 
 

@@ -217,7 +217,7 @@ def test_a_new_topic_gets_every_row_and_one_that_held_gets_tombstones_too(stream
     stream.cut_over_to(fourth)
     anew = [record(m) for m in read_messages(stream.config.bootstrap_servers, f"{stream.topic}.anew")]
     assert sorted(anew, key=str) == [("a", 11), ("c", 12), ("z", 50)]
-    assert stream.kafka.cleanup_policies([f"{stream.topic}.anew"])[f"{stream.topic}.anew"] == "compact"
+    assert stream.kafka.topic_configs([f"{stream.topic}.anew"])[f"{stream.topic}.anew"]["cleanup.policy"] == "compact"
 
 
 def test_an_epoch_that_cannot_send_what_differs_can_be_cut_away_from(stream_of: Reconciled) -> None:

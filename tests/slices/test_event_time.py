@@ -11,7 +11,8 @@ import pytest
 
 from kappa import clock
 from kappa.lake.ledger_rows import LedgerRow
-from kappa.offsets.vector import OffsetRange
+from kappa.offsets.releases import releases_detail, up_to
+from kappa.offsets.vector import OffsetRange, ranges_end
 from kappa.slices.reading import Counts, Reading
 from kappa.topology import Source
 from kappa.topology.event_time import Frontier
@@ -19,6 +20,8 @@ from kappa.topology.event_time import Frontier
 if TYPE_CHECKING:
     from conftest_spark import Log, Sent
     from pyspark.sql import SparkSession
+
+    from kappa.spark.event_time import Released
 
 pytestmark = pytest.mark.spark
 
@@ -63,13 +66,22 @@ def records(seed: int, kind: str) -> list[Sent]:
     return found
 
 
-def expected(sent: Sequence[Sent], source: Source) -> tuple[list[Row], dict[int, int]]:
+#: Of partition 1, offsets at which a slice ends, and in the middle of one.
+RELEASED = {1: {41: BEGIN + 3_000, 77: BEGIN + 5_500, 175: BEGIN + 9_000}}
+
+
+def expected(
+    sent: Sequence[Sent], source: Source, released: Released | None = None
+) -> tuple[list[Row], dict[int, int]]:
     """Partition, offset, event time and frontier of the good records; stream times at the end."""
     offsets, reached = {0: 0, 1: 0}, dict[int, int]()
     rows = []
     for partition, timestamp_ms, value, *_ in sent:
         offset = offsets[partition]
         offsets[partition] += 1
+        least = [ms for at, ms in (released or {}).get(partition, {}).items() if at <= offset]
+        if least:
+            reached[partition] = max(*least, reached.get(partition, 0))
         own = event_ms(value, timestamp_ms) if source.time else timestamp_ms
         if source.time is None:
             reached[partition] = max(timestamp_ms, reached.get(partition, timestamp_ms))
@@ -82,7 +94,13 @@ def expected(sent: Sequence[Sent], source: Source) -> tuple[list[Row], dict[int,
 
 
 def read(
-    spark: SparkSession, log: Log, source: Source, sent: Sequence[Sent], cuts: Sequence[int], small_slice: int
+    spark: SparkSession,
+    log: Log,
+    source: Source,
+    sent: Sequence[Sent],
+    cuts: Sequence[int],
+    small_slice: int,
+    released: Released | None = None,
 ) -> tuple[list[Row], Counts, Mapping[str, Frontier]]:
     """The same, read in slices that end at these records."""
     rows: list[Row] = []
@@ -92,15 +110,17 @@ def read(
     for cut in cuts:
         after = {p: sum(1 for item in sent[:cut] if item[0] == p) for p in before}
         ranges = tuple(OffsetRange(topic="pos", partition=p, start=before[p], end=after[p]) for p in before)
-        plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges)
+        found = up_to({"pos": released or {}}, ranges_end(ranges), at_end=True)
+        detail = releases_detail(found)
+        plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges, detail=detail)
         condition = " OR ".join(
             f"(partition = {r.partition} AND offset >= {r.start} AND offset < {r.end})" for r in ranges
         )
         with Reading(spark, "", [source], plan, committed, whole.where(condition), small_slice=small_slice) as reading:
-            found = reading.records["pos"].selectExpr(
+            read = reading.records["pos"].selectExpr(
                 "_partition", "_offset", "unix_millis(_event_time) AS own", "unix_millis(_frontier) AS frontier"
             )
-            rows += [tuple(row) for row in found.collect()]
+            rows += [tuple(row) for row in read.collect()]
             counts, frontiers = reading.counts(), reading.frontiers
             assert counts.rows_read == counts.rows_parsed + counts.rows_dead
         committed = LedgerRow(
@@ -137,6 +157,34 @@ def test_event_times_and_frontiers_depend_on_offsets_alone(
     cut = read(spark, log, source, sent, [60, 200, 201, COUNT], small_slice)
 
     for found, counts, frontiers in (whole, cut):
+        assert found == rows
+        assert counts.stream_times == {"pos": reached}
+        assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}
+
+
+@pytest.mark.parametrize("small_slice", [50_000, 0], ids=["in memory", "beyond"])
+@pytest.mark.parametrize("kind", ["BIGINT", None], ids=["epoch ms", "of Kafka"])
+def test_from_the_offset_of_a_release_on_a_partition_has_at_least_its_time(
+    spark: SparkSession, log: Log, kind: str | None, small_slice: int
+) -> None:
+    source = Source(
+        topic="pos",
+        schema=f"n BIGINT, at {kind or 'STRING'}",
+        time="at" if kind else None,
+        grace="2 seconds",
+        ahead="1 minute",
+        idle_after="1 second",
+    )
+    sent = records(20261124, "BIGINT")
+    if kind is None:
+        sent = [(p, t, None if v is None else v.replace(b'"at":', b'"other":')) for p, t, v, *_ in sent]
+    assert sum(1 for item in sent if item[0] == 1) == 175
+    rows, reached = expected(sent, source, RELEASED)
+    reached[1] = max(reached[1], RELEASED[1][175])
+    assert rows != expected(sent, source)[0]
+
+    for cuts in ([COUNT], [132, 200, 201, COUNT]):
+        found, counts, frontiers = read(spark, log, source, sent, cuts, small_slice, RELEASED)
         assert found == rows
         assert counts.stream_times == {"pos": reached}
         assert frontiers == {"pos": Frontier(ms=min(reached.values()) - GRACE)}

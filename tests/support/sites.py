@@ -79,6 +79,7 @@ class Site:
         topic: the source's topic; tests make and fill it.
         name: the topology.
         bound: source -> the versioned topic of another topology's epoch that is read as it.
+        seeded: what commit 0 says besides.
         stack: what is closed after the test.
     """
 
@@ -87,6 +88,7 @@ class Site:
     topic: str
     name: str
     bound: dict[str, str] = field(default_factory=dict)
+    seeded: dict[str, Any] = field(default_factory=dict)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     # What a user does
@@ -318,6 +320,7 @@ class Site:
                 "topic_ids": self.ids,
                 "shapes": shapes_as_dict(shapes_of(topology)),
                 **({"roots": roots} if roots else {}),
+                **self.seeded,
                 **({MASK: fingerprint(self.config.mask_key)} if topology.is_sensitive else {}),
             },
         )

@@ -51,6 +51,14 @@ DeterminismOption = Annotated[
         "names what in the step may differ (a clock, rand, first of unordered rows), which starts Spark.",
     ),
 ]
+CutsOption = Annotated[
+    str,
+    typer.Option(
+        "--cuts",
+        help="Where slices end: `time` cuts by time, in slices as large as allowed; `live` where slices of the live "
+        "epoch ended, so that results that depend on the slices are compared too.",
+    ),
+]
 UpstreamOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,12 +87,13 @@ def plan(
     threshold: ThresholdOption = None,
     archive: ArchiveOption = True,
     determinism: DeterminismOption = False,
+    cuts: CutsOption = "time",
     upstream: UpstreamOption = None,
     reason: Reason = "",
     json: Json = False,
 ) -> None:
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -100,6 +109,7 @@ def replay(
     threshold: ThresholdOption = None,
     archive: ArchiveOption = True,
     determinism: DeterminismOption = False,
+    cuts: CutsOption = "time",
     upstream: UpstreamOption = None,
     reason: Reason = "",
     execute: Execute = False,
@@ -107,7 +117,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, upstream, reason)
+    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -203,6 +213,7 @@ def _plan(
     threshold: list[str] | None,
     archive: bool,
     determinism: bool,
+    cuts: str,
     upstream: list[str] | None,
     reason: str,
 ) -> ReplayPlan:
@@ -218,6 +229,7 @@ def _plan(
         thresholds=parsed(threshold or ()),
         archive=archive,
         determinism=determinism,
+        cuts=cuts,  # type: ignore[arg-type]  # the request refuses others
         upstream=dict(map(_upstream, upstream or ())),
     )
     step = inspect_deployed(chosen, topology) if determinism else ()

@@ -44,7 +44,7 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.topic import colliding
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices import ownership, turns
-from kappa.slices.run import MASK
+from kappa.slices.run import LOST_RELEASES, MASK
 from kappa.topology import registry
 from kappa.topology.masking import SHORTEST, fingerprint
 from kappa.topology.shapes import shapes_from_dict
@@ -81,12 +81,18 @@ def survey(
         deployed = replace(deployed, sources=tuple(_physical(source, chain) for source in deployed.sources))
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if topic in broker.topics(topic)]
+    settings = broker.topic_configs(present)
     log = LogFacts(
         low=broker.low_watermarks(present),
         high=broker.high_watermarks(present),
         stable=broker.stable_offsets(present),
         topic_ids=broker.topic_ids(present),
-        cleanup=broker.cleanup_policies(present),
+        cleanup={topic: found["cleanup.policy"] for topic, found in settings.items()},
+        future_ms={
+            topic: int(found["message.timestamp.after.max.ms"])
+            for topic, found in settings.items()
+            if found["message.timestamp.type"] == "CreateTime" and "message.timestamp.after.max.ms" in found
+        },
     )
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}
@@ -219,6 +225,8 @@ def _live(
         root_origin=record.epoch(record.live).origin,
         is_behind=position is None,
         mask=state.commits[0].detail.get(MASK, ""),
+        begin=ranges_end(state.commits[0].ranges),
+        has_lost_releases=LOST_RELEASES in state.commits[0].detail,
         is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
     ), state
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from kappa.driver.attempts import is_shrunk
 from kappa.driver.context import Context
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
 from kappa.lake.ledger_state import LedgerState
-from kappa.offsets.vector import Offsets
+from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.cuts import cut_by_time
 
 
@@ -42,7 +43,9 @@ class Cuts(Protocol):
 
 def cuts_of(context: Context) -> Cuts:
     """What cuts the slices of a driver's epoch."""
-    return UpstreamCuts(context) if context.plan.bound else TimeCuts(context)
+    if context.plan.bound:
+        return UpstreamCuts(context)
+    return LiveCuts(context) if context.plan.request.cuts == "live" else TimeCuts(context)
 
 
 class TimeCuts:
@@ -70,6 +73,34 @@ class TimeCuts:
         if not fitting and is_far:
             return self.towards(state, rest.merge(goals[0]), most)
         return Cut(end=rest.merge(fitting[-1] if fitting else goals[0]))
+
+
+class LiveCuts(TimeCuts):
+    """Cuts where slices of the live epoch ended; see :class:`Cuts`. What is live has cuts of its own."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._ends: list[Offsets] | None = None
+
+    def bulk(self, state: LedgerState, most: int) -> Cut:
+        position, end = state.position, self._context.plan.end
+        if self._ends is None:
+            self._ends = self._recorded(position, end)
+        while self._ends and position.dominates(self._ends[0]):
+            self._ends.pop(0)
+        goal = position.merge(self._ends[0]) if self._ends else end
+        return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
+
+    def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
+        return super().following(state, goals[:1], most, is_far=is_shrunk(state))
+
+    def _recorded(self, position: Offsets, end: Offsets) -> list[Offsets]:
+        """Ends of the live epoch's slices from a position up to an end, oldest first: those that are rolled up too."""
+        context = self._context
+        pieces = context.live_ledger(context.record()).history()
+        ends = [ranges_end(row.ranges).only(end.topics) for piece in pieces for row in piece if row.kind == "commit"]
+        mine = [one for one in ends if end.dominates(one) and not position.dominates(one)]
+        return sorted(mine, key=lambda one: sum(offset for _, offset in one.items()))
 
 
 class UpstreamCuts:

@@ -16,6 +16,7 @@ from kappa.faults import crash_point
 from kappa.lake import liveness
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_state import LedgerState
+from kappa.lake.rollup import runs_of
 from kappa.offsets.vector import ranges_end
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.stages import Stage
@@ -114,7 +115,20 @@ class Replay:
             self._replayed(record, state)
             return
         self._throttle(record)
+        if not self._may_read_on(record, state):
+            context.say(f"waiting: live epoch {record.live}, which says where partitions are idle, has not read so far")
+            context.idle()
+            return
         self._slices.bulk(state)
+
+    def _may_read_on(self, record: TopologyRecord, state: LedgerState) -> bool:
+        """Whether the live epoch has read what a replay is to read next: where partitions are idle, it says when."""
+        context = self._context
+        if not context.topology.idle_after or record.live is None:
+            return True
+        theirs = context.live_ledger(record).state().standing
+        end = context.plan.end
+        return theirs.beside(end).dominates(end.beside(theirs))
 
     def _replayed(self, record: TopologyRecord, state: LedgerState) -> None:
         """The range is computed; where the plan says so it is computed a second time first, slice by slice."""
@@ -225,11 +239,20 @@ class Replay:
             limits=limits,
             keys=keys,
             by_origin=by_origin,
+            unjudged=self._unjudged(theirs),
             begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
         report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
         crash_point("verify")
         context.event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
+
+    def _unjudged(self, live: LedgerState) -> frozenset[str]:
+        """Tables and outputs whose rows depend on cuts that this epoch does not share with the live one."""
+        context = self._context
+        if context.plan.request.cuts == "live":
+            return frozenset()
+        is_cut_by_arrival = any(run.facts.sends == "live" for run in runs_of(live))
+        return context.topology.depending_on_cuts(by_arrival=is_cut_by_arrival)
 
     def _wait_for_handover(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Follow the live epoch, held, with the changelog kept up, until it hands over."""

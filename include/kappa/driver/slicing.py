@@ -19,6 +19,8 @@ from kappa.lake import chains, rollup
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
+from kappa.offsets import releases
+from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Sends
 from kappa.replay.stages import Stage
@@ -146,12 +148,32 @@ class Slices:
         if logged:
             context.open_sender()
         started = time.monotonic()
-        row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots)
+        released = self._releases(ranges, sends)
+        row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots, releases=released)
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)
         # The next slice of a replay can wait. What large slices leave behind takes longer to collect than to outgrow.
         if sends != "live" and is_small(ranges, context.config.small_slice):
             self._old_objects.collect_if_grown()
+
+    def _releases(self, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
+        """What a live slice releases; of any other, what it takes over from the live epoch."""
+        context = self._context
+        idle_after = context.topology.idle_after
+        if not idle_after:
+            return {}
+        state = context.ledger.state()
+        if sends == "live":
+            assert state.committed is not None
+            times = state.committed.stream_times
+            behind = releases.behind(ranges, idle_after, times)
+            stable = context.stable(state.position) if behind else Offsets()
+            idle = {at: offset for at, offset in behind.items() if stable.get(*at) == offset}
+            return releases.made(ranges, idle, idle_after, times)
+        record = context.record()
+        if record.live is None:
+            return {}
+        return releases.copied(context.live_ledger(record).state().releases, state.released, ranges)
 
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""

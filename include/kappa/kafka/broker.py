@@ -151,10 +151,6 @@ class Broker:
         """Kafka's id of each topic, as its own tools print it: another id under the same name is another topic."""
         return {name: str(found.topic_id).translate(_URL_SAFE) for name, found in self._admin.described(topics).items()}
 
-    def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """``cleanup.policy`` of each topic: ``delete``, ``compact`` or both, joined by a comma."""
-        return {name: values["cleanup.policy"] for name, values in self.topic_configs(topics).items()}
-
     def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """All settings of each topic, defaults included."""
         names = list(self._admin.described(topics))

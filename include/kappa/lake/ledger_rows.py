@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from kappa.offsets import releases
+from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
 from kappa.replay.certificate import Sends
 
@@ -82,6 +84,13 @@ class LedgerRow:
         return "backfill" in self.detail
 
     @property
+    def releases(self) -> Releases:
+        """From which offsets on partitions without new records hold no frontier back: those that its slice made or took
+        over; of a seed and a roll-up all before it.
+        """
+        return releases.from_dict(self.detail.get("releases", {}))
+
+    @property
     def standing(self) -> Offsets:
         """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
         reads versioned topics.
@@ -99,5 +108,7 @@ def plan_hash(row: LedgerRow) -> str:
     said = {name: row.detail.get(name) for name in ("roots", "archived")}
     if row.is_replacement:
         said["backfill"] = row.detail["backfill"]
+    if row.releases:
+        said["releases"] = row.detail["releases"]
     content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Any, overload
 from kappa.errors import LedgerError
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.rollup import stays
+from kappa.offsets.releases import Releases, merged
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology.shapes import Shape, shapes_from_dict
 
@@ -113,6 +114,21 @@ class LedgerState:
     def shapes(self) -> dict[str, Shape]:
         """Keys and columns of its tables and append outputs, by place, as they were seeded."""
         return shapes_from_dict(self.commits[0].detail["shapes"])
+
+    @property
+    def releases(self) -> tuple[tuple[Offsets, Releases], ...]:
+        """Where the epoch stood, with what was released on the way there, oldest first; slices that released nothing
+        are left out.
+        """
+        rolled = [] if self.rolled is None else [self.rolled]
+        told = [(Offsets.from_json(row.detail["standing"]), row.releases) for row in rolled]
+        told += [(row.standing, row.releases) for row in self.commits if "releases" in row.detail]
+        return tuple((standing, releases) for standing, releases in told if releases)
+
+    @property
+    def released(self) -> Releases:
+        """All of them."""
+        return merged(releases for _, releases in self.releases)
 
     def is_readable(self, seq: int) -> bool:
         """Whether the files of a commit are still there; those of old ones go (see :mod:`kappa.driver.maintenance`)."""

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa.lake.slice_runs import Run, extended
+from kappa.offsets import releases
 from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
 
@@ -48,6 +49,7 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
     if state.open_plan is not None or not done or done[-1].n <= since:
         return None
     runs = extended(_rolled_runs(state), _single_runs(done, _reached(state), state.resumes))
+    rolled = [] if state.rolled is None else [state.rolled]
     ends = _thinned([*(state.rolled.detail.get("sent", ()) if state.rolled else ()), *_sent(done)])
     detail: dict[str, Any] = {
         "upto": done[-1].n,
@@ -56,6 +58,9 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
         "standing": done[-1].standing.as_dict(),
         "runs": [run.as_dict() for run in runs],
         **({"sent": ends} if ends else {}),
+        **releases.releases_detail(
+            releases.merged([*(row.releases for row in rolled), *(row.releases for row in done)])
+        ),
     }
     from kappa.lake.ledger_rows import LedgerRow
 

@@ -50,9 +50,12 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += request_rules.mask_key_missing(topology)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
+    found += log_rules.future_timestamps(topology, facts.log.future_ms)
     found += live_rules.live_findings(topology, facts.log, facts.live, facts.spread) if facts.live else []
     if facts.live and request.resolved_seed is not Seed.FROM_CHANGELOG:
         found += live_rules.wall_clock_time(topology, facts.live.epoch)
+    if facts.live and request.resolved_seed is Seed.EMPTY:
+        found += live_rules.releases_lost(topology, facts.live)
     found += archive_rules.archive_findings(facts.archives, facts.log)
     # What an archive covers up to the log's beginning can be read as if retention had not removed it.
     low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
@@ -67,6 +70,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     found += topic_rules.topic_findings(topology, facts)
+    found += request_rules.live_cuts_unknown(
+        request.cuts, facts.live, resolved.start, is_chained=bool(facts.chain.bound)
+    )
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         appended = [name for name, of in topology.versioned.items() if of in topology.appends]
         found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)
@@ -85,6 +91,7 @@ def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
         stable=log.stable.only(topics),
         topic_ids={topic: value for topic, value in log.topic_ids.items() if topic in topics},
         cleanup={topic: value for topic, value in log.cleanup.items() if topic in topics},
+        future_ms={topic: value for topic, value in log.future_ms.items() if topic in topics},
         last_times={at: value for at, value in log.last_times.items() if at[0] in topics},
     )
 

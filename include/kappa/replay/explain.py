@@ -99,7 +99,9 @@ def _replayed(plan: ReplayPlan) -> str:
     work = plan.estimate
     slices = -(-work.offsets // plan.request.slice_records)
     parts = [f"{work.offsets:,} offsets of {len(plan.end)} partitions up to {_vector(plan.end)}"]
-    parts.append(f"at least {slices:,} slices of at most {plan.request.slice_records:,}")
+    live = "in the slices of the live epoch"
+    by_time = f"at least {slices:,} slices of at most {plan.request.slice_records:,}"
+    parts.append(live if plan.request.cuts == "live" else by_time)
     if work.records is not None:
         parts.append(f"about {work.records:,} records")
     if work.bytes is not None:

@@ -26,12 +26,16 @@ class SourceFacts:
         keyed: whether records of one key must stay in one partition.
         of: the topology whose versioned topic output it is, if it is one.
         is_wall_clock: whether a record's event time is when its slice was planned.
+        has_event_time: whether records can be late.
+        has_idle: whether its windows do not wait for partitions without new records.
     """
 
     topic: str
     keyed: bool = True
     of: str | None = None
     is_wall_clock: bool = False
+    has_event_time: bool = False
+    has_idle: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,8 @@ class LogFacts:
         stable: last stable offset of every partition: where a reader under ``read_committed`` ends.
         topic_ids: topic -> Kafka's id of it; a topic that was recreated has another one.
         cleanup: topic -> its ``cleanup.policy``.
+        future_ms: topic -> how far ahead of the broker's clock the timestamp of a record may lie; absent where the
+            broker sets it.
         last_times: time of the last record, where known.
     """
 
@@ -88,6 +94,7 @@ class LogFacts:
     stable: Offsets
     topic_ids: Mapping[str, str]
     cleanup: Mapping[str, str] = field(default_factory=dict)
+    future_ms: Mapping[str, int] = field(default_factory=dict)
     last_times: Mapping[TopicPartition, datetime] = field(default_factory=dict)
 
 
@@ -144,6 +151,8 @@ class LiveFacts:
         root_origin: where of the root topics the history in its tables begins.
         is_behind: whether no epoch that the plan reads ever stood where it stands, or before.
         mask: fingerprint of the key under which it masks values; empty where it masks none.
+        begin: where its first slice began.
+        has_lost_releases: whether it does not know which partitions were idle before it began.
     """
 
     epoch: int
@@ -163,6 +172,8 @@ class LiveFacts:
     root_origin: Offsets | None = None
     is_behind: bool = False
     mask: str = ""
+    begin: Offsets | None = None
+    has_lost_releases: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +286,14 @@ def topology_facts(topology: Topology, code: str, mask: str = "") -> TopologyFac
         version=topology.version,
         code=code,
         sources=tuple(
-            SourceFacts(topic=source.topic, keyed=source.keyed, of=source.of, is_wall_clock=source.is_wall_clock)
+            SourceFacts(
+                topic=source.topic,
+                keyed=source.keyed,
+                of=source.of,
+                is_wall_clock=source.is_wall_clock,
+                has_event_time=source.grace is not None and not source.is_wall_clock,
+                has_idle=source.idle_after is not None,
+            )
             for source in topology.sources
         ),
         tables=tuple(table.name for table in topology.tables),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from kappa.errors import LedgerError, TopologyError, UsageError
 from kappa.offsets.vector import Offsets
@@ -38,6 +38,8 @@ class ReplayRequest:
         thresholds: how much the candidate may differ; each wins over the topology's own for the same measure.
         archive: whether records are taken from archives, as far as those go; otherwise all are read from Kafka.
         determinism: whether the range is computed again in slices of another size, and what differs fails the verdict.
+        cuts: where slices end: ``time`` cuts by time; ``live`` where those of the live epoch ended, so that what
+            depends on the slices can be compared.
         upstream: topology -> the epoch of it whose versioned topics are read; of those not named the live one.
 
     Raises:
@@ -55,6 +57,7 @@ class ReplayRequest:
     thresholds: tuple[Threshold, ...] = ()
     archive: bool = True
     determinism: bool = False
+    cuts: Literal["time", "live"] = "time"
     upstream: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,6 +81,13 @@ class ReplayRequest:
         if isinstance(self.start, FromMarker) and self.resolved_seed is not Seed.FROM_CHANGELOG:
             raise UsageError(f"Start from_marker continues a changelog: its seed is {Seed.FROM_CHANGELOG}.")
 
+        if self.cuts not in ("time", "live"):
+            raise UsageError(f"cuts {self.cuts!r} is not one of time, live.")
+        if self.cuts == "live" and self.determinism:
+            raise UsageError(
+                "Slices of the live epoch cannot be compared with slices of another size: ask for --determinism or for "
+                "--cuts live."
+            )
         if isinstance(self.start, FromMarker) and self.determinism:
             raise UsageError(
                 "A rebuild folds a changelog and runs no step over a range: there is nothing to compute twice."
@@ -94,6 +104,7 @@ class ReplayRequest:
         thresholds = {"thresholds": [threshold.as_dict() for threshold in self.thresholds]} if self.thresholds else {}
         without = {} if self.archive else {"archive": False}
         determinism = {"determinism": True} if self.determinism else {}
+        cuts = {} if self.cuts == "time" else {"cuts": self.cuts}
         upstream = {"upstream": dict(self.upstream)} if self.upstream else {}
         return {
             "topology": self.topology,
@@ -107,6 +118,7 @@ class ReplayRequest:
             **thresholds,
             **without,
             **determinism,
+            **cuts,
             **upstream,
         }
 

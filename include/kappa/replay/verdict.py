@@ -77,6 +77,7 @@ class TableDiff:
         columns_removed: columns that only the live epoch has.
         columns_retyped: columns whose type is another one; they are compared as text unless both are numbers.
         masked: columns whose values are not shown.
+        is_judged: whether the verdict asks for equal rows: both epochs were cut so that they should have them.
     """
 
     name: str
@@ -92,6 +93,7 @@ class TableDiff:
     columns_removed: tuple[str, ...] = ()
     columns_retyped: tuple[str, ...] = ()
     masked: tuple[str, ...] = ()
+    is_judged: bool = True
 
     @property
     def is_same(self) -> bool:
@@ -116,6 +118,7 @@ class OutputDiff:
         rows_removed: rows that only the live epoch has.
         columns_added: columns that only the candidate has; they are not compared.
         columns_removed: columns that only the live epoch has.
+        is_judged: whether the verdict asks for equal rows: both epochs were cut so that they should have them.
     """
 
     name: str
@@ -125,6 +128,7 @@ class OutputDiff:
     rows_removed: int = 0
     columns_added: tuple[str, ...] = ()
     columns_removed: tuple[str, ...] = ()
+    is_judged: bool = True
 
     @property
     def is_same(self) -> bool:
@@ -206,8 +210,8 @@ class DiffReport:
         """``FAILED`` for a failed check, an exceeded threshold or a differing second run; else what the rows say."""
         if self.failures:
             return Verdict.FAILED
-        is_same = all(table.is_same for table in self.tables) and all(output.is_same for output in self.outputs)
-        return Verdict.SAME if is_same else Verdict.DIFFERS
+        members: tuple[TableDiff | OutputDiff, ...] = (*self.tables, *self.outputs)
+        return Verdict.SAME if all(one.is_same for one in members if one.is_judged) else Verdict.DIFFERS
 
     @property
     def failures(self) -> tuple[str, ...]:

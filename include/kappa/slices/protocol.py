@@ -23,6 +23,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import MERGED, contents_of
 from kappa.offsets.coverage import common
+from kappa.offsets.releases import Releases, releases_detail
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
 from kappa.slices.merging import is_due, merge, unmerged
@@ -44,6 +45,7 @@ def run_slice(
     logged: bool,
     raw: DataFrame | None = None,
     roots: Offsets | None = None,
+    releases: Releases | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
 
@@ -57,6 +59,7 @@ def run_slice(
         raw: the records, when Spark has read them already; otherwise they are read here, from archives where the run
             says so.
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
+        releases: partitions without new records that hold no frontier back from this slice on.
 
     Returns:
         The commit row.
@@ -68,7 +71,7 @@ def run_slice(
     """
     run.look_at_commits()
     state = run.ledger.state()
-    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots)
+    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots, releases=releases)
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
     return finish_slice(run, plan, raw=raw)
@@ -82,6 +85,7 @@ def plan_slice(
     sends: Sends,
     logged: bool,
     roots: Offsets | None = None,
+    releases: Releases | None = None,
 ) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
@@ -109,7 +113,11 @@ def plan_slice(
             sends=sends,
             logged=logged,
             code=run.code,
-            detail={**archived_detail(common(ranges, run.archived)), **roots_detail(roots)},
+            detail={
+                **archived_detail(common(ranges, run.archived)),
+                **roots_detail(roots),
+                **releases_detail(releases or {}),
+            },
         )
     )
     crash_point("plan", row.seq)
@@ -163,7 +171,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
     merged = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     make_durable(run.paths, committed.delta_versions, versions)
-    carried = {"roots": plan.detail["roots"]} if "roots" in plan.detail else {}
+    carried = {name: plan.detail[name] for name in ("roots", "releases") if name in plan.detail}
     row = run.ledger.append(
         LedgerRow(
             kind="commit",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
+from kappa.offsets.releases import times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
@@ -98,6 +99,7 @@ class Reading:
         self._plan = plan
         self._carried = committed.max_timestamps
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
+        self._released = plan.releases
         self._raw = raw
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
@@ -124,6 +126,9 @@ class Reading:
         for source in self._sources:
             self.records[source.topic] = self._source(source)
             if source.grace_ms is not None:
+                topic = self._topic(source)
+                times = self._stream_times.get(topic, {})
+                self._stream_times[topic] = times_after(times, self._released.get(topic, {}))
                 self.frontiers[source.topic] = self._frontier(source, source.grace_ms)
         return self
 
@@ -164,7 +169,8 @@ class Reading:
             return rows
         topic = self._topic(source)
         before = self._stream_times.get(topic, {})
-        timed = by_spark(rows, source, before, self._now_ms)
+        released = self._released.get(topic, {})
+        timed = by_spark(rows, source, before, self._now_ms, released)
         reached = dict(before)
         for row in tally.select(["_partition", LATEST]).to_pylist():
             if row["_partition"] is not None and row[LATEST] is not None:
@@ -259,9 +265,8 @@ class Reading:
         if source.grace is not None:
             topic = self._topic(source)
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
-            good, self._stream_times[topic] = in_memory(
-                good, source, self._stream_times.get(topic, {}), newest, self._now_ms
-            )
+            times, released = self._stream_times.get(topic, {}), self._released.get(topic, {})
+            good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released)
         return frame_of(self._session, good)
 
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: In the detail of commit 0: fingerprint of the key under which the epoch masks values.
 MASK = "mask"
+#: In the detail of commit 0: the epoch does not know when partitions were idle before its seed.
+LOST_RELEASES = "lost_releases"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,8 @@ class EpochRun:
         bound: source -> the versioned topic of another topology's epoch that is read as it.
         roots: where the epoch begins in offsets of root topics; empty when it is bound to no other.
         archived: the ranges that are read from archives instead of the log, as the epoch's plan says.
+        copied: the ledger whose releases its slices take over; None for those of a driver, which says them slice by
+            slice.
         lake_id: id of the lake, which every marker carries.
         sent: what the broker has of it.
         scratch: what is kept in memory.
@@ -116,6 +120,7 @@ class EpochRun:
     bound: Mapping[str, str] = field(default_factory=dict)
     roots: Offsets = field(default_factory=Offsets)
     archived: tuple[OffsetRange, ...] = ()
+    copied: Ledger | None = None
     lake_id: str = ""
     sent: Sent = field(default_factory=Sent)
     scratch: Scratch = field(default_factory=Scratch)

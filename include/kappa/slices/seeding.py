@@ -18,11 +18,12 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets
+from kappa.offsets.releases import Releases, as_of, releases_detail
+from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices import changelog
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
-from kappa.slices.run import MASK, EpochRun
+from kappa.slices.run import LOST_RELEASES, MASK, EpochRun
 from kappa.topology.ddl import Column, quote
 from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import shapes_as_dict, shapes_of
@@ -56,6 +57,8 @@ class Times:
 
     max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    releases: Releases = field(default_factory=dict)
+    has_lost_releases: bool = False
 
 
 def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
@@ -104,6 +107,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "topic_ids": dict(run.topic_ids),
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
                 **roots_detail(run.roots),
+                **releases_detail(times.releases),
+                **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.idle_after else {}),
                 **({"bound": dict(run.bound)} if run.bound else {}),
                 **({MASK: fingerprint(run.engines.mask_key)} if run.topology.is_sensitive else {}),
             },
@@ -138,7 +143,12 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
-    return Times(max_timestamps=row.max_timestamps, stream_times=row.stream_times)
+    return Times(
+        max_timestamps=row.max_timestamps,
+        stream_times=row.stream_times,
+        releases=as_of((releases for _, releases in state.releases), ranges_end(row.ranges), row.stream_times),
+        has_lost_releases=LOST_RELEASES in state.commits[0].detail,
+    )
 
 
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
@@ -162,7 +172,7 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             run.engines.session, run.engines.bootstrap_servers, run.engines.broker, paths, table, marker.seq
         )
         tables.overwrite_frame(run.paths.table(table.name), frame, 0)
-    return Times(max_timestamps=marker.max_timestamps, stream_times=marker.stream_times)
+    return Times(max_timestamps=marker.max_timestamps, stream_times=marker.stream_times, has_lost_releases=True)
 
 
 def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:

@@ -9,15 +9,23 @@ from kappa.topology import Source
 from kappa.topology.ddl import quote
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+#: Partition -> offset -> least stream time from there on, epoch milliseconds.
+Released = Mapping[int, Mapping[int, int]]
 #: Largest event time of good rows, in epoch milliseconds: an aggregate for a tally by partition.
 LATEST = "event_ms"
 
 
 def in_memory(
-    rows: pa.Table, source: Source, before: Mapping[int, int], newest: Mapping[int, int], now_ms: int
+    rows: pa.Table,
+    source: Source,
+    before: Mapping[int, int],
+    newest: Mapping[int, int],
+    now_ms: int,
+    released: Released | None = None,
 ) -> tuple[pa.Table, dict[int, int]]:
     """Good rows with ``_event_time`` and ``_frontier``, and the stream times behind them.
 
@@ -27,6 +35,9 @@ def in_memory(
         before: partition -> stream time before the first row, epoch milliseconds.
         newest: partition -> largest Kafka timestamp up to the end of the slice, dead letters included: the stream time
             of a source on Kafka's timestamp.
+        now_ms: the time of the slice, for a source on the wall clock.
+        released: partition -> offset -> least stream time from there on, epoch milliseconds. What is released behind
+            the last record is not in the stream times that are returned.
 
     Returns:
         The rows, by partition and offset; partition -> stream time behind the last of them, epoch milliseconds.
@@ -42,36 +53,62 @@ def in_memory(
     micros = times.cast(pa.int64()).to_numpy()
     followed = times if source.time is not None else rows["_order_timestamp"]
     latest = followed.cast(pa.int64()).to_numpy().copy()
-    partitions = rows["_partition"].to_numpy()
+    partitions, offsets = rows["_partition"].to_numpy(), rows["_offset"].to_numpy()
     reached = dict(before)
     for partition in np.unique(partitions):
         mine = np.flatnonzero(partitions == partition)
         so_far = np.maximum.accumulate(latest[mine])
         if int(partition) in reached:
             so_far = np.maximum(so_far, reached[int(partition)] * 1000)
+        at, least = _floor((released or {}).get(int(partition), {}))
+        so_far = np.maximum(so_far, least[np.searchsorted(at, offsets[mine], side="right")])
         latest[mine] = so_far
         reached[int(partition)] = int(so_far[-1] // 1000)
     if source.time is None:
-        reached = {**before, **newest}
+        reached = {p: max(times[p] for times in (before, newest) if p in times) for p in {**before, **newest}}
     # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
     frontier = (latest // 1000 - source.grace_ms) * 1000
     found = rows.append_column("_event_time", pa.array(micros).cast(kind))
     return found.append_column("_frontier", pa.array(frontier).cast(kind)), reached
 
 
-def by_spark(rows: DataFrame, source: Source, before: Mapping[int, int], now_ms: int) -> DataFrame:
+def _floor(by_offset: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets at which the least stream time rises, and the least one before and after each, microseconds."""
+    import numpy as np
+
+    at = np.array(sorted(by_offset), dtype=np.int64)
+    least = np.array([np.iinfo(np.int64).min, *(by_offset[offset] * 1000 for offset in at)], dtype=np.int64)
+    return at, np.maximum.accumulate(least)
+
+
+def by_spark(
+    rows: DataFrame, source: Source, before: Mapping[int, int], now_ms: int, released: Released | None = None
+) -> DataFrame:
     """The same rows, computed where they are: one sort by partition and offset unless Kafka's timestamp is the time."""
     from pyspark.sql import functions as F
 
     assert source.grace_ms is not None
     timed = rows.withColumn("_event_time", F.expr(event_time_sql(source, now_ms)))
-    followed = "unix_millis(_order_timestamp)"
+    followed = ["unix_millis(_order_timestamp)"]
     if source.time is not None:
-        so_far = "MAX(unix_millis(_event_time)) OVER (PARTITION BY _partition ORDER BY _offset)"
+        followed = ["MAX(unix_millis(_event_time)) OVER (PARTITION BY _partition ORDER BY _offset)"]
+    if before and (source.time is not None or source.idle_after is not None):
         carried = ", ".join(f"{partition}, {millis}L" for partition, millis in sorted(before.items()))
-        first = f"element_at(map({carried}), _partition)" if carried else "CAST(NULL AS BIGINT)"
-        followed = f"GREATEST({so_far}, {first})"
-    return timed.withColumn("_frontier", F.expr(f"timestamp_millis({followed} - {source.grace_ms}L)"))
+        followed.append(f"element_at(map({carried}), _partition)")
+    if released:
+        followed.append(_released_sql(released))
+    reached = f"GREATEST({', '.join(followed)})" if len(followed) > 1 else followed[0]
+    return timed.withColumn("_frontier", F.expr(f"timestamp_millis({reached} - {source.grace_ms}L)"))
+
+
+def _released_sql(released: Released) -> str:
+    """The least stream time at a record by the releases up to its offset, epoch milliseconds; null where none is."""
+    by_partition = ", ".join(
+        f"{partition}, array({', '.join(f'struct({at}L AS at, {ms}L AS ms)' for at, ms in sorted(by_offset.items()))})"
+        for partition, by_offset in sorted(released.items())
+    )
+    mine = f"filter(element_at(map({by_partition}), _partition), one -> one.at <= _offset)"
+    return f"array_max(transform({mine}, one -> one.ms))"
 
 
 def latest(source: Source, is_good: str, now_ms: int) -> Column:

@@ -153,6 +153,14 @@ class Topology:
         return any(source.grace is not None for source in self.sources)
 
     @property
+    def idle_after(self) -> dict[str, int | None]:
+        """Source with event time -> by how many milliseconds a partition without new records may be behind until it
+        counts as idle; None for a source that has no idle partitions. Empty where no source has any.
+        """
+        found = {source.topic: source.idle_after_ms for source in self.sources if source.grace is not None}
+        return found if any(ms is not None for ms in found.values()) else {}
+
+    @property
     def is_sensitive(self) -> bool:
         """Whether a source may hold what no table may."""
         return any(source.sensitive for source in self.sources)
@@ -181,6 +189,13 @@ class Topology:
         """What a topic is made of."""
         members: dict[str, Append | Table] = {member.name: member for member in (*self.appends, *self.tables)}
         return members[topic.of]
+
+    def depending_on_cuts(self, *, by_arrival: bool) -> frozenset[str]:
+        """Tables and append outputs whose rows may differ between two ways to cut the log: both by time, or one of them
+        by arrival.
+        """
+        unequal = ("equal", "time") if by_arrival else ("equal",)
+        return frozenset(member.name for member in (*self.tables, *self.appends) if member.cuts in unequal)
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -37,6 +37,10 @@ RECORD_COLUMNS = {
 
 
 ORDER = ("_order_timestamp", "_topic", "_partition", "_offset")
+#: Under which cuts of the log the rows of a table or output are the same. ``any``: all, so that a replay gives what the
+#: live stream gave. ``time``: those by time, as two replays have them. ``equal``: the same slices only. Where an epoch
+#: was cut otherwise, rows are compared and the verdict leaves them out.
+Cuts = Literal["any", "time", "equal"]
 _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -60,6 +64,9 @@ class Source:
             ``_frontier``, and the topology an output ``late_records``. None for a source without event time.
         ahead: how far past Kafka's timestamp the event time may lie. A record beyond it is a dead letter: one record of
             a distant year would make all that follow it late.
+        idle_after: by how much the event time of a partition without new records may be behind the greatest of the
+            topology, for example ``10 minutes``. Beyond it a live stream no longer waits for the partition. None: its
+            windows wait for every partition.
         sensitive: whether values and keys may hold what no table may: of a dead or late record the lake then keeps the
             length and a keyed hash instead.
 
@@ -78,6 +85,7 @@ class Source:
     time: str | None = None
     grace: str | None = None
     ahead: str = "1 hour"
+    idle_after: str | None = None
     sensitive: bool = False
 
     def __post_init__(self) -> None:
@@ -117,6 +125,11 @@ class Source:
         return None if self.grace is None else milliseconds(self.grace, f"Source {self.topic!r}: grace")
 
     @property
+    def idle_after_ms(self) -> int | None:
+        """By how much the event time of a partition without new records may be behind, in milliseconds."""
+        return None if self.idle_after is None else milliseconds(self.idle_after, f"Source {self.topic!r}: idle_after")
+
+    @property
     def is_wall_clock(self) -> bool:
         """Whether a record's event time is when its slice was planned."""
         return self.time == WALL_CLOCK
@@ -152,6 +165,7 @@ class Table:
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
             other parameters is not taken over.
         expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
+        cuts: see :data:`Cuts`.
 
     Examples:
         >>> from kappa import Table
@@ -165,11 +179,13 @@ class Table:
     masked: tuple[str, ...] | list[str] = ()
     made_by: str = ""
     expires: bool = False
+    cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", tuple(self.key))
         object.__setattr__(self, "masked", tuple(self.masked))
         _check_name("table", self.name)
+        _check_cuts("Table", self.name, self.cuts)
         known = {column.name: column for column in self.columns}
         if not self.key:
             raise TopologyError(f"Table {self.name!r} has no key. Name at least one column: key=['id'].")
@@ -203,6 +219,7 @@ class Append:
         schema: Spark DDL of the row.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
+        cuts: see :data:`Cuts`.
 
     Examples:
         >>> from kappa import Append
@@ -214,11 +231,13 @@ class Append:
     schema: str
     masked: tuple[str, ...] | list[str] = ()
     partition_by: tuple[str, ...] | list[str] = ()
+    cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "masked", tuple(self.masked))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         _check_name("output", self.name)
+        _check_cuts("Output", self.name, self.cuts)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
         known = [column.name for column in self.columns]
@@ -317,6 +336,12 @@ class Check:
 
 def _check_event_time(source: Source) -> None:
     """The column of the event time is there and holds a time."""
+    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
+        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
+        raise TopologyError(
+            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
+            "that every epoch reads has idle partitions: leave idle_after out."
+        )
     if source.grace is None:
         if source.time is not None:
             raise TopologyError(
@@ -324,7 +349,7 @@ def _check_event_time(source: Source) -> None:
                 "grace='10 seconds'."
             )
         return
-    _ = source.grace_ms, source.ahead_ms  # lengths of time, or they raise
+    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
     if source.time is None or source.is_wall_clock:
         return
     types = {column.name: column.type for column in source.columns}
@@ -337,6 +362,11 @@ def _check_event_time(source: Source) -> None:
             "in "
             "epoch milliseconds."
         )
+
+
+def _check_cuts(kind: str, name: str, cuts: Cuts) -> None:
+    if cuts not in get_args(Cuts):
+        raise TopologyError(f"{kind} {name!r}: cuts {cuts!r} is not one of {', '.join(get_args(Cuts))}.")
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def verify(
     keys: Mapping[str, Sequence[str]] | None = None,
     by_origin: bool = True,
     begun: Offsets | None = None,
+    unjudged: Collection[str] = (),
 ) -> DiffReport:
     """Compare an epoch with the live one at the same offsets, and run the topology's checks on it.
 
@@ -55,6 +57,8 @@ def verify(
         keys: table -> its key in the live epoch; a table with another key now has nothing to be compared with.
         by_origin: whether equal rows of outputs must come from the same offsets. Not where both epochs read different
             topics.
+        unjudged: tables and outputs whose rows depend on cuts that both did not share: a difference is shown, and no
+            part of the verdict.
         begun: where the reading of the later of both begins; dead letters from before are not compared.
     """
     paths, row = mine
@@ -81,6 +85,8 @@ def verify(
             tables.append(TableDiff(name=name, rows_live=rows, rows_candidate=None, keys_removed=rows))
         else:
             outputs.append(OutputDiff(name=name, rows_live=rows, rows_candidate=None, rows_removed=rows))
+    tables = [replace(diff, is_judged=diff.name not in unjudged) for diff in tables]
+    outputs = [replace(diff, is_judged=diff.name not in unjudged) for diff in outputs]
     return DiffReport(
         topology=topology.name,
         live_epoch=live[0].epoch,
@@ -97,6 +103,7 @@ def verify(
             *topic_notes(live[1].standing, row.standing),
             *dead_letter_notes(*_dead_alone(session, live, mine, begun)),
             *_notes(tables, outputs),
+            *_unjudged_notes(topology.name, tables, outputs),
             *(
                 ()
                 if by_origin
@@ -292,6 +299,17 @@ def _notes(tables: Sequence[TableDiff], outputs: Sequence[OutputDiff]) -> list[s
         f"Column {name} of {table.name} has another type in the live epoch."
         for table in tables
         for name in table.columns_retyped
+    ]
+
+
+def _unjudged_notes(topology: str, tables: Sequence[TableDiff], outputs: Sequence[OutputDiff]) -> list[str]:
+    members: list[TableDiff | OutputDiff] = [*tables, *outputs]
+    names = [f"{diff.name}{'' if diff.is_same else ' (differs)'}" for diff in members if not diff.is_judged]
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)}: rows depend on where slices end, and both epochs were cut differently. The verdict "
+        f"leaves them out. `kappa replay {topology} --cuts live` computes along the slices of the live epoch."
     ]
 
 

@@ -18,6 +18,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.cuts import TimeIndex
+from kappa.offsets.releases import Releases, copied
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.plan import ReplayPlan
@@ -93,7 +94,7 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
         start: offsets to begin with.
     """
     paths = run.paths.recomputed(name)
-    made = replace(run, paths=paths, ledger=Ledger(paths.ledger), sent=Sent(), scratch=Scratch())
+    made = replace(run, paths=paths, ledger=Ledger(paths.ledger), copied=run.ledger, sent=Sent(), scratch=Scratch())
     made.ledger.create()
     made.ledger.claim(made.writer, made.code, made.ledger.state())
     seed(made, replace(source, lake=source.lake or run.paths.lake, outputs=False), start)
@@ -102,7 +103,10 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
 
 def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
     """One slice of a run that :func:`opened` gave."""
-    row = run_slice(run, ranges, sends="held", logged=False)
+    releases: Releases = {}
+    if run.topology.idle_after and run.copied is not None:
+        releases = copied(run.copied.state().releases, run.ledger.state().released, ranges)
+    row = run_slice(run, ranges, sends="held", logged=False, releases=releases)
     crash_point("recomputed.slice", row.seq)
     return row
 
@@ -210,6 +214,7 @@ class SecondRun:
             members=tuple(
                 twice(m, rows_of(self._run, first.committed, m), rows_of(self._again, state.committed, m), mask)
                 for m in (*topology.tables, *topology.appends)
+                if m.cuts != "equal"
             ),
         )
         crash_point("recomputed")

@@ -48,6 +48,21 @@ def wall_clock_time(topology: TopologyFacts, epoch: int) -> list[Finding]:
     return [WALL_CLOCK_TIME(topics=topics, epoch=epoch)] if topics else []
 
 
+RELEASES_LOST = warns(
+    "releases-lost",
+    "Live epoch {epoch} was rebuilt from a changelog, which does not say when partitions of {topics} were idle before: "
+    "windows of that time wait for those partitions, and fewer records are late.",
+    "Compare the difference before the cutover; or start at a savepoint of the live epoch.",
+    meaning="the live epoch does not know which partitions were idle before it was rebuilt",
+)
+
+
+def releases_lost(topology: TopologyFacts, live: LiveFacts) -> list[Finding]:
+    """A release is made by a live stream and kept in the lake."""
+    topics = sorted(source.topic for source in topology.sources if source.has_idle)
+    return [RELEASES_LOST(topics=topics, epoch=live.epoch)] if topics and live.has_lost_releases else []
+
+
 MASK_KEY_CHANGED = refuses(
     "mask-key-changed",
     "Live epoch {epoch} masks values under the key with fingerprint {live}; KAPPA_MASK_KEY has {now}. Every masked "

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from kappa.offsets.vector import Offsets
+from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Declaration, Finding, refuses, warns
 
 UNKNOWN_TOPIC = refuses(
@@ -175,6 +176,27 @@ def vector_above_log(
         elif offset > readable:
             found.append(hidden(**given, stable=readable))
     return found
+
+
+_LONGEST_FUTURE_MS = 24 * 3600 * 1000
+FUTURE_TIMESTAMPS = warns(
+    "future-timestamps",
+    "Topic {topic!r} takes records whose timestamp lies {days} days ahead (message.timestamp.after.max.ms={ms}): one "
+    "such record makes all later ones of its partition late.",
+    "Lower it to an hour: kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
+    "message.timestamp.after.max.ms=3600000",
+    meaning="a source with event time reads a topic that takes records with timestamps more than a day ahead",
+)
+
+
+def future_timestamps(topology: TopologyFacts, future_ms: Mapping[str, int]) -> list[Finding]:
+    """Stream time follows the greatest time of a partition, and a column may lie ``ahead`` of the timestamp at most."""
+    topics = sorted(source.topic for source in topology.sources if source.has_event_time)
+    return [
+        FUTURE_TIMESTAMPS({"days": f"{ms // _LONGEST_FUTURE_MS:,}"}, topic=topic, ms=ms)
+        for topic in topics
+        if (ms := future_ms.get(topic, 0)) > _LONGEST_FUTURE_MS
+    ]
 
 
 OPEN_TRANSACTIONS = warns(

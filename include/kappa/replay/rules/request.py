@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.facts import ActiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
+from kappa.replay.facts import ActiveFacts, LiveFacts, MarkerFacts, NamedSavepoint, SavepointFacts, TopologyFacts
 from kappa.replay.findings import Finding, refuses, warns
 from kappa.topology.masking import SHORTEST
 from kappa.topology.thresholds import unknown
@@ -87,6 +87,30 @@ DETERMINISM_WITHOUT_LIVE_EPOCH = refuses(
 def determinism_without_live_epoch(is_wanted: bool, live: int | None) -> list[Finding]:
     """A first epoch goes live before it has computed anything: there is no range that could be computed again."""
     return [DETERMINISM_WITHOUT_LIVE_EPOCH()] if is_wanted and live is None else []
+
+
+LIVE_CUTS_UNKNOWN = refuses(
+    "live-cuts-unknown",
+    "The replay is to end its slices where those of the live epoch ended, and {why}.",
+    "Leave --cuts live out; or start at a commit of the live epoch: --from-savepoint.",
+    meaning="`--cuts live` needs a live epoch without versioned sources, and a start at its first slice or at one of "
+    "its commits",
+)
+
+
+def live_cuts_unknown(cuts: str, live: LiveFacts | None, start: Offsets | None, *, is_chained: bool) -> list[Finding]:
+    """A ledger has the cuts of its own epoch, from its first slice on."""
+    if cuts != "live" or start is None:
+        return []
+    if live is None:
+        return [LIVE_CUTS_UNKNOWN(why="no epoch is live")]
+    if is_chained or live.upstreams:
+        return [LIVE_CUTS_UNKNOWN(why="it reads versioned topics, which each epoch fills anew")]
+    commits = [live.begin, *(savepoint.offsets for savepoint in live.savepoints)]
+    if any(commit is not None and start.is_level_with(commit) for commit in commits):
+        return []
+    begin = "" if live.begin is None else f" at {live.begin.to_json()}"
+    return [LIVE_CUTS_UNKNOWN(why=f"its slices begin{begin}; the replay would begin at {start.to_json()}")]
 
 
 REPLAY_ALREADY_ACTIVE = refuses(

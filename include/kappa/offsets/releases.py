@@ -1,0 +1,182 @@
+"""Releases: from which offset on a partition without new records no longer holds the frontier back.
+
+A live slice makes them, since only a live stream knows that nothing came. They are input from then on: a slice's plan
+holds them, roll-ups and seeds keep them, and every other run of the same offsets copies them. From the release's offset
+on the stream time of the partition is at least that of the release, for lateness too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end
+
+#: Topic -> partition -> next offset of the partition -> its least stream time from there on, epoch milliseconds.
+Releases = Mapping[str, Mapping[int, Mapping[int, int]]]
+
+
+def merged(several: Iterable[Releases]) -> dict[str, dict[int, dict[int, int]]]:
+    """All of them; of two at one offset the greater time holds."""
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for topic, partition, offset, ms in (one for releases in several for one in _each(releases)):
+        mine = found.setdefault(topic, {}).setdefault(partition, {})
+        mine[offset] = max(ms, mine.get(offset, ms))
+    return found
+
+
+def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
+    """Those that lie before an end; with ``at_end`` those at it too, which the next record will meet."""
+    return _where(releases, lambda at, offset, _: offset < _next(end, at) or (at_end and offset == _next(end, at)))
+
+
+def unknown(releases: Releases, known: Releases) -> Releases:
+    """Those that the known ones lack, or have with a lesser time."""
+    return _where(releases, lambda at, offset, ms: ms > known.get(at[0], {}).get(at[1], {}).get(offset, ms - 1))
+
+
+def behind(
+    ranges: Sequence[OffsetRange], idle_after: Mapping[str, int | None], stream_times: Mapping[str, Mapping[int, int]]
+) -> dict[TopicPartition, int]:
+    """Partitions of which a slice has nothing and whose event time is too far behind, with their next offset.
+
+    One that never had a record is behind by any length.
+
+    Args:
+        ranges: what the slice reads.
+        idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
+            without idle partitions.
+        stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
+    """
+    greatest = max((ms for parts in stream_times.values() for ms in parts.values()), default=None)
+    found: dict[TopicPartition, int] = {}
+    for range_ in ranges:
+        most = idle_after.get(range_.topic)
+        if range_.count or most is None or greatest is None:
+            continue
+        own = stream_times.get(range_.topic, {}).get(range_.partition)
+        if own is None or greatest - own > most:
+            found[range_.at] = range_.end
+    return found
+
+
+def made(
+    ranges: Sequence[OffsetRange],
+    idle: Mapping[TopicPartition, int],
+    idle_after: Mapping[str, int | None],
+    stream_times: Mapping[str, Mapping[int, int]],
+) -> Releases:
+    """The releases of a live slice: to each idle partition the least stream time of those that are not.
+
+    Args:
+        ranges: what the slice reads.
+        idle: of :func:`behind` those that stand at their stable end, looked up after the ranges were chosen.
+        idle_after: as there.
+        stream_times: as there.
+    """
+    awake = [
+        stream_times.get(range_.topic, {}).get(range_.partition)
+        for range_ in ranges
+        if range_.topic in idle_after and range_.at not in idle
+    ]
+    known = [ms for ms in awake if ms is not None]
+    if not known or len(known) < len(awake):
+        return {}
+    least = min(known)
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for (topic, partition), offset in sorted(idle.items()):
+        if stream_times.get(topic, {}).get(partition, least - 1) < least:
+            found.setdefault(topic, {})[partition] = {offset: least}
+    return found
+
+
+def copied(several: Iterable[tuple[Offsets, Releases]], known: Releases, ranges: Sequence[OffsetRange]) -> Releases:
+    """The releases that a slice takes over from another epoch.
+
+    Those before its end are all taken. Of those at its end only what the other epoch had made when it stood there: at
+    equal offsets both have the same.
+
+    Args:
+        several: where the other epoch stood after each of its slices, with the releases of that slice.
+        known: what earlier slices took over.
+        ranges: what the slice reads.
+    """
+    end = ranges_end(ranges)
+    taken = [
+        up_to(releases, end, at_end=end.beside(standing).dominates(standing.beside(end)))
+        for standing, releases in several
+    ]
+    return unknown(merged(taken), known)
+
+
+def as_of(several: Iterable[Releases], end: Offsets, stream_times: Mapping[str, Mapping[int, int]]) -> Releases:
+    """Those that are in the stream times of a commit, out of all that its epoch has made since too.
+
+    Args:
+        several: the releases.
+        end: where the commit's slice ended.
+        stream_times: of the commit.
+    """
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for topic, partition, offset, ms in _each(up_to(merged(several), end, at_end=True)):
+        is_last = offset == _next(end, (topic, partition))
+        reached = stream_times.get(topic, {}).get(partition)
+        if not is_last or reached is not None:
+            least = ms if not is_last or reached is None else min(ms, reached)
+            found.setdefault(topic, {}).setdefault(partition, {})[offset] = least
+    return found
+
+
+def times_after(stream_times: Mapping[int, int], released: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """Stream times of a topic's partitions after all of these releases."""
+    found = dict(stream_times)
+    for partition, by_offset in released.items():
+        for ms in by_offset.values():
+            found[partition] = max(ms, found.get(partition, ms))
+    return found
+
+
+def as_dict(releases: Releases) -> dict[str, dict[str, dict[str, int]]]:
+    """For JSON, whose keys are text."""
+    return {
+        topic: {
+            str(partition): {str(offset): ms for offset, ms in sorted(by_offset.items())}
+            for partition, by_offset in sorted(parts.items())
+        }
+        for topic, parts in sorted(releases.items())
+    }
+
+
+def releases_detail(releases: Releases) -> dict[str, Any]:
+    """What a ledger row says of them; nothing where there are none."""
+    return {"releases": as_dict(releases)} if releases else {}
+
+
+def from_dict(values: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[int, dict[int, int]]]:
+    """What :func:`as_dict` gave."""
+    return {
+        topic: {
+            int(partition): {int(offset): ms for offset, ms in by_offset.items()}
+            for partition, by_offset in parts.items()
+        }
+        for topic, parts in values.items()
+    }
+
+
+def _next(end: Offsets, at: TopicPartition) -> int:
+    return end.get(*at) or 0
+
+
+def _each(releases: Releases) -> Iterable[tuple[str, int, int, int]]:
+    for topic, parts in releases.items():
+        for partition, by_offset in parts.items():
+            for offset, ms in by_offset.items():
+                yield topic, partition, offset, ms
+
+
+def _where(releases: Releases, is_kept: Callable[[TopicPartition, int, int], bool]) -> Releases:
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for topic, partition, offset, ms in _each(releases):
+        if is_kept((topic, partition), offset, ms):
+            found.setdefault(topic, {}).setdefault(partition, {})[offset] = ms
+    return found

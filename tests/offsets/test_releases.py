@@ -1,0 +1,145 @@
+"""Releases of idle partitions: made by a live stream, and the same for every other run of the same offsets."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from kappa.offsets import releases
+from kappa.offsets.releases import Releases
+from kappa.offsets.vector import OffsetRange, Offsets
+
+TOPICS = {"left": 1_000, "right": None}
+START = Offsets.from_json({"left": {"0": 0, "1": 0}, "right": {"0": 0}})
+
+
+def spans(*read: tuple[str, int, int, int]) -> list[OffsetRange]:
+    return [OffsetRange(topic=topic, partition=p, start=start, end=end) for topic, p, start, end in read]
+
+
+def released(ranges: list[OffsetRange], times: dict[str, dict[int, int]], **ends: int) -> Releases:
+    """Of a live slice; partitions of ``left`` end where ``p0`` and ``p1`` say, by default where the slice ends."""
+    behind = releases.behind(ranges, TOPICS, times)
+    idle = {at: offset for at, offset in behind.items() if ends.get(f"p{at[1]}", offset) == offset}
+    return releases.made(ranges, idle, TOPICS, times)
+
+
+def test_a_partition_that_is_too_far_behind_gets_the_least_time_of_the_others() -> None:
+    ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("right", 0, 2, 2))
+    times = {"left": {0: 9_000, 1: 2_000}, "right": {0: 7_500}}
+
+    assert released(ranges, times) == {"left": {1: {3: 7_500}}}
+    assert released(ranges, times, p1=4) == {}, "a record is there that no slice has read"
+    assert released(spans(("left", 0, 5, 9), ("left", 1, 3, 4), ("right", 0, 2, 2)), times) == {}, "the slice has one"
+
+
+def test_a_partition_that_is_less_behind_is_waited_for() -> None:
+    ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3))
+    assert released(ranges, {"left": {0: 3_000, 1: 2_000}}) == {}
+    assert released(ranges, {"left": {0: 3_001, 1: 2_000}}) == {"left": {1: {3: 3_001}}}
+
+
+def test_a_partition_without_any_record_is_idle_once_another_has_a_time() -> None:
+    ranges = spans(("left", 0, 0, 9), ("left", 1, 0, 0))
+    assert released(ranges, {}) == {}
+    assert released(ranges, {"left": {0: 5}}) == {"left": {1: {0: 5}}}
+
+
+def test_nothing_is_released_while_a_partition_that_is_not_idle_has_no_time() -> None:
+    ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("right", 0, 0, 1))
+    assert released(ranges, {"left": {0: 9_000, 1: 2_000}}) == {}
+
+
+def test_of_two_times_at_one_offset_the_greater_holds() -> None:
+    found = releases.merged([{"left": {1: {3: 50}}}, {"left": {1: {3: 70, 9: 80}}}, {"left": {1: {3: 60}}}])
+    assert found == {"left": {1: {3: 70, 9: 80}}}
+    assert releases.unknown(found, {"left": {1: {3: 70, 9: 79}}}) == {"left": {1: {9: 80}}}
+    assert releases.from_dict(json.loads(json.dumps(releases.as_dict(found)))) == found
+
+
+def test_a_savepoint_has_what_was_released_up_to_it() -> None:
+    later = [{"left": {1: {3: 70, 9: 80, 12: 90}}}, {"left": {1: {9: 95}}}]
+    end = Offsets.from_json({"left": {"0": 4, "1": 9}})
+    assert releases.as_of(later, end, {"left": {0: 100, 1: 85}}) == {"left": {1: {3: 70, 9: 85}}}
+    assert releases.as_of(later, end, {}) == {"left": {1: {3: 70}}}
+
+
+class Run:
+    """What follows from releases, by dictionaries: stream times at each record and after each slice."""
+
+    def __init__(self, log: dict[tuple[str, int], list[int]]) -> None:
+        self.log = log
+        self.end = START
+        self.times: dict[str, dict[int, int]] = {}
+        self.told: list[tuple[Offsets, Releases]] = []
+        self.at_records: dict[tuple[str, int, int], int] = {}
+        self.after: dict[str, dict[str, dict[int, int]]] = {}
+
+    def read(self, end: Offsets, found: Releases) -> None:
+        for range_ in self.end.span_to(end):
+            mine = self.times.setdefault(range_.topic, {})
+            by_offset = found.get(range_.topic, {}).get(range_.partition, {})
+            for offset in range(range_.start, range_.end + 1):
+                times = [ms for at, ms in by_offset.items() if at <= offset]
+                times += [mine[range_.partition]] if range_.partition in mine else []
+                if offset < range_.end:
+                    times.append(self.log[range_.at][offset])
+                if times:
+                    mine[range_.partition] = max(times)
+                if offset < range_.end:
+                    self.at_records[range_.topic, range_.partition, offset] = mine[range_.partition]
+        self.end = end
+        self.told.append((end, found))
+        self.after[end.to_json()] = {topic: dict(parts) for topic, parts in self.times.items()}
+
+    def live(self, end: Offsets, there: Offsets) -> None:
+        ranges = self.end.span_to(end)
+        behind = releases.behind(ranges, TOPICS, self.times)
+        idle = {at: offset for at, offset in behind.items() if there[at] == offset}
+        self.read(end, releases.made(ranges, idle, TOPICS, self.times))
+
+    def copy(self, other: Run, end: Offsets) -> None:
+        known = releases.merged(found for _, found in self.told)
+        self.read(end, releases.copied(other.told, known, self.end.span_to(end)))
+
+
+def rolled_up(told: list[tuple[Offsets, Releases]], most: int) -> list[tuple[Offsets, Releases]]:
+    """The first so many slices as one."""
+    return [(told[most - 1][0], releases.merged(found for _, found in told[:most])), *told[most:]] if most else told
+
+
+def test_another_run_of_the_same_offsets_has_the_same_frontiers() -> None:
+    assert sum(has_equal_frontiers(seed) for seed in range(120)) > 80, "few histories released anything"
+
+
+def has_equal_frontiers(seed: int) -> bool:
+    """Holds a replay of a random history against its live stream; whether that released anything."""
+    chance = random.Random(seed)
+    log = {at: sorted(chance.sample(range(20_000), 40)) for at, _ in START.items()}
+    for times in log.values():  # some out of order
+        for _ in range(10):
+            a, b = chance.sample(range(40), 2)
+            times[a], times[b] = times[b], times[a]
+    live, there = Run(log), START
+    while live.end.count_to(Offsets.of((at, 40) for at, _ in START.items())):
+        paces = {at: chance.choice([0, 0, 1, 6]) for at, _ in START.items()}
+        there = Offsets.of((at, min(40, offset + paces[at])) for at, offset in there.items())
+        behind = Offsets.of((at, chance.choice([offset, there[at]])) for at, offset in live.end.items())
+        if behind != live.end:
+            live.live(behind, there)
+
+    replay = Run(log)
+    told = len(live.told)
+    live.told = rolled_up(live.told, chance.randrange(told))
+    goals = [end for end, _ in live.told]
+    replay_to = chance.randrange(len(goals))
+    while replay.end != goals[replay_to]:  # slices of its own, in bulk
+        steps = {at: chance.randrange(8) for at, _ in START.items()}
+        replay.copy(
+            live, Offsets.of((at, min(goals[replay_to][at], offset + steps[at])) for at, offset in replay.end.items())
+        )
+    for end in goals[replay_to:]:  # it follows
+        replay.copy(live, end)
+        assert replay.after[end.to_json()] == live.after[end.to_json()], seed
+    assert replay.at_records == live.at_records, seed
+    return any(found for _, found in live.told)

@@ -1,0 +1,114 @@
+"""Operators over partitions that fall silent: what is released is part of the log, so that cuts change nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa import Append, Source, Topology
+from kappa.errors import TopologyError
+from kappa.operators import agg, interval_join, late_records, tumbling_window
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kappa import Slice
+
+MOVE = "id STRING NOT NULL, at BIGINT"
+SUMS = tumbling_window(rows=MOVE, key="id", size="10 seconds", aggregates={"moves": agg.count()})
+PAIRS = interval_join(
+    left=MOVE, right="id STRING NOT NULL, paid BIGINT", key="id", before="5 seconds", after="5 seconds", how="left"
+)
+
+
+def topology(idle_after: str | None) -> Topology:
+    """Counts of moves by window, and moves with payments that are near; payments seldom come."""
+
+    def step(slice: Slice) -> dict[str, DataFrame]:
+        frontier = slice.frontier("moves")
+        sums = SUMS(slice["moves"], before=slice.table("open"), frontier=frontier)
+        pairs = PAIRS(
+            slice["moves"],
+            slice["payments"],
+            left_before=slice.table("unpaid"),
+            right_before=slice.table("unmoved"),
+            left_frontier=frontier,
+            right_frontier=slice.frontier("payments"),
+        )
+        return {
+            "open": sums.changes,
+            "counts": sums.final,
+            "unpaid": pairs.left_changes,
+            "unmoved": pairs.right_changes,
+            "pairs": pairs.rows,
+            "late_records": late_records(sums.late, pairs.late),
+        }
+
+    return Topology(
+        name="test.idle",
+        version="1",
+        sources=[
+            Source(topic="moves", schema=MOVE, time="at", grace="2 seconds", idle_after=idle_after),
+            Source(
+                topic="payments",
+                schema="id STRING NOT NULL, paid BIGINT",
+                time="paid",
+                grace="0 seconds",
+                idle_after=idle_after and "0 seconds",
+            ),
+        ],
+        tables=[SUMS.table("open"), PAIRS.left_table("unpaid"), PAIRS.right_table("unmoved")],
+        outputs=[Append(name="counts", schema=SUMS.schema), Append(name="pairs", schema=PAIRS.schema)],
+        step=step,
+    )
+
+
+def move(second: int, partition: int = 0) -> Input:
+    return Input(topic="moves", value={"id": "a", "at": second * 1000}, partition=partition, timestamp_ms=second * 1000)
+
+
+@pytest.mark.spark
+def test_a_driver_releases_a_partition_that_falls_silent(spark: SparkSession) -> None:
+    waiting, released = (
+        TopologyDriver(topology(after), spark, partitions={"moves": 2, "payments": 1}) for after in (None, "20 seconds")
+    )
+    for driver in (waiting, released):
+        driver.pipe([move(1), move(2, partition=1)])
+        for second in (15, 31, 40):
+            driver.pipe([move(second)])
+    assert waiting.rows("counts") == [] and waiting.rows("pairs") == []
+    assert [row["window_start"].second for row in released.rows("counts")] == [0, 10]
+    assert len(released.rows("pairs")) == 3, "no payment will come for those before 25 any more"
+    released.pipe([move(16, partition=1)])
+    assert [row["operator"] for row in released.rows("late_records")] == ["tumbling_window", "interval_join"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [20261123, *(pytest.param(n, marks=pytest.mark.soak) for n in range(10))])
+def test_no_cut_changes_what_is_released_and_what_is_late(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)
+    inputs = []
+    for burst in range(4):
+        partition, begin = chance.randrange(2), burst * 30
+        inputs += [move(max(0, begin + n * 3 - chance.choice([0, 0, 4, 25])), partition) for n in range(5)]
+        if chance.random() < 0.7:
+            paid = begin + chance.randrange(8)
+            inputs.append(Input(topic="payments", value={"id": "a", "paid": paid * 1000}, timestamp_ms=paid * 1000))
+    assert_slice_invariant(topology("8 seconds"), inputs, spark, cuts=2, seed=seed, by_arrival=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ({"idle_after": "1 minute"}, "no grace"),
+        ({"idle_after": "1 minute", "grace": "0 seconds", "time": "wall clock"}, "the wall clock"),
+        ({"idle_after": "1 minute", "grace": "0 seconds", "of": "shop.orders"}, "of='shop.orders'"),
+        ({"idle_after": "a while", "grace": "0 seconds"}, "is no length of time"),
+    ],
+)
+def test_a_source_that_has_no_idle_partitions_is_refused(source: dict[str, str], why: str) -> None:
+    with pytest.raises(TopologyError, match=why):
+        Source(topic="moves", schema="id STRING", **source)  # type: ignore[arg-type]  # each is text
