@@ -318,7 +318,7 @@ def assert_slice_invariant(
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     ways = [(False, *way) for way in cut_by_time(log, cuts, chance)]
     ways += [(True, *way) for way in cut_by_arrival(log, cuts, chance)] if by_arrival else []
-    released = _released(topology, session, log, chance) if topology.idle_after else None
+    released = _released(topology, session, log, chance) if topology.has_idle_partitions else None
     whole = _results(topology, session, [log], released, is_ordered=not by_arrival)
     for is_arrival, name, slices in ways:
         rest = topology.depending_on_cuts(by_arrival=is_arrival)

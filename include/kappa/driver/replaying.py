@@ -124,7 +124,7 @@ class Replay:
     def _may_read_on(self, record: TopologyRecord, state: LedgerState) -> bool:
         """Whether the live epoch has read what a replay is to read next: where partitions are idle, it says when."""
         context = self._context
-        if not context.topology.idle_after or record.live is None:
+        if not context.topology.has_idle_partitions or record.live is None:
             return True
         theirs = context.live_ledger(record).state().standing
         end = context.plan.end

@@ -169,7 +169,12 @@ class Slices:
             behind = releases.behind(ranges, idle_after, times)
             stable = context.stable(state.position) if behind else Offsets()
             idle = {at: offset for at, offset in behind.items() if stable.get(*at) == offset}
-            return releases.made(ranges, idle, idle_after, times)
+            return releases.merged(
+                [
+                    releases.made(ranges, idle, idle_after, times),
+                    releases.of_added(ranges, state.position, idle_after, times),
+                ]
+            )
         record = context.record()
         if record.live is None:
             return {}

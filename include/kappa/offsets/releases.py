@@ -1,4 +1,6 @@
-"""Releases: from which offset on a partition without new records no longer holds the frontier back.
+"""Releases: from which offset on a partition is taken to be further than its own records say.
+
+A partition without new records then holds the frontier back no longer, and one that was added opens no closed window.
 
 A live slice makes them, since only a live stream knows that nothing came. They are input from then on: a slice's plan
 holds them, roll-ups and seeds keep them, and every other run of the same offsets copies them. From the release's offset
@@ -87,6 +89,34 @@ def made(
     for (topic, partition), offset in sorted(idle.items()):
         if stream_times.get(topic, {}).get(partition, least - 1) < least:
             found.setdefault(topic, {})[partition] = {offset: least}
+    return found
+
+
+def of_added(
+    ranges: Sequence[OffsetRange],
+    position: Offsets,
+    idle_after: Mapping[str, int | None],
+    stream_times: Mapping[str, Mapping[int, int]],
+) -> Releases:
+    """The releases of partitions that were added to a topic: what the others have passed is over for them too.
+
+    Without it a record in a new partition would open windows again that are closed.
+
+    Args:
+        ranges: what the slice reads.
+        position: where the commit before ended, in the partitions that there were.
+        idle_after: as for :func:`behind`; topics that it does not name have no event time.
+        stream_times: as there.
+    """
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for range_ in ranges:
+        known = position.partitions(range_.topic)
+        if range_.topic not in idle_after or range_.partition in known or not known:
+            continue
+        reached = [stream_times.get(range_.topic, {}).get(partition) for partition in known]
+        times = [ms for ms in reached if ms is not None]
+        if len(times) == len(reached):
+            found.setdefault(range_.topic, {})[range_.partition] = {range_.start: min(times)}
     return found
 
 

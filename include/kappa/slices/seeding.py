@@ -108,7 +108,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
                 **roots_detail(run.roots),
                 **releases_detail(times.releases),
-                **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.idle_after else {}),
+                **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.has_idle_partitions else {}),
                 **({"bound": dict(run.bound)} if run.bound else {}),
                 **({MASK: fingerprint(run.engines.mask_key)} if run.topology.is_sensitive else {}),
             },

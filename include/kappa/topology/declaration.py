@@ -154,11 +154,16 @@ class Topology:
 
     @property
     def idle_after(self) -> dict[str, int | None]:
-        """Source with event time -> by how many milliseconds a partition without new records may be behind until it
-        counts as idle; None for a source that has no idle partitions. Empty where no source has any.
+        """Source with event time, in a topic that every epoch reads -> by how many milliseconds a partition without new
+        records may be behind until it counts as idle; None where none does.
         """
-        found = {source.topic: source.idle_after_ms for source in self.sources if source.grace is not None}
-        return found if any(ms is not None for ms in found.values()) else {}
+        timed = (s for s in self.sources if s.grace is not None and s.of is None and not s.is_wall_clock)
+        return {source.topic: source.idle_after_ms for source in timed}
+
+    @property
+    def has_idle_partitions(self) -> bool:
+        """Whether partitions of a source may count as idle."""
+        return any(ms is not None for ms in self.idle_after.values())
 
     @property
     def is_sensitive(self) -> bool:
