@@ -169,8 +169,14 @@ class TestWithABroker:
         kafka.create_topic("dry.none", 1)
         try:
             found = run("start", "dry.run")
+            replay = run("replay", "dry.run", "--slice-records", "7", "--reason", "an old bug")
+            offsets = run("offsets", "--group", "dry.readers", "--topic", "dry.none:0", "--to-earliest")
         finally:
             kafka.delete_topics(["dry.none"])
+        again = "To do it: kappa replay dry.run --slice-records 7 --reason 'an old bug' --execute"
+        assert again in replay.said, replay.error
+        again = "To do it: kappa offsets --group dry.readers --topic dry.none:0 --to-earliest --execute"
+        assert again in offsets.said, offsets.error
         assert found.code == 0, found.error
         assert "Would build epoch 1 from the beginning of its topics and make it live." in found.said
 

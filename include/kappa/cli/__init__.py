@@ -27,10 +27,12 @@ from kappa.cli import (
     topics,
     upgrades,
 )
+from kappa.cli.options import KappaGroup
 from kappa.errors import KappaError
 
 app = typer.Typer(
     name="kappa",
+    cls=KappaGroup,
     help="Change the code of a running stream, recompute its history beside it, prove it, swap it over, and back.",
     epilog="What changes something is a dry run unless --execute is given. Exit codes: 0 done, 1 refused, 2 usage, 3 "
     "unreachable.",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import getpass
 import json
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from kappa.config import Config
 from kappa.offsets.vector import Offsets
@@ -69,6 +73,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+class KappaGroup(typer.core.TyperGroup):
+    """Commands that can say how they were called."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
+        """Keep the words of the call, which parsing uses up."""
+        _call.set(tuple(sys.argv[1:] if args is None else args))
+        return super().main(args, *more, **named)
+
+
+_call: ContextVar[tuple[str, ...]] = ContextVar("kappa_call", default=())
+
+
+def command_line() -> str:
+    """The command line that is being run, for a message that says how to run it again."""
+    return shlex.join(["kappa", *_call.get()])
 
 
 def dry(what: str, command: str) -> None:

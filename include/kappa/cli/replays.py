@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from kappa import control
-from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, dry_run, say, say_json
+from kappa.cli.options import (
+    Allow,
+    Execute,
+    Json,
+    Reason,
+    Topology,
+    Wait,
+    actor,
+    command_line,
+    config,
+    dry_run,
+    say,
+    say_json,
+)
 from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
@@ -121,7 +134,7 @@ def replay(
     if not json:
         say(explain_plan(made))
     if not execute:
-        _dry_run(made, reason, f"kappa replay {topology} ...", json)
+        _dry_run(made, reason, command_line(), json)
         return
     _run(made, reason, wait, json)
 

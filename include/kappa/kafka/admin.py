@@ -24,6 +24,12 @@ _SETTLING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,
 )
+#: The coordinator of a group is moving, or loads what it has to know.
+_WITHOUT_COORDINATOR = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 
 
 class Admin:
@@ -113,6 +119,22 @@ class Admin:
             if error.args[0].code() in but:
                 return None
             raise self.explained(error, doing) from error
+
+    def has_coordinator(self, group: str) -> bool:
+        """Whether a broker answers for a consumer group.
+
+        To ask for the offsets of a group before ends the process: librdkafka (2.16) looks for a coordinator again
+        through the group of its client, and a client for administration has none.
+        """
+        answers = self.client.describe_consumer_groups([group], request_timeout=self._timeout)
+        try:
+            answers[group].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code not in (*_WITHOUT_COORDINATOR, KafkaError.GROUP_ID_NOT_FOUND):
+                raise self.explained(error, f"describing group {group!r}") from error
+            return code not in _WITHOUT_COORDINATOR
+        return True
 
     def wait(self, is_done: Callable[[], bool], what: str) -> None:
         """Wait until something holds that the cluster has promised.

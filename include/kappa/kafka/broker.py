@@ -237,6 +237,7 @@ class Broker:
 
     def group_offsets(self, group: str) -> Offsets:
         """What the group has committed; empty for an unknown group. Offsets of an open transaction do not show."""
+        self._admin.wait(lambda: self._admin.has_coordinator(group), f"group {group!r} has no coordinator")
         asked = [ConsumerGroupTopicPartitions(group)]
         answers = self._admin.client.list_consumer_group_offsets(asked, request_timeout=self._timeout)
         found = self._admin.answer(answers[group], f"reading offsets of group {group!r}").topic_partitions

@@ -31,7 +31,7 @@ captcha = Topology(
     name="logs.captcha",
     version="1",
     sources=[Source(topic="logs", schema=ACTION), Source(topic="captcha", schema=CAPTCHA)],
-    tables=[with_captcha.table("captchas"), Table(name="actions", key=["browser"], schema=ACTIONS)],
-    outputs=[Append(name="asked", schema=ACTIONS), Topic(name="ask-captcha", of="asked", key="browser")],
+    tables=[with_captcha.table("captchas"), Table(name="actions", key=["browser"], schema=ACTIONS, cuts="time")],
+    outputs=[Append(name="asked", schema=ACTIONS, cuts="time"), Topic(name="ask-captcha", of="asked", key="browser")],
     step=ask,
 )
