@@ -149,7 +149,7 @@ def test_payments_are_of_orders_of_their_time_and_some_are_not() -> None:
     assert sum(id not in times for id in placed) > 500 < sum(number > 1 for number in times.values())
 
 
-def test_products_change_and_go_and_come_back_and_two_that_are_ordered_are_never_there() -> None:
+def test_products_change_go_and_come_back_and_two_are_ordered_and_never_there() -> None:
     prices: dict[bytes | None, set[float]] = {}
     gone, back = set(), set()
     for (key, value, _), product in values("products"):
