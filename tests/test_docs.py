@@ -41,6 +41,7 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "tour-of-operators.md",
     ROOT / "docs" / "kafka-streams.md",
     ROOT / "docs" / "event-time.md",
     ROOT / "docs" / "scenarios.md",

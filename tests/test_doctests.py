@@ -18,26 +18,6 @@ from kappa import operators, serving
 
 #: What a user imports.
 MODULES: tuple[ModuleType, ...] = (kappa, operators, serving)
-#: Operators without an example so far; nothing is added here.
-LACKING = frozenset(
-    [
-        "aggregate",
-        "aggregate_table",
-        "at_most_every",
-        "cogroup",
-        "foreign_key_join",
-        "hopping_window",
-        "interval_join",
-        "lookup",
-        "newest_table_join",
-        "session_window",
-        "sliding_window",
-        "table_join",
-        "table_table_join",
-        "tumbling_window",
-        "two_phase",
-    ]
-)
 _LINE = r"^\s*(>>>|\.\.\.).*"
 _NEEDS_SPARK = re.compile(rf"{_LINE}\bspark\b", re.MULTILINE)
 _NEEDS_LAKE = re.compile(rf"{_LINE}\bConfig\.from_env", re.MULTILINE)
@@ -63,8 +43,6 @@ def examples(value: Any, name: str) -> list[doctest.DocTest]:
 def cases() -> Iterator[Any]:
     for module in MODULES:
         for name, value in public(module).items():
-            if module is operators and name in LACKING:
-                continue
             marks = [pytest.mark.spark] if _needs(_NEEDS_SPARK, examples(value, name)) else []
             yield pytest.param(value, id=f"{module.__name__}.{name}", marks=marks)
 
@@ -90,8 +68,3 @@ def test_a_public_name_has_an_example_that_holds(
         test.globs = dict(globs)
         runner.run(test, out=said.append)
     assert not runner.failures, "".join(said)
-
-
-def test_what_is_said_to_lack_an_example_lacks_it() -> None:
-    known = public(operators)
-    assert [name for name in sorted(LACKING & known.keys()) if examples(known[name], name)] == []

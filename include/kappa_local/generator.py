@@ -16,7 +16,7 @@ from kappa.errors import UsageError
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import explained, producer_settings, unreachable
 from kappa_local import customers as customers_module
-from kappa_local import invoices, logs, movies_music, stocks, text_inventory
+from kappa_local import invoices, logs, movies_music, orders, stocks, text_inventory
 from kappa_local.draws import DEFAULT_START, Block, Course, Made, Stream
 
 #: Kafka applies retention to the time in a record, and refuses times more than an hour ahead: generated times are
@@ -32,11 +32,13 @@ class Scenario:
         topic: where its records go unless another topic is named.
         make: its records; None for invoices, which have options of their own.
         is_text: whether values are text instead of JSON.
+        time_step: time between two records, unless another is asked for.
     """
 
     topic: str
     make: Callable[[Block], Iterable[Made]] | None = None
     is_text: bool = False
+    time_step: timedelta = timedelta(milliseconds=100)
 
 
 SCENARIOS = {
@@ -50,6 +52,9 @@ SCENARIOS = {
     "movies": Scenario(topic=movies_music.RATINGS, make=movies_music.ratings),
     "music": Scenario(topic=movies_music.PLAYS, make=movies_music.plays),
     "customers": Scenario(topic=customers_module.CUSTOMERS, make=customers_module.changes),
+    "order-events": Scenario(topic=orders.ORDER_EVENTS, make=orders.events, time_step=orders.STEP),
+    "payments": Scenario(topic=orders.PAYMENTS, make=orders.payments, time_step=orders.STEP),
+    "products": Scenario(topic=orders.PRODUCTS, make=orders.products, time_step=orders.STEP),
 }
 
 _CONNECT_SECONDS = 8.0
@@ -101,7 +106,7 @@ def produce(
     customers: int | None = None,
     partitions: int = 3,
     start_time: datetime = DEFAULT_START,
-    time_step: timedelta = timedelta(milliseconds=100),
+    time_step: timedelta | None = None,
     first: int | None = None,
     topic: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -121,7 +126,7 @@ def produce(
         customers: number of customers, of ``retail``; None lets them grow with the records.
         partitions: partitions of a topic that is created; one that exists must have as many.
         start_time: time of record 0.
-        time_step: time between two records.
+        time_step: time between two records; None takes the scenario's.
         first: index of the first record; None goes on where the topic ends, so that two runs give what one would.
         topic: None takes the scenario's.
         progress: called about twice a second with the records handed over so far and ``records``.
@@ -144,7 +149,7 @@ def produce(
         "out_of_order": out_of_order,
         "rogue_future": rogue_future,
         "start_time": start_time,
-        "time_step": time_step,
+        "time_step": chosen.time_step if time_step is None else time_step,
     }
     made: Course
     if chosen.make is None:

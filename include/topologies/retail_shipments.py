@@ -16,7 +16,7 @@ def ship(slice: Slice) -> Effects:
 
 shipments = Topology(
     name="retail.shipments",
-    version="1",
+    version="2",
     sources=[Source(topic="pos", schema=SHIPMENT)],
     outputs=[Append(name="shipments", schema=SHIPMENT), Topic(name="shipment", of="shipments", key="InvoiceNumber")],
     step=ship,

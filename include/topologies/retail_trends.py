@@ -41,7 +41,7 @@ def spread(slice: Slice) -> Effects:
 
 trends = Topology(
     name="retail.trends",
-    version="1",
+    version="2",
     sources=[Source(topic="pos", schema=INVOICE, sensitive=True)],
     outputs=[
         Append(name="lines", schema=LINE, partition_by=["Day"]),

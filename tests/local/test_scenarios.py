@@ -32,6 +32,9 @@ DIGESTS = {
     "movies": "5a4f6f8480b8",
     "music": "eccb34179e20",
     "customers": "da51ab2b5d9d",
+    "order-events": "42cbfd51f421",
+    "payments": "d20ec9e5fc51",
+    "products": "9a64cf8a0187",
 }
 NAMES = [name for name, scenario in SCENARIOS.items() if scenario.make is not None]
 
@@ -116,12 +119,63 @@ def test_viewers_rate_some_movies_again() -> None:
     assert 100 < sum(count > 1 for count in rated.values()) < len(rated) / 2
 
 
+def test_cancellations_come_close_behind_their_order_long_after_it_and_before_it() -> None:
+    placed: dict[str, int] = {}
+    cancelled: dict[str, list[int]] = {}
+    for at, (_, event) in enumerate(values("order-events")):
+        if event["type"] == "PLACED":
+            assert placed.setdefault(event["orderID"], at) == at
+        else:
+            assert set(event) == {"orderID", "type", "CreatedTime"}
+            cancelled.setdefault(event["orderID"], []).append(at)
+    behind = [10 * (at - placed[id]) for id, found in cancelled.items() if id in placed for at in found]
+    kinds = Counter("before" if seconds < 0 else "soon" if seconds < 120 else "late" for seconds in behind)
+    assert {seconds > 1_800 for seconds in behind if seconds >= 120} == {True}
+    assert len(placed) == 4_000
+    assert kinds["soon"] == 500 and min(kinds["before"], kinds["late"]) > 200
+
+
+def test_payments_are_of_orders_of_their_time_and_some_are_not() -> None:
+    placed = {event["orderID"]: at for at, (_, event) in enumerate(values("order-events")) if "sku" in event}
+    paid = [(payment["orderID"], at) for at, (_, payment) in enumerate(values("payments"))]
+    gaps = Counter(
+        "before" if at < placed[id] else "in time" if 10 * (at - placed[id]) <= 600 else "too late"
+        for id, at in paid
+        if id in placed
+    )
+    times = Counter(id for id, _ in paid)
+    assert gaps["in time"] > 2_500 and min(gaps["before"], gaps["too late"]) > 300
+    assert 490 < sum(id not in placed for id, _ in paid) < 520
+    assert sum(id not in times for id in placed) > 500 < sum(number > 1 for number in times.values())
+
+
+def test_products_change_go_and_come_back_and_two_are_ordered_and_never_there() -> None:
+    prices: dict[bytes | None, set[float]] = {}
+    gone, back = set(), set()
+    for (key, value, _), product in values("products"):
+        if value is None:
+            gone.add(key)
+        else:
+            assert product["sku"].encode() == key
+            prices.setdefault(key, set()).add(product["price"])
+            back |= {key} & gone
+    ordered = {event["sku"].encode() for _, event in values("order-events") if "sku" in event}
+    assert len(prices) == 60 and min(len(found) for found in prices.values()) > 10
+    assert len(gone) > 50 and back == gone
+    assert len(ordered - prices.keys()) == 2
+
+
 def test_stock_is_seldom_sold_out() -> None:
     stock = Counter[tuple[str, str]]()
     for _, item in values("inventory", 50_000):
         sign = 1 if item["type"] == "RESTOCK" else -1
         stock[item["storeID"], item["sku"]] += sign * item["quantity"]
     assert sum(number < 0 for number in stock.values()) < len(stock) / 4
+
+
+def test_scenarios_of_orders_are_minutes_long() -> None:
+    times = [time for _, _, time in stream("order-events", time_step=SCENARIOS["order-events"].time_step).records(0, 3)]
+    assert [time - times[0] for time in times] == [0, 10_000, 20_000]
 
 
 @pytest.mark.broker

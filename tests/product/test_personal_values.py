@@ -39,8 +39,8 @@ def stream(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSessi
 
 
 def write(stream: Lab, version: str, more: str = "") -> None:
-    names = {"retail.trends": stream.name, "pos": stream.topic, "hadoop-sink": f"{stream.topic}.sink", "1": version}
-    text = renamed("retail.trends", names)
+    topics = {"pos": stream.topic, "hadoop-sink": f"{stream.topic}.sink"}
+    text = renamed("retail.trends", {"retail.trends": stream.name, "2": version}, topics)
     assert 'AS Day",' in text
     (stream.config.topologies / "trends.py").write_text(text.replace('AS Day",', f'AS Day",{more}'))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from support.epochs import Lab, lab
 from support.topologies import FOLDER, renamed
 
 from kappa import control
+from kappa.errors import RefusedError
 from kappa.replay.stages import Stage
 from kappa.testing import MASK_KEY
 from kappa.topology import registry
@@ -29,68 +29,88 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 RECORDS = 240
+#: Topic -> the scenario that makes its records.
+SCENARIOS = {scenario.topic: scenario for scenario in generator.SCENARIOS.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A topology and what its topics get.
+    """A topology of which both versions run.
 
     Attributes:
         name: the topology.
-        scenarios: of the generator, one for each source.
         order: what of it follows the order in which records of several partitions came.
+        upstream: the topology that it reads, which runs in its second version all the time.
     """
 
     name: str
-    scenarios: Sequence[str]
     order: Sequence[str] = field(default=())
+    upstream: str | None = None
 
 
 CASES = [
-    Case(name="customers.cache", scenarios=["customers"]),
-    Case(name="inventory.stock", scenarios=["inventory"]),
-    Case(name="logs.browser_windows", scenarios=["logs"]),
-    Case(name="logs.captcha", scenarios=["logs", "captcha"], order=["total order over two topics"]),
-    Case(name="logs.page_counts", scenarios=["page-views"]),
-    Case(name="movies.ratings", scenarios=["movies"]),
-    Case(name="music.charts", scenarios=["music"]),
-    Case(name="retail.revenue", scenarios=["retail"]),
-    Case(name="stocks.latest", scenarios=["stocks"]),
-    Case(name="stocks.stats", scenarios=["stocks"]),
-    Case(name="text.word_count", scenarios=["text"]),
+    Case(name="customers.cache"),
+    Case(name="inventory.enriched", upstream="inventory.orders"),
+    Case(name="inventory.matched"),
+    Case(name="inventory.orders"),
+    Case(name="inventory.stock"),
+    Case(name="logs.browser_windows"),
+    Case(name="logs.captcha", order=["total order over two topics"]),
+    Case(name="logs.page_counts"),
+    Case(name="movies.ratings"),
+    Case(name="music.charts"),
+    Case(name="retail.loyalty"),
+    Case(name="retail.revenue"),
+    Case(name="retail.shipments"),
+    Case(name="retail.trends"),
+    Case(name="stocks.latest"),
+    Case(name="stocks.stats"),
+    Case(name="text.word_count"),
 ]
 
 
 @contextmanager
 def deployed(case: Case, base: Path, kafka: Broker, topic: str, session: object) -> Iterator[tuple[Lab, list[str]]]:
-    """A lab with version 1 of a topology whose topics are its own; and those of its sources."""
-    with lab(base / "lab", kafka, session, topic, mask_key=MASK_KEY) as made:  # type: ignore[arg-type]
-        made.name = f"{case.name}_{re.sub('[^a-z0-9]', '_', topic.lower())}"
-        write(case, made, "versions")
-        found = registry.load(made.config.topologies, made.name)
-        topics = [source.topic for source in found.sources]
-        for name in topics:
-            kafka.create_topic(name, 2, generator.TOPIC_CONFIG, exists_ok=True)
-        yield made, topics
+    """A lab with version 1 of a topology, whose topics are its own and are there; and the topics that get records."""
+    with lab(base / "lab", kafka, session, topic, mask_key=MASK_KEY) as made, ExitStack() as stack:  # type: ignore[arg-type]
+        made.name = own_name(case.name, made)
+        roots = write(case, made, "versions")
+        if case.upstream is not None:
+            upstream = replace(made, name=own_name(case.upstream, made), running={})
+            stack.callback(upstream.close)
+            roots += write(Case(name=case.upstream), upstream)
+        for name in roots:
+            kafka.create_topic(f"{topic}.{name}", 2, generator.TOPIC_CONFIG, exists_ok=True)
+        if case.upstream is not None:
+            upstream.await_live(upstream.start())
+        yield made, roots
 
 
-def write(case: Case, stream: Lab, folder: str = "") -> None:
-    """The file of a version, with names of its own for topology and topics."""
+def own_name(name: str, stream: Lab) -> str:
+    """A topology's name in a lab."""
+    return f"{name}_{re.sub('[^a-z0-9]', '_', stream.topic.lower())}"
+
+
+def write(case: Case, stream: Lab, folder: str = "") -> list[str]:
+    """The file of a version, with names of its own for topologies and topics; the topics that no topology makes."""
     declared = registry.load(FOLDER / folder, case.name)
     topics = {*(source.topic for source in declared.sources), *(topic.name for topic in declared.topics)}
-    names = {case.name: stream.name, **{name: f"{stream.topic}.{name}" for name in topics}}
-    (stream.config.topologies / "one.py").write_text(renamed(case.name, names, folder))
+    names = {name: own_name(name, stream) for name in (case.name, case.upstream) if name is not None}
+    text = renamed(case.name, names, {name: f"{stream.topic}.{name}" for name in topics}, folder)
+    (stream.config.topologies / f"{case.name.replace('.', '_')}.py").write_text(text)
+    return [source.topic for source in declared.sources if source.of is None]
 
 
-def produce(case: Case, stream: Lab, topics: Sequence[str], start: int, stop: int) -> None:
-    """Records of the case's scenarios, some out of order, some bad."""
+def produce(stream: Lab, roots: Sequence[str], start: int, stop: int) -> None:
+    """Records of the scenarios of these topics, some out of order, some bad."""
     producer = Producer({"bootstrap.servers": stream.config.bootstrap_servers, "partitioner": "murmur2_random"})
-    for scenario, topic in zip(case.scenarios, topics, strict=True):
-        course = {"bad_share": 0.02, "out_of_order": 0.1, "lateness": timedelta(seconds=3)}
-        chosen = generator.SCENARIOS[scenario]
+    for topic in roots:
+        chosen = SCENARIOS[topic]
+        step = chosen.time_step
+        course = {"bad_share": 0.02, "out_of_order": 0.1, "time_step": step, "lateness": 30 * step}
         made = Invoices(**course) if chosen.make is None else Stream(make=chosen.make, is_text=chosen.is_text, **course)  # type: ignore[arg-type]
         for key, value, time in made.records(start, stop):
-            producer.produce(topic, value, key, timestamp=time)
+            producer.produce(f"{stream.topic}.{topic}", value, key, timestamp=time)
     assert producer.flush(30) == 0
 
 
@@ -98,12 +118,13 @@ def produce(case: Case, stream: Lab, topics: Sequence[str], start: int, stop: in
 def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
     case: Case, tmp_path: Path, kafka: Broker, topic: object, spark: object
 ) -> None:
-    with deployed(case, tmp_path, kafka, topic(partitions=2), spark) as (stream, topics):  # type: ignore[operator]
-        produce(case, stream, topics, 0, RECORDS)
+    with deployed(case, tmp_path, kafka, topic(partitions=2), spark) as (stream, roots):  # type: ignore[operator]
+        topics = [f"{stream.topic}.{name}" for name in roots]
+        produce(stream, roots, 0, RECORDS)
         first = stream.start()
         stream.await_live(first)
         stream.settle(first, topics)
-        produce(case, stream, topics, RECORDS, 2 * RECORDS)
+        produce(stream, roots, RECORDS, 2 * RECORDS)
         stream.settle(first, topics)
 
         again = stream.plan_replay(slice_records=300)
@@ -123,5 +144,34 @@ def test_a_topology_is_replayed_compared_and_moved_to_its_second_version(
         stream.await_live(second)
         certificate = control.certify(stream.config, stream.name)
         assert certificate.complete, certificate.problems
-        assert certificate.rows_read == 2 * RECORDS * len(topics)
-        assert certificate.rows_dead > 0 or case.scenarios == ["text"]
+        if case.upstream is None:
+            assert certificate.rows_read == 2 * RECORDS * len(roots)
+        else:
+            assert certificate.rows_read > 2 * RECORDS
+        assert certificate.rows_dead > 0 or roots == ["lines"]
+
+
+def test_every_shipped_topology_that_can_be_replayed_is_looked_at() -> None:
+    shipped = [registry.load(FOLDER, found.name) for found in registry.declared(FOLDER)]
+    on_the_clock = {topology.name for topology in shipped if any(source.is_wall_clock for source in topology.sources)}
+    assert {topology.name for topology in shipped} - on_the_clock == {case.name for case in CASES}
+
+
+def test_on_the_wall_clock_a_topology_runs_and_its_replay_is_refused(
+    tmp_path: Path, kafka: Broker, topic: object, spark: object
+) -> None:
+    case = Case(name="logs.browser_windows_now")
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2)) as stream:  # type: ignore[arg-type, operator]
+        stream.name = own_name(case.name, stream)
+        roots = write(case, stream)
+        topics = [f"{stream.topic}.{name}" for name in roots]
+        for name in topics:
+            kafka.create_topic(name, 2, generator.TOPIC_CONFIG, exists_ok=True)
+        produce(stream, roots, 0, RECORDS)
+        first = stream.start()
+        stream.await_live(first)
+        stream.settle(first, topics)
+        certificate = control.certify(stream.config, stream.name)
+        assert certificate.complete and certificate.rows_read == RECORDS and certificate.rows_late == 0
+        with pytest.raises(RefusedError, match="is the wall clock"):
+            stream.plan_replay()

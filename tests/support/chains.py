@@ -94,17 +94,6 @@ class Downstream(Member):
         )
         (self.config.topologies / f"{self.name.replace('.', '_')}.py").write_text(text)
 
-    def settle(self, epoch: int) -> None:
-        """Wait until an epoch stands at the end of the root topic."""
-
-        def is_done() -> bool:
-            state = self.ledger(epoch).state()
-            return bool(state.commits) and state.standing == state.standing.merge(
-                self.kafka.stable_offsets([self.topic])
-            )
-
-        self.wait(is_done, f"epoch {epoch} stands at the end of the root topic")
-
     def scores(self, epoch: int | None = None) -> dict[str, int]:
         """The served table."""
         from kappa import serving

@@ -205,11 +205,11 @@ class Lab:
         raise AssertionError(f"{what} did not happen within {DEADLINE_SECONDS} s")
 
     def settle(self, epoch: int, topics: Sequence[str] = ()) -> None:
-        """Wait until an epoch has committed everything that is in its topic, or in these."""
+        """Wait until an epoch has committed everything that is in its topic, or in these; of a chain, in its roots."""
 
         def is_done() -> bool:
             state, ends = self.ledger(epoch).state(), self.kafka.stable_offsets(topics or [self.topic])
-            return bool(state.commits) and state.position == state.position.merge(ends)
+            return bool(state.commits) and state.standing == state.standing.merge(ends)
 
         self.wait(is_done, f"epoch {epoch} reads everything")
 

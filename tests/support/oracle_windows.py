@@ -211,6 +211,23 @@ def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitio
     return finished(found)
 
 
+def distinct(slices: Sequence[Sequence[Tick]], *, grace: int, within: int, partitions: int = 2) -> Found:
+    """Of each run of records the one that is first in the total order, once the run is over."""
+    found, placing = Found(), Placing(grace=grace, partitions=partitions)
+    taken = [tick for batch in slices for tick in admitted(found, placing.place(batch))]
+    frontier = placing.frontier
+    assert frontier is not None
+    for symbol in {tick.symbol for tick in taken}:
+        for run in _runs([tick for tick in taken if tick.symbol == symbol], within):
+            if max(tick.at for tick in run) + within < frontier:
+                first = min(run, key=lambda tick: tick.order)
+                amount = None if first.amount is None else Decimal(first.amount)
+                found.final.append(
+                    emitted({"symbol": symbol, "amount": amount, "at": first.at, "origin": origin([first])})
+                )
+    return finished(found)
+
+
 def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitions: int = 2) -> Found:
     """A window ends at each record; one begins a millisecond behind each record if there is a record in it."""
     found, placing = Found(), Placing(grace=grace, partitions=partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,12 +22,17 @@ def first_version(name: str) -> Topology:
     return load(FOLDER / "versions", name)
 
 
-def renamed(name: str, names: Mapping[str, str], folder: str = "") -> str:
+#: Where a file names a topic; an output or a column of that name keeps it.
+_TOPIC = r'((?:topic=|Topic\(\s*name=|slice\[|frontier\()"){name}"'
+
+
+def renamed(name: str, names: Mapping[str, str], topics: Mapping[str, str], folder: str = "") -> str:
     """The file of a topology with other names in it.
 
     Args:
         name: the topology.
-        names: a name as the file quotes it -> another one; each is there.
+        names: what the file quotes, a name or a version -> another one; each is there.
+        topics: a topic that it reads or sends to -> another one; each is there.
         folder: ``versions`` for the version before.
     """
     (file,) = [found.file for found in declared(FOLDER / folder) if found.name == name]
@@ -34,4 +40,7 @@ def renamed(name: str, names: Mapping[str, str], folder: str = "") -> str:
     for old, new in names.items():
         assert f'"{old}"' in text, old
         text = text.replace(f'"{old}"', f'"{new}"')
+    for old, new in topics.items():
+        text, places = re.subn(_TOPIC.format(name=re.escape(old)), rf'\g<1>{new}"', text)
+        assert places, old
     return text

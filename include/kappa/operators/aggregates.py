@@ -51,6 +51,14 @@ def aggregate(*, rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> Ke
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, aggregate
+        >>> spent = aggregate(rows="id STRING, amount BIGINT", key="id", aggregates={"total": agg.sum("amount")})
+        >>> before = spark.sql("SELECT 'a' AS id, 5L AS total")
+        >>> rows = spark.sql("SELECT 'a' AS id, n AS amount FROM VALUES (1L), (2L) AS t(n)")
+        >>> spent(rows, before=before).changes.collect()
+        [Row(id='a', total=8)]
     """
     keys = keys_of(rows, key, "aggregate")
     parts = parts_beside(aggregates, rows=rows, what="aggregate", keys=keys)
@@ -111,6 +119,16 @@ def cogroup(*, key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mappi
     Raises:
         TopologyError: the streams of ``rows`` and ``aggregates`` differ, or keys or aggregates of one name do; a key, a
             name or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, cogroup
+        >>> profiles = cogroup(
+        ...     key="user",
+        ...     rows={"views": "user STRING", "orders": "user STRING, amount BIGINT"},
+        ...     aggregates={"views": {"views": agg.count()}, "orders": {"spent": agg.sum("amount")}},
+        ... )
+        >>> profiles.table("profiles").schema
+        '`user` STRING NOT NULL, `views` BIGINT, `spent` BIGINT'
     """
     if not rows or set(rows) != set(aggregates):
         raise TopologyError(

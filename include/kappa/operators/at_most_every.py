@@ -41,6 +41,12 @@ def at_most_every(*, rows: str, key: Key, every: str) -> AtMostEvery:
 
     Raises:
         TopologyError: a name or a length of time does not fit, or a column has a map: maps have no order.
+
+    Examples:
+        >>> from kappa.operators import at_most_every
+        >>> hourly = at_most_every(rows="id STRING, price DECIMAL(12,2)", key="id", every="1 hour")
+        >>> hourly.schema
+        '`id` STRING NOT NULL, boundary TIMESTAMP NOT NULL, `price` DECIMAL(12, 2)'
     """
     keys = keys_of(rows, key, _NAME, _OWN)
     names = [column.name for column in keys]

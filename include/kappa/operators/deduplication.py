@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
-from kappa.operators import origin
+from kappa.operators import agg, origin
 from kappa.operators.keys import Key, in_order, is_present, key_columns, key_ddl
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
-from kappa.topology import Table
-from kappa.topology.ddl import Column, quote, quoted
+from kappa.operators.session import SessionWindow, session_window
+from kappa.topology import ORDER, Table
+from kappa.topology.ddl import Column, columns_of, quote, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LATE = "its time lies before the frontier"
+#: The column of a session's state that holds its first record: structs compare by their fields, the place before all.
+_FIRST = "first"
+_PLACE = origin.ORIGIN_TYPE.removeprefix("STRUCT<").removesuffix(">")
+#: When the first record of a key is emitted.
+Emit = Literal["first", "final"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +50,23 @@ class Deduplicate:
         rows: Spark DDL of the rows that go in.
         key: names of the key columns.
         within_ms: how far a record may lie behind the last one of its key and repeat it; None for ever.
+        sessions: what repeats itself, where its first record is emitted when no more can come; None where it is at
+            once.
     """
 
     rows: str
     key: tuple[str, ...]
     within_ms: int | None
+    sessions: SessionWindow | None = None
 
     def table(self, name: str) -> Table:
-        """The table of keys that were seen: for ever with the ``origin`` of the first, else with ``last_seen``."""
+        """The table of keys that were seen: for ever with the ``origin`` of the first, else with ``last_seen``.
+
+        With ``emit="final"`` that of runs that may go on, each with its first record.
+        """
+        if self.sessions is not None:
+            made_by = self.sessions.made_by.replace("session_window(", "deduplicate(final, ", 1)
+            return replace(self.sessions.table(name), made_by=made_by)
         kept = f"{origin.ORIGIN} {origin.ORIGIN_TYPE}" if self.within_ms is None else "last_seen TIMESTAMP NOT NULL"
         within = "for ever" if self.within_ms is None else shown(self.within_ms)
         made_by = f"deduplicate(key={','.join(map(quote, self.key))}, within={within})"
@@ -80,6 +95,8 @@ class Deduplicate:
                 "where there is a within, and only there."
             )
         keyed = rows.where(is_present(self.key))
+        if self.sessions is not None and frontier is not None:
+            return self._final(keyed, before, frontier, self.sessions)
         return self._for_ever(keyed, before) if frontier is None else self._within(keyed, before, frontier)
 
     def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
@@ -112,39 +129,89 @@ class Deduplicate:
         changed = both.where("IF(_deleted, _known IS NOT NULL, _latest IS NOT NULL AND NOT (last_seen <=> _known))")
         return DistinctRows(rows=kept, changes=changed.drop("_known", "_latest"), late=late)
 
+    def _final(self, rows: DataFrame, before: DataFrame, frontier: Frontier, sessions: SessionWindow) -> DistinctRows:
+        columns = quoted(column.name for column in columns_of(self.rows, "the rows of deduplicate"))
+        records = rows.selectExpr(
+            *quoted(self.key),
+            f"STRUCT({', '.join([*ORDER, *columns])}) AS {_FIRST}",
+            *ORDER,
+            *("_event_time", "_frontier"),
+        )
+        found = sessions(records, before=before, frontier=frontier)
+        return DistinctRows(
+            rows=found.final.selectExpr(*(f"{_FIRST}.{name}" for name in [*columns, *ORDER])),
+            changes=found.changes,
+            late=late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE),
+        )
+
     @cached_property
     def _keys(self) -> tuple[Column, ...]:
         return key_columns(self.rows, self.key, "deduplicate")
 
 
-def deduplicate(*, rows: str, key: Key, within: str | None) -> Deduplicate:
+def deduplicate(*, rows: str, key: Key, within: str | None, emit: Emit = "first") -> Deduplicate:
     """The first record of each key in the total order; what repeats it is left out (first wins).
 
     Kafka Streams has no operator for it; its users write one with a window store. A record repeats its key when its
     event time is no more than ``within`` past the latest of that key, or before it; each repetition begins that time
     anew. Without ``within`` every further record of a key repeats it. A row with a null key is left out.
 
+    With ``emit="final"`` records of a key repeat each other when they are in one run without a gap of more than
+    ``within``, as in a session; the one that is first in the total order is emitted once, when the frontier is past the
+    end of the run by more than that. The order in which partitions are read decides nothing then; the price is waiting.
+
     Late: with ``within``, a record whose time lies before the frontier is refused, since its key may be forgotten. Out
     of order: a record that is older than the first of its key and comes after it in the total order is left out.
 
     State: the keys that were seen, until the frontier passes ``within`` after the latest; without ``within`` for ever.
-    Class: any cut where each key stays in one partition, else time cut.
+    With ``emit="final"`` the first record of each run that may go on. Class: any cut where each key stays in one
+    partition, else time cut; with ``emit="final"`` any cut.
 
     Args:
         rows: Spark DDL of the rows, key columns included.
         key: column or columns: what makes two records the same.
         within: for how long a key is remembered, for example ``10 minutes``; needs a source with ``grace``. None for
             ever, for sources without event time.
+        emit: ``first``: a record at once, with all the columns that it has; ``final``: when no repetition can come any
+            more, with the columns of ``rows``; needs ``within``.
 
     Raises:
-        TopologyError: the key is not among the rows, or ``within`` is no length of time.
+        TopologyError: the key is not among the rows, ``within`` is no length of time, or ``emit`` does not fit.
 
     Examples:
         >>> from kappa.operators import deduplicate
         >>> first = deduplicate(rows="id STRING NOT NULL, amount BIGINT", key="id", within="10 minutes")
         >>> [column.name for column in first.table("seen").columns]
         ['id', 'last_seen']
+        >>> final = deduplicate(rows="id STRING NOT NULL, amount BIGINT", key="id", within="10 minutes", emit="final")
+        >>> [column.name for column in final.table("seen").columns]
+        ['id', 'session_start', 'session_end', 'first', 'origin']
     """
     keys = key_columns(rows, key, "deduplicate")
+    names = tuple(column.name for column in keys)
+    if emit not in get_args(Emit) or (emit == "final" and within is None):
+        raise TopologyError(
+            f"deduplicate of {list(names)}: emit={emit!r} with within={within!r} does not fit. What never ends has no "
+            "end to wait for. Use emit='first', or emit='final' with a within."
+        )
     within_ms = None if within is None else milliseconds(within, "deduplicate: within")
-    return Deduplicate(rows=rows, key=tuple(column.name for column in keys), within_ms=within_ms)
+    sessions = None if emit == "first" or within is None else _sessions(rows, keys, within)
+    return Deduplicate(rows=rows, key=names, within_ms=within_ms, sessions=sessions)
+
+
+def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow:
+    """Runs of records of a key, each with the one that is first in the total order."""
+    columns = columns_of(rows, "the rows of deduplicate")
+    maps = [column.name for column in columns if "MAP<" in column.type]
+    if maps:
+        raise TopologyError(
+            f"deduplicate: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. "
+            "Leave these columns out of rows, or use emit='first'."
+        )
+    record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])
+    return session_window(
+        rows=f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>",
+        key=[column.name for column in keys],
+        gap=within,
+        aggregates={_FIRST: agg.min(_FIRST)},
+    )

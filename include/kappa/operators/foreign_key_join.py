@@ -46,6 +46,16 @@ def foreign_key_join(
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
+
+    Examples:
+        >>> from kappa.operators import foreign_key_join
+        >>> order, product = "id STRING, sku STRING", "sku STRING, name STRING"
+        >>> join = foreign_key_join(left=order, right=product, key="id", foreign_key="sku")
+        >>> orders = spark.sql("SELECT 'o1' AS id, 'x' AS sku")
+        >>> products = spark.sql("SELECT 'x' AS sku, 'Lamp' AS name")
+        >>> none = {"left_before": orders.limit(0), "right_before": products.limit(0), "before": orders.limit(0)}
+        >>> join(orders, products, **none).changes.collect()
+        [Row(id='o1', sku='x', name='Lamp', _deleted=False)]
     """
     columns = join_columns(
         what=_NAME, left=left, right=right, key=foreign_key, how=how, allowed=("inner", "left"), required=key

@@ -63,6 +63,13 @@ def interval_join(
 
     Raises:
         TopologyError: a column, a length of time or ``how`` does not fit.
+
+    Examples:
+        >>> from kappa.operators import interval_join
+        >>> order, payment = "id STRING, sku STRING", "id STRING, amount DECIMAL(12,2)"
+        >>> paid = interval_join(left=order, right=payment, key="id", within="10 minutes", how="left")
+        >>> paid.schema
+        '`id` STRING NOT NULL, `sku` STRING, `amount` DECIMAL(12, 2)'
     """
     columns = join_columns(what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"))
     back, ahead = _reach(within, before, after)

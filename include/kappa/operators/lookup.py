@@ -51,6 +51,12 @@ def lookup(
 
     Raises:
         TopologyError: a column is missing, comes out twice, or ``how`` is not one of those.
+
+    Examples:
+        >>> from kappa.operators import lookup
+        >>> orders = spark.sql("SELECT 'o1' AS id, 'x' AS sku")
+        >>> lookup(orders, spark.sql("SELECT 'x' AS sku, 'Lamp' AS name"), on="sku").collect()
+        [Row(id='o1', sku='x', name='Lamp')]
     """
 
     from pyspark.sql import functions as F

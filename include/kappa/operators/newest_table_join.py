@@ -44,6 +44,12 @@ def newest_table_join(
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
+
+    Examples:
+        >>> from kappa.operators import newest_table_join
+        >>> named = newest_table_join(left="id STRING, sku STRING", table="sku STRING, name STRING", key="sku")
+        >>> named.schema
+        '`id` STRING, `sku` STRING NOT NULL, `name` STRING'
     """
     return NewestTableJoin(
         columns=join_columns(what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"))

@@ -48,6 +48,12 @@ def two_phase(
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit, or there are fewer than two salts.
+
+    Examples:
+        >>> from kappa.operators import agg, two_phase
+        >>> revenue = two_phase(rows="city STRING, amount BIGINT", key="city", aggregates={"total": agg.sum("amount")})
+        >>> revenue.parts_table("parts").schema
+        '`city` STRING NOT NULL, `part` INT NOT NULL, `total` BIGINT'
     """
     if salts is not None and salts < 2:
         raise TopologyError(f"two_phase: salts={salts} divides nothing. Use at least 2, or None for the partitions.")

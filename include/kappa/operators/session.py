@@ -56,6 +56,12 @@ def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Ag
 
     Raises:
         TopologyError: a name, a length of time or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, session_window
+        >>> visits = session_window(rows="id STRING", key="id", gap="30 minutes", aggregates={"clicks": agg.count()})
+        >>> visits.schema
+        '`id` STRING NOT NULL, session_start TIMESTAMP NOT NULL, session_end TIMESTAMP NOT NULL, `clicks` BIGINT'
     """
     keys = keys_of(rows, key, _NAME, _OWN)
     gap_ms = length(gap, f"{_NAME}: gap")

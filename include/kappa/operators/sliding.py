@@ -64,6 +64,12 @@ def sliding_window(*, rows: str, key: Key, size: str, aggregates: Mapping[str, A
 
     Raises:
         TopologyError: a name, a length of time or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, sliding_window
+        >>> near = sliding_window(rows="id STRING", key="id", size="5 minutes", aggregates={"events": agg.count()})
+        >>> near.schema
+        '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
     """
     keys = keys_of(rows, key, _NAME, _OWN)
     size_ms = length(size, f"{_NAME}: size")

@@ -47,6 +47,15 @@ def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Ag
 
     Raises:
         TopologyError: a key, a name or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, aggregate_table
+        >>> cities = aggregate_table(rows="id STRING, city STRING", of="id", key="city", aggregates={"n": agg.count()})
+        >>> people = spark.sql("SELECT 'ada' AS id, 'Pune' AS city")
+        >>> before = spark.sql("SELECT 'Pune' AS city, 3L AS n, 3L AS _members")
+        >>> moved = spark.sql("SELECT 'ada' AS id, 'Kochi' AS city")
+        >>> cities(moved, rows=people, before=before).changes.select("city", "n").orderBy("city").collect()
+        [Row(city='Kochi', n=1), Row(city='Pune', n=2)]
     """
     what = "aggregate_table"
     ordered = [f"{name}={aggregate.text}" for name, aggregate in aggregates.items() if aggregate.is_ordered]

@@ -52,6 +52,14 @@ def table_table_join(*, left: str, right: str, key: JoinKey, how: How = "inner")
 
     Raises:
         TopologyError: a column or ``how`` does not fit.
+
+    Examples:
+        >>> from kappa.operators import table_table_join
+        >>> join = table_table_join(left="id STRING, name STRING", right="id STRING, city STRING", key="id", how="left")
+        >>> names, cities = spark.sql("SELECT 'a' AS id, 'Ada' AS name"), spark.sql("SELECT 'a' AS id, 'Pune' AS city")
+        >>> before = {"left_before": names, "right_before": cities.limit(0), "before": names.select("id")}
+        >>> join(names.limit(0), cities, **before).changes.collect()
+        [Row(id='a', name='Ada', city='Pune', _deleted=False)]
     """
     return TableTableJoin(
         columns=join_columns(what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"))

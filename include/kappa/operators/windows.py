@@ -52,6 +52,12 @@ def tumbling_window(
 
     Raises:
         TopologyError: a name, a length of time or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, tumbling_window
+        >>> hours = tumbling_window(rows="id STRING", key="id", size="1 hour", aggregates={"events": agg.count()})
+        >>> hours.schema
+        '`id` STRING NOT NULL, window_start TIMESTAMP NOT NULL, window_end TIMESTAMP NOT NULL, `events` BIGINT'
     """
     return _windows("tumbling_window", rows, key, size, size, aggregates, keep)
 
@@ -83,6 +89,12 @@ def hopping_window(
 
     Raises:
         TopologyError: a name, a length of time or an aggregate does not fit.
+
+    Examples:
+        >>> from kappa.operators import agg, hopping_window
+        >>> every = {"size": "10 seconds", "every": "5 seconds", "aggregates": {"events": agg.count()}}
+        >>> hopping_window(rows="id STRING", key="id", **every).table("windows").made_by
+        "hopping_window(key=['id'], size=10 seconds, every=5 seconds, keep=None, events=count())"
     """
     return _windows("hopping_window", rows, key, size, every, aggregates, keep)
 

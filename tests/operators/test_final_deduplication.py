@@ -1,0 +1,107 @@
+"""Deduplication that waits: the first record of a run, whatever the order in which its partitions were read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import oracle_windows as oracle
+from support.oracle_windows import TICK, TOPIC
+from support.windowing import assert_as_expected, late, pipe, rows, tick
+
+from kappa.errors import TopologyError
+from kappa.operators import deduplicate
+from kappa.testing import TopologyDriver
+from kappa.topology import Append, Effects, Slice, Source, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = ("symbol", "amount", "at")
+FIRST = deduplicate(rows=TICK, key="symbol", within="2 seconds", emit="final")
+
+
+def led(spark: SparkSession, *, grace: str, partitions: int = 2) -> TopologyDriver:
+    def step(slice: Slice) -> Effects:
+        found = FIRST(slice[TOPIC], before=slice.table("seen"), frontier=slice.frontier(TOPIC))
+        assert found.late is not None
+        return {"seen": found.changes, "seen_final": found.rows, "late_records": found.late}
+
+    topology = Topology(
+        name="stocks.distinct",
+        version="1",
+        sources=[Source(topic=TOPIC, schema=TICK, time="at", grace=grace)],
+        tables=[FIRST.table("seen")],
+        outputs=[Append(name="seen_final", schema=TICK)],
+        step=step,
+    )
+    return TopologyDriver(topology, spark, partitions={TOPIC: partitions})
+
+
+@pytest.mark.spark
+def test_the_first_record_of_a_run_is_emitted_once_the_run_is_over(spark: SparkSession) -> None:
+    driver = led(spark, grace="1 second", partitions=1)
+    pipe(driver, tick("a", 0, 1), tick("a", 2000, 2), tick("a", 1500, 3), tick(None, 0), tick("b", 5000, 4))
+    assert rows(driver, "seen_final", *COLUMNS) == []
+    assert rows(driver, "seen", "symbol", "session_end") == [("a", 2000), ("b", 5000)]
+
+    pipe(driver, tick("b", 5001, 5))
+    assert [(a, int(b), c) for a, b, c in rows(driver, "seen_final", *COLUMNS)] == [("a", 1, 0)]
+    assert rows(driver, "seen", "symbol", "session_end") == [("b", 5001)]
+
+    pipe(driver, tick("a", 4000, 6))
+    assert late(driver) == [("deduplicate", "its time lies before the frontier", 6)]
+
+
+@pytest.mark.spark
+def test_a_key_in_two_partitions_has_one_first_record_whichever_is_read_first(spark: SparkSession) -> None:
+    here, there = tick("a", 500, 1, partition=0, sent=2), tick("a", 0, 2, partition=1, sent=1)
+    ends = [tick("z", 9000, partition=partition, sent=9) for partition in (0, 1)]
+    found = []
+    for order in ((here, there), (there, here)):
+        driver = led(spark, grace="1 second")
+        for one in order:
+            pipe(driver, one)
+        pipe(driver, *ends)
+        found.append([(row["_partition"], row["at"]) for row in driver.rows_in_order("seen_final")])
+    assert found == [[(1, 0)], [(1, 0)]]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [0])
+def test_a_random_history_gives_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_distinct(spark, seed)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_more_random_histories_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
+    assert_distinct(spark, seed)
+
+
+def assert_distinct(spark: SparkSession, seed: int) -> None:
+    history = oracle.history(seed)
+    expected = oracle.distinct(history, grace=2000, within=2000)
+    expected.late = [("its time lies before the frontier", *place) for _, *place in expected.late]  # type: ignore[misc]
+    assert expected.late and len(expected.final) > 3
+    assert_as_expected(led(spark, grace="2 seconds"), history, {"seen": expected}, said=f"seed {seed}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"within": None}, "does not fit"),
+        ({"emit": "last"}, "does not fit"),
+        ({"rows": f"{TICK}, tags MAP<STRING, STRING>"}, "hold a MAP"),
+        ({"key": "price"}, "not among its rows"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_operator_is_made(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        deduplicate(**{"rows": TICK, "key": "symbol", "within": "2 seconds", "emit": "final", **wrong})
+
+
+def test_parameters_are_part_of_the_tables_shape() -> None:
+    assert FIRST.table("seen").expires
+    assert FIRST.table("seen").made_by.startswith("deduplicate(final, key=['symbol'], gap=2 seconds")
