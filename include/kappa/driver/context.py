@@ -22,6 +22,7 @@ from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
+from kappa.kafka.registry import Registry
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
@@ -37,6 +38,7 @@ from kappa.slices.cuts import time_index
 from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
 from kappa.slices.run import Engines, EpochRun
+from kappa.slices.schemas import Schemas
 from kappa.topology import registry
 from kappa.verify import attestation
 from kappa.verify.second_run import SecondRun
@@ -117,6 +119,7 @@ class Context:
             arrow_rows=config.arrow_rows,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
+            schemas=Schemas(config.lake, Registry(config.schema_registry)),
             merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
         )

@@ -12,15 +12,18 @@ from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters
+from kappa.slices.schemas import Schemas
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
 from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
+from kappa.spark.parsing.avro import UNRESOLVED, unresolved_ids
 from kappa.spark.parsing.batches import LEFT
 from kappa.spark.parsing.small import parse_rows
 from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
 from kappa.topology.event_time import Frontier, frontier_of
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +72,7 @@ class Reading:
         bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's
             name.
         mask_key: key of what is kept of dead letters from sensitive sources.
+        schemas: of sources whose values begin with the id of a schema.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:
@@ -91,6 +95,7 @@ class Reading:
         bound: Mapping[str, str] | None = None,
         small_slice: int = 50_000,
         mask_key: str = "",
+        schemas: Schemas | None = None,
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -115,6 +120,7 @@ class Reading:
         self.frontiers: dict[str, Frontier] = {}
         self._small_slice = small_slice
         self._mask_key = mask_key
+        self._schemas = schemas
         self._now_ms = round(plan.at.timestamp() * 1000)
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
@@ -184,10 +190,12 @@ class Reading:
         fetched.
         """
         archive = self._archives[self._topic(source)]
-        frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
-        if not is_parsed:
-            self.hold([frame])
+
+        def rows(schemas: WriterSchemas) -> DataFrame:
+            return archive.rows(self._session, source, ranges, before=before, begun=self._begun, schemas=schemas)
+
+        frame = rows({}) if is_parsed else self._kept(source, rows)
         good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
         if is_parsed and source.grace is None:
             self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
@@ -245,10 +253,35 @@ class Reading:
         self._read.append(rows)
         self._bytes.append(size)
 
+    def _kept(self, source: Source, rows: Callable[[WriterSchemas], DataFrame]) -> DataFrame:
+        """The rows that are made with the schemas of their values, kept; made again where some were not known yet.
+
+        Raises:
+            RegistryUnreachableError: one is in neither lake nor registry, as far as the registry answers.
+        """
+        from pyspark.sql import functions as F
+
+        if source.format != "avro":
+            self.hold([frame := rows({})])
+            return frame
+        assert self._schemas is not None
+        topic = self._topic(source)
+        known = dict(self._schemas.known(topic))
+        while True:
+            self.hold([frame := rows(known)])
+            reasons = frame.where(F.col("_dead").startswith(UNRESOLVED)).select("_dead").distinct().toArrow()
+            ids = unresolved_ids(reasons["_dead"].to_pylist())
+            if not ids:
+                return frame
+            self._held.pop().unpersist()
+            known |= self._schemas.look_up(topic, ids)
+
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
-        parsed = parse_rows(self._records(source, ranges), source, before)
+        topic, schemas = self._topic(source), self._schemas
+        look_up = None if schemas is None else (lambda ids: schemas.look_up(topic, ids))
+        parsed = parse_rows(self._records(source, ranges), source, before, look_up)
         self._note_read(parsed.read, parsed.bytes)
         rows = parsed.rows
         tally = rows.group_by("_partition").aggregate(_SUMS)
@@ -257,7 +290,6 @@ class Reading:
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select(source.row_columns)
         if source.grace is not None:
-            topic = self._topic(source)
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
             good, self._stream_times[topic] = in_memory(
                 good, source, self._stream_times.get(topic, {}), newest, self._now_ms
@@ -302,8 +334,12 @@ class Reading:
 
     def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """The same where Arrow reads nothing, or too little."""
-        frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
-        self.hold([frame])
+        frame = self._kept(
+            source,
+            lambda schemas: parse_counted(
+                self._records(source, ranges), source, before, in_arrow=False, schemas=schemas
+            ),
+        )
         is_good = "_read IS NULL AND _dead IS NULL"
         tally = (
             frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good, self._now_ms)).toArrow()
