@@ -34,6 +34,7 @@ from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices import ownership, turns
+from kappa.slices.avro_topics import register
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
@@ -155,6 +156,7 @@ class Context:
             return
         self.ledger.check_claim(self.writer)
         self._check_names()
+        register(run, self.topology.versioned_topics)
         limit = {} if timeout is None else {"transaction_timeout": timeout}
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()

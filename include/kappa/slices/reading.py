@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
-from kappa.slices import dead_letters
+from kappa.slices import dead_letters, tallies
 from kappa.slices.schemas import Schemas
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
@@ -27,7 +27,7 @@ from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kappa.lake.ledger_rows import LedgerRow
 
@@ -207,7 +207,9 @@ class Reading:
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
     ) -> pa.Table:
         by_chunk = (
-            frame.groupBy("_partition", "_seq").agg(*_tally(), latest(source, "_dead IS NULL", self._now_ms)).toArrow()
+            frame.groupBy("_partition", "_seq")
+            .agg(*tallies.tally(), latest(source, "_dead IS NULL", self._now_ms))
+            .toArrow()
         )
         if sum(by_chunk["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow())
@@ -265,8 +267,7 @@ class Reading:
             self.hold([frame := rows({})])
             return frame
         assert self._schemas is not None
-        topic = self._topic(source)
-        known = dict(self._schemas.known(topic))
+        known = dict(self._schemas.known(source.topic))
         while True:
             self.hold([frame := rows(known)])
             reasons = frame.where(F.col("_dead").startswith(UNRESOLVED)).select("_dead").distinct().toArrow()
@@ -274,17 +275,17 @@ class Reading:
             if not ids:
                 return frame
             self._held.pop().unpersist()
-            known |= self._schemas.look_up(topic, ids)
+            known |= self._schemas.look_up(source.topic, ids)
 
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
         topic, schemas = self._topic(source), self._schemas
-        look_up = None if schemas is None else (lambda ids: schemas.look_up(topic, ids))
+        look_up = None if schemas is None else (lambda ids: schemas.look_up(source.topic, ids))
         parsed = parse_rows(self._records(source, ranges), source, before, look_up)
         self._note_read(parsed.read, parsed.bytes)
         rows = parsed.rows
-        tally = rows.group_by("_partition").aggregate(_SUMS)
+        tally = rows.group_by("_partition").aggregate(tallies.SUMS)
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
@@ -307,7 +308,7 @@ class Reading:
         self.hold([frame])
         is_left = F.count_if(F.col("_state") == LEFT).alias("left")
         reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", self._now_ms)
-        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left, reached).toArrow()
+        tally = frame.groupBy("_partition").agg(*tallies.tally(), *tallies.read_tally(), is_left, reached).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()
@@ -342,7 +343,9 @@ class Reading:
         )
         is_good = "_read IS NULL AND _dead IS NULL"
         tally = (
-            frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good, self._now_ms)).toArrow()
+            frame.groupBy("_partition")
+            .agg(*tallies.tally(), *tallies.read_tally(), latest(source, is_good, self._now_ms))
+            .toArrow()
         )
         self._count_all(source, tally)
         if sum(tally["dead"].to_pylist()):
@@ -388,23 +391,6 @@ class Reading:
         )
 
 
-#: The same tally of rows in memory.
-_SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
-
-
 def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
     """The part of a slice's ranges that is read from archives, as its plan and its commit say."""
     return ranges_from_json(row.detail.get("archived", {}))
-
-
-def _read_tally() -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [F.expr("SUM(_read) AS read"), F.expr("SUM(_bytes) AS bytes")]
-
-
-def _tally() -> list[Column]:
-    from pyspark.sql import functions as F
-
-    counted = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
-    return [F.expr(text) for text in counted]

@@ -28,6 +28,8 @@ class Asked(Protocol):
 class Schemas:
     """Schemas by topic and id; what the registry tells is in the lake before it is used.
 
+    Topics are named as they are declared: versioned topics of several epochs have the schemas of one.
+
     A registry that answers is compared once, for each topic, with what the lake holds: an id that means something else
     there would decode records into other values without a word.
 

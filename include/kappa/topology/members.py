@@ -259,6 +259,8 @@ class Topic:
             only of a table, by its key.
         time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
             topic then has the row's event time. None, and a null, for the time of sending.
+        format: ``json``, or ``avro`` with a schema that is made from the columns and registered under
+            ``<topic>-value`` before anything is sent. Keys are the same in both.
 
     Examples:
         >>> from kappa import Topic
@@ -271,6 +273,7 @@ class Topic:
     key: str | tuple[str, ...] | list[str]
     on_replay: OnReplay = "hold"
     time: str | None = None
+    format: Literal["json", "avro"] = "json"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
@@ -278,6 +281,8 @@ class Topic:
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
             )
+        if self.format not in ("json", "avro"):
+            raise TopologyError(f"Topic {self.name!r}: format {self.format!r} is not one of json, avro.")
         if self.on_replay not in get_args(OnReplay):
             raise TopologyError(
                 f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."
