@@ -13,6 +13,7 @@ from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.schemas import StoredSchema, load, store
 from kappa.offsets.vector import OffsetRange
+from kappa.replay.certificate import Sends
 from kappa.slices.reading import Counts, Reading
 from kappa.slices.schemas import Schemas
 from kappa.topology import Source
@@ -61,11 +62,11 @@ def sent(count: int) -> list[Sent]:
 
 
 def read(
-    spark: SparkSession, raw: DataFrame, schemas: Schemas, count: int, small_slice: int
+    spark: SparkSession, raw: DataFrame, schemas: Schemas, count: int, small_slice: int, sends: Sends = "held"
 ) -> tuple[list[str], list[str], Counts]:
     """Rows and dead letters of a slice, sorted text; its counts."""
     ranges = (OffsetRange(topic="pos", partition=0, start=0, end=count),)
-    plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges)
+    plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges, sends=sends)
     committed = LedgerRow(kind="commit", seq=0, writer="test", at=clock.now())
     with Reading(spark, "", [SOURCE], plan, committed, raw, small_slice=small_slice, schemas=schemas) as reading:
         rows = [repr(row) for row in reading.records["pos"].toArrow().to_pylist()]
@@ -116,10 +117,25 @@ def test_what_the_registry_did_not_know_is_asked_again(log: Log, spark: SparkSes
     schemas = Schemas(str(tmp_path), known)
     for small_slice in (50_000, 0):
         assert read(spark, raw, schemas, 1, small_slice)[2].rows_dead == 1
-    assert load(str(tmp_path), "pos") == {}
+    assert {number: one.kind for number, one in load(str(tmp_path), "pos").items()} == {3: "UNKNOWN"}
+    known.is_away = True
+    for sends, small_slice in [("held", 50_000), ("versioned", 0)]:
+        assert read(spark, raw, Schemas(str(tmp_path), known), 1, small_slice, sends)[2].rows_dead == 1
+    for small_slice in (50_000, 0):  # it may have been registered since
+        with pytest.raises(RegistryUnreachableError):
+            read(spark, raw, schemas, 1, small_slice, "live")
+    known.is_away = False
     known.schemas[3] = known.schemas[1]
     for small_slice in (50_000, 0):
-        assert read(spark, raw, schemas, 1, small_slice)[2].rows_dead == 0
+        assert read(spark, raw, schemas, 1, small_slice, "live")[2].rows_dead == 0
+    assert load(str(tmp_path), "pos")[3].kind == "AVRO"
+
+
+def test_hostile_ids_leave_few_files(tmp_path: Path) -> None:
+    schemas = Schemas(str(tmp_path), registry())
+    found = schemas.look_up("pos", range(1, 301))
+    assert [number for number, one in found.items() if one is not None] == [1, 2]
+    assert len(load(str(tmp_path), "pos")) == 102
 
 
 def test_a_registry_that_has_another_schema_under_an_id_is_not_believed(tmp_path: Path) -> None:

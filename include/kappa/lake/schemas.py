@@ -1,7 +1,7 @@
 """Schemas that were used, kept in the lake: what was read once, or sent, is read again without a registry.
 
-One file a schema, ``_kappa/schemas/<topic>/<id>.json``, written before the slice that uses it has effects. A file is
-never changed: the lake is right where the registry says something else later.
+One file a schema, ``_kappa/schemas/<topic>/<id>.json``, written before the slice that uses it has effects. A schema is
+never replaced: the lake is right where the registry says something else later.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from kappa.replay import stored
 from kappa.topology.wire_schemas import WriterSchema
 
 FORMAT = 1
+#: The kind of an id that the registry did not know.
+UNKNOWN = "UNKNOWN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class StoredSchema:
         id: the id that stands before the values.
         text: the schema.
         references: texts of the schemas whose types it names, those that are named by others first.
-        kind: the registry's word for its language.
+        kind: the registry's word for its language; ``UNKNOWN`` where it had no schema of that id.
         subject: the subject under which an epoch registered it; empty where it was only read.
     """
 
@@ -68,9 +70,9 @@ def store(lake: str, topic: str, schema: StoredSchema) -> None:
     path = f"{folder}/{schema.id}.json"
     if filesystem.get_file_info(path).type != fs.FileType.NotFound:
         known = from_json(_read(filesystem, path), path)
-        if not is_same(known.schema, schema.schema):
+        if known.kind != UNKNOWN and not is_same(known.schema, schema.schema):
             raise other_schema(topic, schema.id)
-        if known.subject or not schema.subject:
+        if known.kind != UNKNOWN and (known.subject or not schema.subject):
             return
     filesystem.create_dir(folder, recursive=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"

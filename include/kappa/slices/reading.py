@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
@@ -121,6 +122,7 @@ class Reading:
         self._small_slice = small_slice
         self._mask_key = mask_key
         self._schemas = schemas
+        self._is_history = plan.sends != "live"
         self._now_ms = round(plan.at.timestamp() * 1000)
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
@@ -275,13 +277,13 @@ class Reading:
             if not ids:
                 return frame
             self._held.pop().unpersist()
-            known |= self._schemas.look_up(source.topic, ids)
+            known |= self._schemas.look_up(source.topic, ids, is_history=self._is_history)
 
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
         topic, schemas = self._topic(source), self._schemas
-        look_up = None if schemas is None else (lambda ids: schemas.look_up(source.topic, ids))
+        look_up = partial(schemas.look_up, source.topic, is_history=self._is_history) if schemas else None
         parsed = parse_rows(self._records(source, ranges), source, before, look_up)
         self._note_read(parsed.read, parsed.bytes)
         rows = parsed.rows

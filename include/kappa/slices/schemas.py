@@ -9,8 +9,11 @@ import structlog
 
 from kappa.errors import RegistryUnreachableError
 from kappa.lake import schemas as lake_schemas
-from kappa.lake.schemas import StoredSchema, is_same, other_schema
+from kappa.lake.schemas import UNKNOWN, StoredSchema, is_same, other_schema
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
+
+#: Most ids of a topic that are kept as unknown: hostile bytes may name any.
+_UNKNOWN_IDS = 100
 
 _log = structlog.get_logger(__name__)
 
@@ -50,10 +53,14 @@ class Schemas:
         Raises:
             SchemaRefusedError: the registry has another one under an id.
         """
-        return {number: one.schema for number, one in self._stored(topic).items()}
+        return {number: one.schema for number, one in self._stored(topic).items() if one.kind != UNKNOWN}
 
-    def look_up(self, topic: str, ids: Collection[int]) -> WriterSchemas:
+    def look_up(self, topic: str, ids: Collection[int], *, is_history: bool = False) -> WriterSchemas:
         """The schemas of a topic that are in the lake, and those of these ids; None for one that the registry lacks.
+
+        Args:
+            is_history: whether an id that the registry did not know before is unknown while it does not answer: the
+                records were read before. A live slice waits instead, since the id may have been registered meanwhile.
 
         Raises:
             RegistryUnreachableError: an id is not in the lake, and the registry does not answer.
@@ -61,9 +68,17 @@ class Schemas:
         """
         found: dict[int, WriterSchema | None] = dict(self.known(topic))
         for number in sorted(set(ids) - found.keys()):
-            found[number] = schema = self._registry.schema(number)
+            try:
+                found[number] = schema = self._registry.schema(number)
+            except RegistryUnreachableError:
+                if not is_history or number not in self._stored(topic):
+                    raise
+                found[number] = None
+                continue
             if schema is not None:
                 self._keep(topic, number, schema)
+            elif sum(one.kind == UNKNOWN for one in self._stored(topic).values()) < _UNKNOWN_IDS:
+                self._keep(topic, number, WriterSchema(text="", kind=UNKNOWN))
         return found
 
     def id_of(self, topic: str, text: str) -> int:
@@ -98,6 +113,8 @@ class Schemas:
         for number, one in found.items():
             if self._is_silent:
                 return
+            if one.kind == UNKNOWN:
+                continue
             try:
                 other = self._registry.schema(number)
             except RegistryUnreachableError:
