@@ -69,6 +69,22 @@ balances = Topology(
 )
 '''
 
+READER = '''
+"""The story of {of}, told again."""
+
+from kappa.topology import Append, Source, Topology
+
+told = Topology(
+    name="{name}",
+    version="1",
+    sources=[
+        Source(topic="{topic}", of="{of}", format="avro", schema="id STRING NOT NULL, counted BIGINT, total BIGINT")
+    ],
+    outputs=[Append(name="told", schema="id STRING NOT NULL, counted BIGINT, total BIGINT")],
+    step=lambda slice: {{"told": slice["{topic}"]}},
+)
+'''
+
 FIRST = """{"type": "record", "name": "Amount", "fields": [
     {"name": "id", "type": "string"}, {"name": "amount", "type": "int"}]}"""
 SECOND = """{"type": "record", "name": "Amount", "fields": [
@@ -123,7 +139,9 @@ class Site(Lab):
 @pytest.fixture
 def site(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Site]:
     url = f"http://{registry.HOST}:{free_port()}"
-    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Site, schema_registry=url) as made:
+    with lab(
+        tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Site, schema_registry=url, small_slice=5
+    ) as made:
         made.deploy(1)
         made.open_registry()
         try:
@@ -175,6 +193,20 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
     counted = recount(site.paths(second)).with_more(recount_topics(site.config, site.paths(second), site.kafka))
     assert (counted.problems, counted.unread) == ((), ())
     assert len([said for said in counted.read if said.startswith("topic ")]) == 3
+
+    # What reads a versioned topic finds its schemas in the lake, where those that it is of registered them.
+    story, name = f"{site.topic}.story", f"{site.name}.told"
+    (site.config.topologies / "told.py").write_text(READER.format(name=name, of=site.name, topic=story))
+    reader = Site(config=site.config, kafka=site.kafka, topic=story, name=name, session=site.session)
+    try:
+        epoch = reader.start()
+        reader.await_live(epoch)
+        reader.settle(epoch, [f"{story}.e0002"])
+        told = queries.query(reader.paths(epoch).output("told"), None)
+        assert (told.num_rows, queries.query(reader.paths(epoch).dead_letters, None).num_rows) == (14, 0)
+        assert sum(told["counted"].to_pylist()) == sum(site.balances().values())
+    finally:
+        reader.close()
 
     site.open_registry()
     totals = {row["id"]: row["total"] for row in site.read_back(f"{site.topic}.totals")}
