@@ -76,8 +76,10 @@ def test_every_type_is_read_back_by_another_reader() -> None:
     assert all(value[:5] == b"\0\0\0\0\7" for value in values)
     schema = fastavro.parse_schema(json.loads(text))
     assert [fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None) for value in values] == [ROW, empty]
-    found = decoder({7: WriterSchema(text=text)})(values[0])
+    decode = decoder({7: WriterSchema(text=text)})
+    found = decode(values[0])
     assert (found["at"], found["m"]) == (round(AT.timestamp() * 1_000_000), ROW["m"])
+    assert [decode(other) for other in (b"", b"{}", b"\0\0\0\0\1\0")] == [b"", b"{}", b"\0\0\0\0\1\0"]
 
 
 def test_the_schema_of_equal_columns_is_the_same_text() -> None:

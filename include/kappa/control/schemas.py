@@ -19,7 +19,8 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
         if source.format not in ("json", "avro"):
             continue
         known = schemas.load(config.lake, source.topic)
-        if source.format == "avro" and not known and not config.schema_registry:
+        has_schema = any(one.kind != schemas.UNKNOWN for one in known.values())
+        if source.format == "avro" and not has_schema and not config.schema_registry:
             lacking.append(source.topic)
         if source.format == "json" and any(one.subject for one in known.values()):
             avro.append(source.topic)

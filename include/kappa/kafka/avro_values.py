@@ -44,19 +44,18 @@ def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """What reads values that an :func:`encoder` wrote with one of these schemas; times as numbers.
-
-    Raises:
-        KeyError: when it is called, the value has another id.
-    """
+    """What reads values that an :func:`encoder` wrote with one of these schemas, times as numbers; others stay as is."""
     import fastavro
 
     known = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}
 
     def content(value: bytes) -> Any:
+        schema = known.get(int.from_bytes(value[1:_HEADER])) if value[:1] == b"\0" else None
+        if schema is None:
+            return value
         datum = io.BytesIO(value)
         datum.seek(_HEADER)
-        return fastavro.schemaless_reader(datum, known[int.from_bytes(value[1:_HEADER])], None)
+        return fastavro.schemaless_reader(datum, schema, None)
 
     return content
 

@@ -165,7 +165,7 @@ class _Count:
         self.decode, self.encode = orjson.loads, None
         if topic.format == "json":
             return True
-        known = schemas.load(self.paths.lake, topic.name)
+        known = {number: one for number, one in schemas.load(self.paths.lake, topic.name).items() if one.subject}
         columns = self.topology.rows_of(topic).columns
         text = avro_schema(topic.name, columns)
         mine = [one.id for one in known.values() if schemas.is_same(one.schema, WriterSchema(text=text))]
