@@ -44,7 +44,7 @@ def encoder(number: int, text: str, columns: Sequence[str]) -> Encode:
 
 
 def decoder(schemas: Mapping[int, WriterSchema]) -> Callable[[bytes], Any]:
-    """What reads values that an :func:`encoder` wrote with one of these schemas, times as numbers; others stay as is."""
+    """What reads values that an :func:`encoder` wrote with one of these schemas; times as numbers, others as is."""
     import fastavro
 
     known = {number: fastavro.parse_schema(_numbers(json.loads(one.text))) for number, one in schemas.items()}
