@@ -166,3 +166,35 @@ def test_a_cut_by_time_is_named_by_its_time_and_rows_that_are_missing_are_seen(s
 
 def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
     assert_slice_invariant(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
+
+
+def test_a_mapping_becomes_avro_where_that_is_read_and_what_is_sent_has_its_wire_format(spark: SparkSession) -> None:
+    visit = "page STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2)"
+    topology = Topology(
+        name="shop.visits",
+        version="1",
+        sources=[Source(topic="clicks", format="avro", schema=visit)],
+        outputs=[Append(name="priced", schema=visit), Topic(name="visits", of="priced", key="page", format="avro")],
+        step=lambda given: {"priced": given["clicks"].where("price IS NOT NULL")},
+    )
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    driver = TopologyDriver(topology, spark)
+    driver.pipe(
+        [
+            Input(topic="clicks", value={"page": "/", "at": at, "price": Decimal("1.50")}),
+            Input(topic="clicks", value={"page": "/free"}),
+            Input(topic="clicks", value={"at": at}),
+            Input(topic="clicks", value=b"{}"),
+            Input(topic="clicks", value=b"\0\0\0\0\7"),
+        ]
+    )
+    assert driver.rows("priced") == [{"page": "/", "at": at, "price": Decimal("1.50")}]
+    assert [letter["_dead"] for letter in driver.dead_letters] == [
+        "page is NOT NULL and absent",
+        "the value does not begin with zero and the id of a schema",
+        "schema 7 is not in the schema registry",
+    ]
+    ((key, value),) = driver.sent("visits")
+    assert key == b"/"
+    assert value is not None
+    assert value.startswith(b"\0\0\0\0\1\x02/")

@@ -56,6 +56,7 @@ class Config:
         delete_after_hours: files and leftovers younger than this are never removed, whether they are needed or not.
         rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
         mask_key: key of masked values, at least 16 characters; part of no lake, topic or log.
+        schema_registry: URL of the schema registry, for sources and topic outputs of Avro; empty for none.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -87,6 +88,7 @@ class Config:
     approval_hours: float = 24.0
     rollup_slices: int = 1000
     mask_key: str = field(default="", repr=False)
+    schema_registry: str = field(default="", repr=False)
     launcher: str = "here"
 
     @classmethod

@@ -22,10 +22,12 @@ KappaError
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
 │   ├── NewerFormatError        a stored record is in a format of newer code
+│   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
 │   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
 └── Transient                   the same call may succeed later; exit code 3
     ├── BrokerUnreachableError  Kafka does not answer
+    ├── RegistryUnreachableError  the schema registry does not answer, or none is set
     ├── LakeUnreachableError    the lake cannot be read or written
     ├── DriverNotRunningError   the epoch has no driver at the moment
     ├── MiscountedError         records of a slice do not add up; it is computed once more
@@ -155,6 +157,10 @@ class NewerFormatError(Terminal):
     """
 
 
+class SchemaRefusedError(Terminal):
+    """The schema registry refuses a schema, or has another one under an id that was used."""
+
+
 class DisagreementError(Terminal):
     """The broker, the ledger and its tables do not tell of the same slices: one of them is older than another."""
 
@@ -165,6 +171,10 @@ class DataLossError(Terminal):
 
 class BrokerUnreachableError(Transient):
     """Kafka does not answer."""
+
+
+class RegistryUnreachableError(Transient):
+    """The schema registry does not answer as one, or no registry is set."""
 
 
 class LakeUnreachableError(Transient):

@@ -115,6 +115,11 @@ def code_file(lake: str, code: str) -> str:
     return f"{lake}/_kappa/code/{code}.zip"
 
 
+def schemas_of(lake: str, topic: str) -> str:
+    """The schemas with which records of a topic were written, by their ids."""
+    return f"{lake}/_kappa/schemas/{topic}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArchivePaths:
     """Paths of the archive of one topic.

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from kappa.errors import TopologyError, UsageError
 from kappa.faults import CrashAfter
 from kappa.kafka.encoding import topic_records
+from kappa.kafka.inputs import input_schemas, input_value, output_encoder
 from kappa.offsets import releases
 from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed
@@ -58,7 +58,7 @@ class Input:
 
     Attributes:
         topic: the source.
-        value: a mapping becomes JSON, text UTF-8; bytes are taken as they are; None is a tombstone.
+        value: a mapping becomes JSON or Avro, as the source reads it, text UTF-8; bytes stay; None is a tombstone.
         key: the record's key.
         partition: where it lies; offsets count up within a partition.
         timestamp_ms: its time, epoch milliseconds; None for what the driver's clock shows.
@@ -165,8 +165,9 @@ class TopologyDriver:
         for table in self.topology.tables:
             self._tables[table.name] = newest(self._tables.get(table.name), effects[table.name], table.key)
         for topic in self.topology.topics:
-            columns = [column.name for column in self.topology.rows_of(topic).columns]
-            sent = topic_records(topic, columns, effects[topic.of])
+            columns = self.topology.rows_of(topic).columns
+            names, encode = [column.name for column in columns], output_encoder(topic, columns)
+            sent = topic_records(topic, names, effects[topic.of], encode=encode)
             self._sent[topic.name].extend((record.key, record.value) for record in sent)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -219,7 +220,7 @@ class TopologyDriver:
         import pyarrow.compute as pc
 
         times = self._times.setdefault(source.topic, {})
-        rows = parse_rows(self._raw(source.topic, inputs), source, times).rows
+        rows = parse_rows(self._raw(source, inputs), source, times, partial(input_schemas, source)).rows
         for item in inputs:
             time = _time_of(item)
             times[item.partition] = max(time, times.get(item.partition, time))
@@ -239,11 +240,13 @@ class TopologyDriver:
         """Partitions of a topic: those that the driver was told of, else those that had records."""
         return range(self._known[topic]) if topic in self._known else sorted(self._times.get(topic, {}))
 
-    def _raw(self, topic: str, inputs: list[Input]) -> DataFrame:
-        rows = []
+    def _raw(self, source: Source, inputs: list[Input]) -> DataFrame:
+        rows, topic = [], source.topic
         for item in inputs:
             at = (topic, item.partition)
-            rows.append((item.key, _bytes(item.value), topic, item.partition, self._offsets[at], _time_of(item)))
+            rows.append(
+                (item.key, input_value(source, item.value), topic, item.partition, self._offsets[at], _time_of(item))
+            )
             self._offsets[at] += 1
         columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
         frame = self._session.createDataFrame(rows, columns).coalesce(1)
@@ -262,12 +265,6 @@ class TopologyDriver:
             return self._session.createDataFrame([], ddl_of(columns))
         kept = self._tables[name].filter(pc.invert(self._tables[name]["_deleted"]))
         return frame_of(self._session, kept.select([column.name for column in columns]), ddl_of(columns))
-
-
-def _bytes(value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
-    if isinstance(value, Mapping):
-        return orjson.dumps(value)
-    return value.encode() if isinstance(value, str) else value
 
 
 def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -14,11 +15,12 @@ from kappa.errors import BrokerUnreachableError
 from kappa_local import airflow as airflow_module
 from kappa_local import doctor as doctor_module
 from kappa_local import generator, supervisor
+from kappa_local import registry as registry_module
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (up, down, doctor, generate):
+    for command in (up, down, doctor, generate, registry):
         app.command()(command)
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command(context_settings=passed_on)(airflow)
@@ -60,6 +62,16 @@ def airflow(context: typer.Context) -> None:
     chosen = config()
     port = supervisor.running(chosen).api_port or supervisor.DEFAULT_API_PORT
     raise typer.Exit(airflow_module.run(chosen, context.args, api_port=port))
+
+
+def registry(
+    port: Annotated[int, typer.Option(help="Port on this host's loopback.")] = registry_module.DEFAULT_PORT,
+) -> None:
+    """Serve a schema registry for Avro until Ctrl-C, for demo and tests; ids survive a restart."""
+    with registry_module.server(config().home, port) as server:
+        say(f"KAPPA_SCHEMA_REGISTRY=http://{registry_module.HOST}:{server.server_address[1]}")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def _show(stack: supervisor.Stack) -> None:

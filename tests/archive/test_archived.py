@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import hostile_json
+from support.avro import record, wired
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
 from kappa.lake import tables
 from kappa.spark.parsing import parse
 from kappa.topology import Source
+from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
 if TYPE_CHECKING:
     from conftest_spark import Log
@@ -55,21 +58,44 @@ class TestWhatComesBack:
         raw = log([(0, 5, value) for value in TIMED])
         hold_together(spark, raw, tmp_path, "d STRING NOT NULL", {TIMES}, is_parsed=False)
 
+    def test_is_what_parsing_gives_for_avro(self, spark: Any, log: Log, tmp_path: Path) -> None:
+        writer = record(("id", "string"), ("at", {"type": "long", "logicalType": "timestamp-millis"}))
+        good = [wired(1, writer, {"id": f"é{n}", "at": 10**12 + n}) for n in range(5)]
+        odd = [None, b"", b"{}", b"\0\0\0\0\1", b"\0\0\0\0\2\0", b"\0\0\0\0\3\0"]
+        raw = log([(n % 2, n, value) for n, value in enumerate([*good, *odd])]).sort("partition", "offset")
+        schemas = {1: WriterSchema(text=json.dumps(writer)), 2: None}
+        asked = source("id STRING NOT NULL, at TIMESTAMP", format="avro")
+        assert schema_name(asked) is None
+        hold_together(spark, raw, tmp_path, asked, set(), is_parsed=False, schemas=schemas)
 
-def hold_together(spark: Any, raw: Any, folder: Path, schema: str, kept: set[str], *, is_parsed: bool = True) -> None:
+
+def hold_together(
+    spark: Any,
+    raw: Any,
+    folder: Path,
+    schema: str | Source,
+    kept: set[str],
+    *,
+    is_parsed: bool = True,
+    schemas: WriterSchemas | None = None,
+) -> None:
     """Archive records parsed by some schemas, read them back by one, and compare with parsing alone."""
-    asked, names = source(schema), {str(schema_name(source(one))): source(one) for one in kept}
+    asked = source(schema) if isinstance(schema, str) else schema
+    names = {str(schema_name(source(one))): source(one) for one in kept}
     path = str(folder / "records")
     tables.create(path, COLUMNS, partition_by=[PARTITION.name])
     taken = raw.selectExpr("*", "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers")
     rows = archived_rows(taken, names).selectExpr("*", "CAST(1 AS BIGINT) AS seq")
     tables.append_frame(path, rows, 1, mergeSchema="true")
     records = spark.read.format("delta").load(path)
-    assert (schema_name(asked) in records.columns) == is_parsed
+    assert (schema_name(asked) in records.columns) is is_parsed
     back = source_rows(
-        records.selectExpr("*", "timestamp_millis(running_max_ms) AS order_timestamp"), asked, is_parsed=is_parsed
+        records.selectExpr("*", "timestamp_millis(running_max_ms) AS order_timestamp"),
+        asked,
+        is_parsed=is_parsed,
+        schemas=schemas,
     )
-    expected = parse(raw, asked, {}, in_arrow=False).collect()
+    expected = parse(raw, asked, {}, in_arrow=False, schemas=schemas).collect()
     found = back.drop("_seq").collect()
     good = [repr(row) for row in expected if row["_dead"] is None]
     assert good

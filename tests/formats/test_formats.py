@@ -19,12 +19,14 @@ from kappa.kafka import changelogs, markers
 from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
 from kappa.lake import heartbeat
+from kappa.lake import schemas as lake_schemas
 from kappa.lake.epoch_record import record_of
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.lake.heartbeat import Heartbeat
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.schemas import StoredSchema
 from kappa.names import EpochPaths, epochs_log
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.plan import ReplayPlan, _digest
@@ -222,6 +224,11 @@ FORMS: Mapping[str, Form] = {
             line_seconds=61.0,
         ),
     ),
+    "schema": Form(
+        read=lambda values, _: lake_schemas.from_json(json.dumps(values), "/srv/lake/_kappa/schemas/pos/7.json"),
+        write=lambda value, _: json.loads(lake_schemas.to_json(value)),
+        means=StoredSchema(id=7, text='"shop.Id"', references=('"int"',), kind="AVRO", subject="pos-value"),
+    ),
     "event": Form(
         read=_read_event,
         write=_written_event,
@@ -389,6 +396,7 @@ PAGES = {
     "Heartbeat": Heartbeat,
     "Plan": ReplayPlan,
     "Request": ReplayRequest,
+    "Schema": StoredSchema,
 }
 
 

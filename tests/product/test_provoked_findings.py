@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,13 +22,16 @@ from support.sites import Site, eager_broker, site
 
 from kappa import control
 from kappa.kafka.broker import Broker
+from kappa.kafka.registry import Registry
 from kappa.lake import savepoints
+from kappa.lake.schemas import StoredSchema, store
 from kappa.offsets.vector import Offsets
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
 from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
 from kappa.slices.run import LOST_RELEASES
+from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.
 __all__ = ["backfill_findings", "chain_findings", "eager_broker"]
@@ -767,6 +771,54 @@ def _(here: Site) -> Provoked:
     here.create()
     return Provoked(
         command="plan NAME", numbers={"shortest": 16}, says="KAPPA_MASK_KEY is not set", remedy="Set KAPPA_MASK_KEY"
+    )
+
+
+AVRO_IN = 'Source(topic="{topic}", format="avro", schema="id STRING NOT NULL, amount BIGINT NOT NULL")'
+AVRO_OUT = 'Append(name="moves", schema="id STRING NOT NULL, total BIGINT"), Topic(name="{topic}.moves", of="moves", '
+AVRO_OUT += 'key="id", format="avro")'
+
+
+@provokes("schema-registry-missing")
+def _(here: Site) -> Provoked:
+    here.deploy(sources=AVRO_IN)
+    here.create()
+    return Provoked(
+        command="plan NAME",
+        numbers={"lacking": [here.topic]},
+        says="KAPPA_SCHEMA_REGISTRY is not set",
+        remedy="Set KAPPA_SCHEMA_REGISTRY to the URL",
+    )
+
+
+@provokes("schema-refused")
+def _(here: Site) -> Provoked:
+    served = here.stack.enter_context(registry_server(here.config.home, 0))
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    here.stack.callback(served.shutdown)
+    here.config = replace(here.config, schema_registry=f"http://127.0.0.1:{served.server_address[1]}")
+    Registry(here.config.schema_registry).register(
+        f"{here.topic}.moves-value", '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}'
+    )
+    here.deploy(outputs=AVRO_OUT)
+    here.create()
+    return Provoked(
+        command="plan NAME",
+        numbers={"refused": [f"{here.topic}.moves"]},
+        says="not compatible with the latest one",
+        remedy="a new one may be null",
+    )
+
+
+@provokes("source-is-avro")
+def _(here: Site) -> Provoked:
+    store(here.config.lake, here.topic, StoredSchema(id=1, text='"int"', subject=f"{here.topic}-value"))
+    here.create()
+    return Provoked(
+        command="plan NAME",
+        numbers={"sources": [here.topic]},
+        says="would be a dead letter",
+        remedy="--allow source-is-avro",
     )
 
 

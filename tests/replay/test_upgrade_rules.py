@@ -99,6 +99,7 @@ def test_what_leaves_the_shape_of_history_alone_needs_no_replay(changes: dict[st
         ({"outputs": [MOVES, replace(SENT, key="amount")]}, "topics", "by ['amount']"),
         ({"outputs": [MOVES, replace(SENT, of="balances")]}, "topics", "of 'balances'"),
         ({"outputs": [MOVES, replace(SENT, on_replay="versioned")]}, "topics", "on_replay='versioned', not 'hold'"),
+        ({"outputs": [MOVES, replace(SENT, format="avro")]}, "topics", "is sent as avro, not as json"),
     ],
 )
 def test_what_does_not_is_refused_with_what_changed(changes: dict[str, Any], kind: str, words: str) -> None:

@@ -25,6 +25,7 @@ from kappa.names import ArchivePaths
 from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
 from kappa.topology import Source
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,10 +157,12 @@ class Archive:
         *,
         before: Mapping[int, int],
         begun: Offsets,
+        schemas: WriterSchemas | None = None,
     ) -> DataFrame:
         """Rows as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice ``_seq``."""
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
-        return source_rows(self.records(session, ranges, before=before, begun=begun), source, is_parsed=is_parsed)
+        records = self.records(session, ranges, before=before, begun=begun)
+        return source_rows(records, source, is_parsed=is_parsed, schemas=schemas)
 
     def count(self, ranges: Sequence[OffsetRange]) -> int:
         """Records of these ranges, counted without looking into them, and not by Spark: another engine has to agree."""

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.spark.parsing import event_time, in_order, plain, quoted_names, state_of_value, typed
+from kappa.spark.parsing import decoded_rows, event_time, in_order, plain, quoted_names, state_of_value, typed
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -55,7 +56,8 @@ COLUMNS = (
 def schema_name(source: Source) -> str | None:
     """Name of the column in which an archive keeps a source's parsed rows: a hash of all that parsing depends on.
 
-    None where nothing is gained or nothing can be kept: text and bytes, and names of fields that Delta does not take.
+    None where nothing is gained or nothing can be kept: text and bytes, Avro, whose schemas an archiver does not know,
+    and names of fields that Delta does not take.
     """
     if source.format != "json" or not _can_be_kept(source.columns):
         return None
@@ -104,7 +106,9 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     return rows.select(*(column.alias(name) for name, column in columns.items()))
 
 
-def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataFrame:
+def source_rows(
+    records: DataFrame, source: Source, *, is_parsed: bool, schemas: WriterSchemas | None = None
+) -> DataFrame:
     """Archived records as :func:`kappa.spark.parsing.parse` gives them, and ``_seq``, the archive's slice.
 
     Args:
@@ -112,6 +116,7 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         source: how the values are read.
         is_parsed: whether each of these rows was parsed by this source's schema when it was archived; otherwise the raw
             bytes are parsed here. The result is the same.
+        schemas: of Avro, the schemas that are known by their ids.
     """
     taken = [
         "TRY_VALIDATE_UTF8(CAST(key AS STRING)) AS _key",
@@ -129,6 +134,8 @@ def source_rows(records: DataFrame, source: Source, *, is_parsed: bool) -> DataF
         found = records.selectExpr(*columns, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead")
         return found.selectExpr(*quoted_names(source), "_seq")
     begun = records.selectExpr(*taken, "value AS _value")
+    if source.format == "avro":
+        return decoded_rows(begun, source, schemas or {}).selectExpr(*quoted_names(source), "_seq")
     if source.format != "json":
         return plain(begun, source.format).selectExpr(*quoted_names(source), "_seq")
     rows = typed(begun.withColumn("_state", state_of_value()), source, is_parsed=False)

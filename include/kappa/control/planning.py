@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kappa.archive.reader import Archive
 from kappa.config import Config
 from kappa.control.sampling import sounded
+from kappa.control.schemas import schema_facts
 from kappa.errors import CodeError, LakeUnreachableError, UnknownTopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.offsets_for_times import milliseconds
@@ -168,7 +169,8 @@ def _topology(config: Config, name: str) -> TopologyFacts | None:
         return TopologyFacts(name=name, error=str(error))
     code, _ = code_store.snapshot(config.topologies, name)
     is_masked = topology.is_sensitive and len(config.mask_key) >= SHORTEST
-    return topology_facts(topology, code, fingerprint(config.mask_key) if is_masked else "")
+    mask = fingerprint(config.mask_key) if is_masked else ""
+    return topology_facts(topology, code, mask, schema_facts(config, topology))
 
 
 def _physical(source: SourceFacts, chain: ChainFacts) -> SourceFacts:

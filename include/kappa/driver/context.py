@@ -22,6 +22,7 @@ from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
+from kappa.kafka.registry import Registry
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
@@ -33,10 +34,12 @@ from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices import ownership, turns
+from kappa.slices.avro_topics import register
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
 from kappa.slices.run import Engines, EpochRun
+from kappa.slices.schemas import Schemas
 from kappa.topology import registry
 from kappa.verify import attestation
 from kappa.verify.second_run import SecondRun
@@ -117,6 +120,7 @@ class Context:
             arrow_rows=config.arrow_rows,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
+            schemas=Schemas(config.lake, Registry(config.schema_registry)),
             merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
         )
@@ -152,6 +156,7 @@ class Context:
             return
         self.ledger.check_claim(self.writer)
         self._check_names()
+        register(run, self.topology.versioned_topics)
         limit = {} if timeout is None else {"transaction_timeout": timeout}
         sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
         sender.init()

@@ -29,6 +29,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import is_at
 from kappa.slices import changelog, turns, versioned_topics
+from kappa.slices.avro_topics import register
 from kappa.verify.attestation import attested
 from kappa.verify.certificate import certificate_of, ledgers_of
 
@@ -62,6 +63,7 @@ class Handover:
         """Move the pointer once the live driver has yielded and this epoch stands where it stopped."""
         context = self._context
         assert record.live is not None
+        register(context.slice_run, context.topology.topics)  # a registry may refuse: before the live epoch yields
         live_state = context.live_ledger(record).state()
         if live_state.yielded_for != handover.n:
             context.say("waiting for the live epoch to yield")
@@ -118,8 +120,10 @@ class Handover:
         Raises:
             MoveRefusedError: the topology has a live epoch, or is being handed over.
             RefusedError: the certificate is not complete.
+            SchemaRefusedError: the schema registry does not take the schema of a topic output.
         """
         context = self._context
+        register(context.slice_run, context.topology.topics)
         certificate = attested(
             certificate_of(context.config.lake, record, candidate=context.paths.epoch, ledgers=self._group.ledgers),
             context.config,

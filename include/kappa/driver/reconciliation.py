@@ -24,6 +24,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
+from kappa.slices.avro_topics import encoder_of
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker
 from kappa.topology import Table, Topic, Topology
@@ -261,4 +262,4 @@ def _records(run: EpochRun, handover: int) -> Iterator[Record]:
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         path, mine = run.paths.reconciled(topic.name), f"{HANDOVER.name} = {handover}"
         for rows in queries.chunks(path, None, [*columns, "_deleted"], CHUNK_ROWS, where=mine):
-            yield from topic_records(topic, columns, rows)
+            yield from topic_records(topic, columns, rows, encode=encoder_of(run, topic))

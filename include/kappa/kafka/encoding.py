@@ -1,4 +1,4 @@
-"""How rows become Kafka records: JSON values, keys as text."""
+"""How rows become Kafka records: JSON or Avro values, keys as text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.kafka.avro_values import Encode
 from kappa.kafka.json_forms import json_rows
 from kappa.kafka.producer import Record
 from kappa.topology import ORDER, Topic
@@ -18,7 +19,9 @@ from kappa.topology import ORDER, Topic
 DELETED = "_deleted"
 
 
-def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None) -> Iterator[Record]:
+def topic_records(
+    topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None, encode: Encode | None = None
+) -> Iterator[Record]:
     """Records of a topic output, in the total order of the records they come from; a deleted row sends a null value.
 
     Args:
@@ -26,13 +29,28 @@ def topic_records(topic: Topic, columns: Sequence[str], rows: pa.Table, *, name:
         columns: what a value holds.
         rows: rows of what it is made of.
         name: the topic that they are sent to; None for that of the topic output's name.
+        encode: what makes values of rows; None for JSON.
     """
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
-    contents = json_rows(rows, [*columns, *marks(rows)])
-    for key, row, time in zip(_keys(rows, topic.key), contents, _times(rows, topic.time), strict=True):
-        value = None if row.pop(DELETED, False) else to_json(row)
+    values = _json_values(rows, columns) if encode is None else _encoded(rows, encode)
+    for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True):
         yield Record(topic=name or topic.name, key=key, value=value, timestamp_ms=time)
+
+
+def _json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:
+    for row in json_rows(rows, [*columns, *marks(rows)]):
+        yield None if row.pop(DELETED, False) else to_json(row)
+
+
+def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
+    """The rows' values; those of deleted rows are null, and their columns may be so too, whatever is declared."""
+    if not marks(rows):
+        yield from encode(rows)
+        return
+    values = encode(rows.filter(pc.invert(rows[DELETED])))
+    for is_gone in rows[DELETED].to_pylist():
+        yield None if is_gone else next(values)
 
 
 def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:

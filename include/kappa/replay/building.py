@@ -22,6 +22,7 @@ from kappa.replay.rules import effort as effort_rules
 from kappa.replay.rules import live as live_rules
 from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import request as request_rules
+from kappa.replay.rules import schemas as schema_rules
 from kappa.replay.rules import topic as topic_rules
 from kappa.topology.thresholds import limits_of
 
@@ -48,6 +49,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if unreadable:
         return _plan(request, facts, [*found, *unreadable], now)
     found += request_rules.mask_key_missing(topology)
+    found += schema_rules.schema_findings(topology)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
     found += log_rules.future_timestamps(topology, facts.log.future_ms)

@@ -16,6 +16,7 @@ from kappa.replay.rules import (
     live,
     log,
     request,
+    schemas,
     seed,
     start,
     step,
@@ -25,7 +26,7 @@ from kappa.replay.rules import (
 
 #: What about -> where it is declared, in the order of the page.
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
-    "A plan": (request, log, archive, seed, start, topic, chain, live, effort, step),
+    "A plan": (request, schemas, log, archive, seed, start, topic, chain, live, effort, step),
     "A consumer group": (group,),
     "New code without a replay": (upgrade,),
     "Days computed again": (backfill,),

@@ -39,6 +39,21 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SchemaFacts:
+    """The schemas of a topology's topics.
+
+    Attributes:
+        lacking: Avro topics of which the lake has no schema, while no schema registry is set.
+        refused: Avro topic outputs whose schema the registry would refuse.
+        avro: sources of JSON to whose topics an epoch of this lake sends Avro.
+    """
+
+    lacking: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    avro: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopologyFacts:
     """The deployed topology that is to be replayed.
 
@@ -56,6 +71,7 @@ class TopologyFacts:
         error: why the code does not import, if it does not; the other fields then hold what could be read.
         is_sensitive: whether a source may hold what no table may.
         mask: fingerprint of the key under which its values would be masked; empty where none is set.
+        schemas: of its topics.
     """
 
     name: str
@@ -72,6 +88,7 @@ class TopologyFacts:
     error: str | None = None
     is_sensitive: bool = False
     mask: str = ""
+    schemas: SchemaFacts = SchemaFacts()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +294,7 @@ class Facts:
     step: tuple[Finding, ...] = ()
 
 
-def topology_facts(topology: Topology, code: str, mask: str = "") -> TopologyFacts:
+def topology_facts(topology: Topology, code: str, mask: str = "", schemas: SchemaFacts | None = None) -> TopologyFacts:
     """Facts of a topology that imports; ``code`` is the content hash of its code, ``mask`` the fingerprint of its
     key.
     """
@@ -305,4 +322,5 @@ def topology_facts(topology: Topology, code: str, mask: str = "") -> TopologyFac
         measures=topology.measures,
         is_sensitive=topology.is_sensitive,
         mask=mask,
+        schemas=schemas or SchemaFacts(),
     )

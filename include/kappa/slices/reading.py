@@ -6,26 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
 from kappa.offsets.releases import times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
-from kappa.slices import dead_letters
+from kappa.slices import dead_letters, tallies
+from kappa.slices.schemas import Schemas
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
 from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
+from kappa.spark.parsing.avro import UNRESOLVED, unresolved_ids
 from kappa.spark.parsing.batches import LEFT
 from kappa.spark.parsing.small import parse_rows
 from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
 from kappa.topology.event_time import Frontier, frontier_of
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kappa.lake.ledger_rows import LedgerRow
 
@@ -70,6 +74,7 @@ class Reading:
         bound: source -> the versioned topic of another topology's epoch that is read as it; the step sees the source's
             name.
         mask_key: key of what is kept of dead letters from sensitive sources.
+        schemas: of sources whose values begin with the id of a schema.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
 
     Attributes:
@@ -92,6 +97,7 @@ class Reading:
         bound: Mapping[str, str] | None = None,
         small_slice: int = 50_000,
         mask_key: str = "",
+        schemas: Schemas | None = None,
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -117,6 +123,8 @@ class Reading:
         self.frontiers: dict[str, Frontier] = {}
         self._small_slice = small_slice
         self._mask_key = mask_key
+        self._schemas = schemas
+        self._is_history = plan.sends != "live"
         self._now_ms = round(plan.at.timestamp() * 1000)
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
@@ -126,9 +134,6 @@ class Reading:
         for source in self._sources:
             self.records[source.topic] = self._source(source)
             if source.grace_ms is not None:
-                topic = self._topic(source)
-                times = self._stream_times.get(topic, {})
-                self._stream_times[topic] = times_after(times, self._released.get(topic, {}))
                 self.frontiers[source.topic] = self._frontier(source, source.grace_ms)
         return self
 
@@ -158,10 +163,12 @@ class Reading:
         return frame.unionByName(self._logged(source, rest, before))
 
     def _frontier(self, source: Source, grace_ms: int) -> Frontier:
-        """The frontier of a source at the end of the slice."""
+        """The frontier of a source at the end of the slice, with what is released up to there."""
         topic = self._topic(source)
         partitions = [r.partition for r in self._plan.ranges if r.topic == topic]
-        return frontier_of(self._stream_times.get(topic, {}), partitions, grace_ms)
+        reached = times_after(self._stream_times.get(topic, {}), self._released.get(topic, {}))
+        self._stream_times[topic] = reached
+        return frontier_of(reached, partitions, grace_ms)
 
     def _timed(self, source: Source, rows: DataFrame, tally: pa.Table) -> DataFrame:
         """Good rows with their event times, where the source has them, and how far those have come by partition."""
@@ -169,8 +176,7 @@ class Reading:
             return rows
         topic = self._topic(source)
         before = self._stream_times.get(topic, {})
-        released = self._released.get(topic, {})
-        timed = by_spark(rows, source, before, self._now_ms, released)
+        timed = by_spark(rows, source, before, self._now_ms, self._released.get(topic, {}))
         reached = dict(before)
         for row in tally.select(["_partition", LATEST]).to_pylist():
             if row["_partition"] is not None and row[LATEST] is not None:
@@ -190,10 +196,12 @@ class Reading:
         fetched.
         """
         archive = self._archives[self._topic(source)]
-        frame = archive.rows(self._session, source, ranges, before=before, begun=self._begun)
         is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
-        if not is_parsed:
-            self.hold([frame])
+
+        def rows(schemas: WriterSchemas) -> DataFrame:
+            return archive.rows(self._session, source, ranges, before=before, begun=self._begun, schemas=schemas)
+
+        frame = rows({}) if is_parsed else self._kept(source, rows)
         good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
         if is_parsed and source.grace is None:
             self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
@@ -204,9 +212,8 @@ class Reading:
     def _count_archived(
         self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
     ) -> pa.Table:
-        by_chunk = (
-            frame.groupBy("_partition", "_seq").agg(*_tally(), latest(source, "_dead IS NULL", self._now_ms)).toArrow()
-        )
+        counted = (*tallies.tally(), latest(source, "_dead IS NULL", self._now_ms))
+        by_chunk = frame.groupBy("_partition", "_seq").agg(*counted).toArrow()
         if sum(by_chunk["dead"].to_pylist()):
             self._dead.append(frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow())
         counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
@@ -251,19 +258,42 @@ class Reading:
         self._read.append(rows)
         self._bytes.append(size)
 
+    def _kept(self, source: Source, rows: Callable[[WriterSchemas], DataFrame]) -> DataFrame:
+        """The rows that are made with the schemas of their values, kept; made again where some were not known yet.
+
+        Raises:
+            RegistryUnreachableError: one is in neither lake nor registry, as far as the registry answers.
+        """
+        from pyspark.sql import functions as F
+
+        if source.format != "avro":
+            self.hold([frame := rows({})])
+            return frame
+        assert self._schemas is not None
+        known = dict(self._schemas.known(source.topic))
+        while True:
+            self.hold([frame := rows(known)])
+            reasons = frame.where(F.col("_dead").startswith(UNRESOLVED)).select("_dead").distinct().toArrow()
+            ids = unresolved_ids(reasons["_dead"].to_pylist())
+            if not ids:
+                return frame
+            self._held.pop().unpersist()
+            known |= self._schemas.look_up(source.topic, ids, is_history=self._is_history)
+
     def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow.compute as pc
 
-        parsed = parse_rows(self._records(source, ranges), source, before)
+        topic, schemas = self._topic(source), self._schemas
+        look_up = partial(schemas.look_up, source.topic, is_history=self._is_history) if schemas else None
+        parsed = parse_rows(self._records(source, ranges), source, before, look_up)
         self._note_read(parsed.read, parsed.bytes)
         rows = parsed.rows
-        tally = rows.group_by("_partition").aggregate(_SUMS)
+        tally = rows.group_by("_partition").aggregate(tallies.SUMS)
         self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
         is_good = pc.is_null(rows["_dead"])
         self._dead.append(rows.filter(pc.invert(is_good)))
         good = rows.filter(is_good).select(source.row_columns)
         if source.grace is not None:
-            topic = self._topic(source)
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
             times, released = self._stream_times.get(topic, {}), self._released.get(topic, {})
             good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released)
@@ -280,7 +310,7 @@ class Reading:
         self.hold([frame])
         is_left = F.count_if(F.col("_state") == LEFT).alias("left")
         reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", self._now_ms)
-        tally = frame.groupBy("_partition").agg(*_tally(), *_read_tally(), is_left, reached).toArrow()
+        tally = frame.groupBy("_partition").agg(*tallies.tally(), *tallies.read_tally(), is_left, reached).toArrow()
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()
@@ -307,11 +337,17 @@ class Reading:
 
     def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         """The same where Arrow reads nothing, or too little."""
-        frame = parse_counted(self._records(source, ranges), source, before, in_arrow=False)
-        self.hold([frame])
+        frame = self._kept(
+            source,
+            lambda schemas: parse_counted(
+                self._records(source, ranges), source, before, in_arrow=False, schemas=schemas
+            ),
+        )
         is_good = "_read IS NULL AND _dead IS NULL"
         tally = (
-            frame.groupBy("_partition").agg(*_tally(), *_read_tally(), latest(source, is_good, self._now_ms)).toArrow()
+            frame.groupBy("_partition")
+            .agg(*tallies.tally(), *tallies.read_tally(), latest(source, is_good, self._now_ms))
+            .toArrow()
         )
         self._count_all(source, tally)
         if sum(tally["dead"].to_pylist()):
@@ -357,23 +393,6 @@ class Reading:
         )
 
 
-#: The same tally of rows in memory.
-_SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
-
-
 def archived_ranges(row: LedgerRow) -> tuple[OffsetRange, ...]:
     """The part of a slice's ranges that is read from archives, as its plan and its commit say."""
     return ranges_from_json(row.detail.get("archived", {}))
-
-
-def _read_tally() -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [F.expr("SUM(_read) AS read"), F.expr("SUM(_bytes) AS bytes")]
-
-
-def _tally() -> list[Column]:
-    from pyspark.sql import functions as F
-
-    counted = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
-    return [F.expr(text) for text in counted]

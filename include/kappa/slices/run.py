@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
+from kappa.kafka.registry import Registry
 from kappa.lake.foreign_commits import Watch
 from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.slices.schemas import Schemas
 from kappa.slices.state import TableState
 from kappa.topology import Table, Topology
 
@@ -40,6 +42,7 @@ class Engines:
         merge_seconds: most time for which a table's changes are not merged into it.
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         mask_key: key of masked values; empty for none.
+        schemas: of records whose values begin with the id of one.
         begin: called with the name of each line of the protocol before it begins.
     """
 
@@ -51,6 +54,7 @@ class Engines:
     merge_seconds: float = 120.0
     savepoint_grain: timedelta = timedelta(hours=4)
     mask_key: str = field(default="", repr=False)
+    schemas: Schemas = field(default_factory=lambda: Schemas("", Registry("")))
     begin: Callable[[str], None] = field(default=lambda _: None)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 from kappa.lake import queries
+from kappa.slices.avro_topics import encoder_of
 from kappa.slices.places import place_of
 from kappa.slices.run import EpochRun
 
@@ -138,8 +139,9 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
     for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
         columns = [column.name for column in run.topology.rows_of(topic).columns]
         name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
+        encode = encoder_of(run, topic)
         for part in rows(place_of(run.topology, topic.of), ORDER):
-            yield from topic_records(topic, columns, part, name=name)
+            yield from topic_records(topic, columns, part, name=name, encode=encode)
     for table in run.topology.tables:
         for part in rows(f"changes/{table.name}"):
             yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)

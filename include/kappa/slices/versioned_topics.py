@@ -22,6 +22,7 @@ from kappa.lake.merge_on_read import chunks, contents_of, read_table
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.rules.topic import colliding
+from kappa.slices.avro_topics import encoder_of
 from kappa.slices.run import EpochRun
 from kappa.topology import ORDER, Table, Topology
 
@@ -102,7 +103,7 @@ def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[
                 run, run.paths.output(member.name), committed.delta_versions[f"outputs/{member.name}"], rows
             )
         for part in parts:
-            yield topic_records(topic, columns, part, name=name)
+            yield topic_records(topic, columns, part, name=name, encode=encoder_of(run, topic))
 
 
 def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, Any]:

@@ -64,6 +64,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         bound=run.bound,
         small_slice=run.engines.small_slice,
         mask_key=run.engines.mask_key,
+        schemas=run.engines.schemas,
     ) as reading:
         given = Slice(
             seq=plan.seq,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.topology.avro_schema import avro_schema
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA, Frontier, least
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.schedule import Schedule
@@ -135,6 +136,10 @@ class Topology:
                     "TIMESTAMP "
                     f"or BIGINT of {topic.of!r}: {types}."
                 )
+            if topic.format == "avro":
+                avro_schema(
+                    topic.name, rows[topic.of].columns
+                )  # every column has a type and a name in Avro, or it raises
             _check_expiring(self.name, topic, rows[topic.of])
             _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:

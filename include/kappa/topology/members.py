@@ -12,6 +12,7 @@ from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
 from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
+from kappa.topology.wire_schemas import FORMATS, Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,8 +52,9 @@ class Source:
     Attributes:
         topic: the topic's name.
         schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead
-            letter. Ignored unless ``format`` is ``json``.
-        format: ``json`` gives the schema's columns; ``string`` and ``bytes`` give one column ``value``.
+            letter. Ignored where ``format`` is ``string`` or ``bytes``.
+        format: ``json`` and ``avro`` give the schema's columns, ``avro`` of values in a schema registry's wire format;
+            ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
             as long.
@@ -78,7 +80,7 @@ class Source:
 
     topic: str
     schema: str = ""
-    format: Literal["json", "string", "bytes"] = "json"
+    format: Format = "json"
     keyed: bool = True
     headers: bool = False
     of: str | None = None
@@ -89,23 +91,24 @@ class Source:
     sensitive: bool = False
 
     def __post_init__(self) -> None:
-        if self.format not in ("json", "string", "bytes"):
-            raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of json, string, bytes.")
+        if self.format not in FORMATS:
+            raise TopologyError(f"Source {self.topic!r}: format {self.format!r} is not one of {', '.join(FORMATS)}.")
         if self.of is not None and not _NAME.fullmatch(self.of):
             raise TopologyError(
                 f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic "
                 "output it is."
             )
-        if self.format == "json" and not self.schema:
+        if self.format in ("json", "avro") and not self.schema:
             raise TopologyError(
-                f"Source {self.topic!r} reads JSON and has no schema. Give it as Spark DDL: schema='id STRING NOT "
-                "NULL'."
+                f"Source {self.topic!r} reads {'JSON' if self.format == 'json' else 'Avro'} and has no schema. Give it "
+                "as Spark DDL: schema='id STRING NOT NULL'."
             )
         odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
         if odd:
             raise TopologyError(
-                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and JSON has no others. "
-                "Use STRING, or ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
+                f"Source {self.topic!r}: columns {odd} hold a MAP whose keys are not STRING, and "
+                f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
+                "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
         _check_event_time(self)
         clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
@@ -115,7 +118,7 @@ class Source:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Columns that the value is parsed into."""
-        if self.format == "json":
+        if self.format in ("json", "avro"):
             return columns_of(self.schema, f"source {self.topic!r}")
         return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
 
@@ -275,6 +278,8 @@ class Topic:
             only of a table, by its key.
         time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
             topic then has the row's event time. None, and a null, for the time of sending.
+        format: ``json``, or ``avro`` with a schema that is made from the columns and registered under
+            ``<topic>-value`` before anything is sent. Keys are the same in both.
 
     Examples:
         >>> from kappa import Topic
@@ -287,6 +292,7 @@ class Topic:
     key: str | tuple[str, ...] | list[str]
     on_replay: OnReplay = "hold"
     time: str | None = None
+    format: Literal["json", "avro"] = "json"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
@@ -294,6 +300,8 @@ class Topic:
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
             )
+        if self.format not in ("json", "avro"):
+            raise TopologyError(f"Topic {self.name!r}: format {self.format!r} is not one of json, avro.")
         if self.on_replay not in get_args(OnReplay):
             raise TopologyError(
                 f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import orjson
@@ -19,11 +19,12 @@ import orjson
 from kappa.config import Config
 from kappa.errors import CodeError
 from kappa.kafka import changelogs
+from kappa.kafka.avro_values import Encode, decoder, encoder
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelog_records
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import queries, rollup
+from kappa.lake import queries, rollup, schemas
 from kappa.lake.code import extract
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
@@ -34,6 +35,8 @@ from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.topology import Append, Table, Topic, Topology, registry
+from kappa.topology.avro_schema import avro_schema
+from kappa.topology.wire_schemas import WriterSchema
 from kappa.verify.recount import Recount
 
 if TYPE_CHECKING:
@@ -89,6 +92,7 @@ class _Count:
         broker: Kafka.
         state: the ledger; counted is the state after its last commit.
         problems, read, unread: what was found, as :class:`Recount` has it.
+        decode, encode: how values of the topic that is counted are read and made; JSON unless it says otherwise.
     """
 
     paths: EpochPaths
@@ -99,6 +103,8 @@ class _Count:
     problems: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    decode: Callable[[bytes], Any] = orjson.loads
+    encode: Encode | None = None
 
     @property
     def committed(self) -> LedgerRow:
@@ -114,6 +120,7 @@ class _Count:
     def changelog(self, table: Table, present: Iterable[str]) -> None:
         """Hold a changelog against its table: the newest record of each key."""
         name = self.paths.changelog(table.name)
+        self.decode, self.encode = orjson.loads, None
         if self.state.baseline_seq is None:
             self.unread.append(f"Changelog {name}: the epoch has not written one yet.")
             return
@@ -141,6 +148,9 @@ class _Count:
             ):
                 self.problems.append(f"topic {name} is gone. {self.way}")
             return
+        if not self._has_schema(topic):
+            self.unread.append(f"Topic {name}: the lake has no schema with which its values were written.")
+            return
         if isinstance(of, Append):
             self._append(topic, name, of)
         elif topic.is_versioned or (topic.on_replay == "reconcile" and self.record.live == self.paths.epoch):
@@ -150,17 +160,35 @@ class _Count:
                 f"Topic {name}: it holds changes of table {of.name}, of which the lake keeps only the last ones."
             )
 
+    def _has_schema(self, topic: Topic) -> bool:
+        """Whether values of a topic can be read and made, by what is in the lake."""
+        self.decode, self.encode = orjson.loads, None
+        if topic.format == "json":
+            return True
+        known = {number: one for number, one in schemas.load(self.paths.lake, topic.name).items() if one.subject}
+        columns = self.topology.rows_of(topic).columns
+        text = avro_schema(topic.name, columns)
+        mine = [one.id for one in known.values() if schemas.is_same(one.schema, WriterSchema(text=text))]
+        if mine:
+            self.decode = decoder({number: one.schema for number, one in known.items()})
+            self.encode = encoder(mine[0], text, [column.name for column in columns])
+        return bool(mine)
+
     def _table(self, topic: Topic, name: str, table: Table) -> None:
         columns = [column.name for column in table.columns]
 
         def expected() -> Iterator[Record]:
             for rows in chunks(contents_of(self.paths, self.committed, table.name), columns, _ROWS):
-                yield from topic_records(topic, columns, rows, name=name)
+                yield from topic_records(topic, columns, rows, name=name, encode=self.encode)
 
         def moved() -> set[bytes]:
             changes, since = self.paths.changes(table.name), f"_seq > {self.committed.seq}"
             parts = queries.chunks(changes, None, [*columns, "_deleted"], _ROWS, where=since)
-            return {record.key or b"" for rows in parts for record in topic_records(topic, columns, rows, name=name)}
+            return {
+                record.key or b""
+                for rows in parts
+                for record in topic_records(topic, columns, rows, name=name, encode=self.encode)
+            }
 
         self._fold(f"topic {name}", name, table.name, expected, lambda _: False, moved)
 
@@ -182,7 +210,7 @@ class _Count:
             for message in self._messages(start, end):
                 key = message.key() or b""
                 if share(key, None):
-                    newest[key] = None if message.value() is None else _digest(message.value())
+                    newest[key] = None if message.value() is None else _digest(message.value(), decode=self.decode)
                     if is_later(message):
                         later.add(key)
             later |= moved()
@@ -196,7 +224,7 @@ class _Count:
                     continue
                 if found is None:
                     lacking, first = lacking + 1, first or key
-                elif found != _digest(record.value):
+                elif found != _digest(record.value, decode=self.decode):
                     other, first = other + 1, first or key
             gone = [key for key, value in newest.items() if value is not None and key not in later]
             beyond, first = beyond + len(gone), first or next(iter(gone), b"")
@@ -236,14 +264,14 @@ class _Count:
         for share in _shares(start, end):
             expected: Counter[bytes] = Counter()
             for part in queries.chunks(path, version, columns, _ROWS, where=wanted):
-                for record in topic_records(topic, columns, part, name=name):
+                for record in topic_records(topic, columns, part, name=name, encode=self.encode):
                     if share(record.key, record.value):
-                        expected[_digest(record.value, record.key)] += 1
+                        expected[_digest(record.value, record.key, decode=self.decode)] += 1
             rows += expected.total()
             for message in self._messages(start, end):
                 if not share(message.key(), message.value()):
                     continue
-                digest = _digest(message.value(), message.key())
+                digest = _digest(message.value(), message.key(), decode=self.decode)
                 if expected[digest] > 0:
                     expected[digest] -= 1
                 elif digest in expected:
@@ -292,13 +320,12 @@ def _records(start: Offsets, end: Offsets) -> int:
     return sum(offset - (start.get(*at) or 0) for at, offset in end.items())
 
 
-def _digest(value: bytes | None, key: bytes | None = b"") -> bytes:
+def _digest(value: bytes | None, key: bytes | None = b"", *, decode: Callable[[bytes], Any] = orjson.loads) -> bytes:
     """Of a record; a column that was added later is null in its row and absent from its value."""
     if value is None:
         return b""
-    content = orjson.loads(value)
+    content = decode(value)
     if isinstance(content, dict):
-        value = orjson.dumps(
-            {name: part for name, part in content.items() if part is not None}, option=orjson.OPT_SORT_KEYS
-        )
+        kept = {name: part for name, part in content.items() if part is not None}
+        value = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS, default=repr)  # Avro has bytes and decimals
     return blake2b(b"%d:%s%s" % (len(key or b""), key or b"-", value), digest_size=16).digest()

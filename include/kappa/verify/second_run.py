@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kappa.faults import crash_point
+from kappa.kafka.registry import Registry
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
@@ -26,6 +27,7 @@ from kappa.slices.abandoning import abandon_slice
 from kappa.slices.cuts import cut_by_time
 from kappa.slices.protocol import finish_slice, run_slice
 from kappa.slices.run import Engines, EpochRun, Scratch, Sent
+from kappa.slices.schemas import Schemas
 from kappa.slices.seeding import SeedSource, seed
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
@@ -68,6 +70,7 @@ def beside(
         arrow_rows=config.arrow_rows,
         small_slice=config.small_slice,
         mask_key=config.mask_key,
+        schemas=Schemas(config.lake, Registry(config.schema_registry)),
     )
     ledger = Ledger(paths.ledger)
     seeded = ledger.state().commits[0].detail

@@ -95,6 +95,8 @@ def topics_changed(before: Iterable[Topic], after: Iterable[Topic]) -> list[Find
     for name in sorted(old.keys() & new.keys()):
         if old[name].on_replay != new[name].on_replay:
             found.append(f"topic {name!r} is on_replay={new[name].on_replay!r}, not {old[name].on_replay!r}")
+        if old[name].format != new[name].format:
+            found.append(f"topic {name!r} is sent as {new[name].format}, not as {old[name].format}")
         if (old[name].of, old[name].key) != (new[name].of, new[name].key):
             found.append(
                 f"topic {name!r} is of {new[name].of!r} by {list(new[name].key)}, not of {old[name].of!r} by "

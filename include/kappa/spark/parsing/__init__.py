@@ -1,11 +1,12 @@
 """Records of a Kafka topic as rows: typed columns, record metadata, and the reason of those that do not parse.
 
 JSON is read as Spark's ``from_json`` reads it, record by record, but mostly in Arrow (``json_lines``), which is faster.
+Avro is read in Arrow batches alone (``avro``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,12 +24,14 @@ from kappa.spark.parsing.batches import (
     counted,
     ordered,
     parsed,
+    parsed_avro,
 )
 from kappa.spark.parsing.decimals import is_endless
 from kappa.spark.parsing.json_lines import is_exact
 from kappa.spark.parsing.trailing import has_more
 from kappa.topology import Source
 from kappa.topology.ddl import Column, ddl_of, quote, quoted
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,12 +39,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
 
+#: What is done to the record batches of a task.
+Work = Callable[["Iterable[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+
 _CORRUPT = "_kappa_corrupt"
 #: What :func:`counted` adds.
 _COUNTS = ", _read BIGINT, _bytes BIGINT"
 
 
-def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True) -> DataFrame:
+def parse(
+    raw: DataFrame,
+    source: Source,
+    running_max: Mapping[int, int],
+    *,
+    in_arrow: bool = True,
+    schemas: WriterSchemas | None = None,
+) -> DataFrame:
     """The records of a source: its columns, its ``record_columns``, ``_value`` and ``_dead``.
 
     ``_dead`` STRING is null for a good record, else the reason, which never holds the value. ``_value`` BINARY is null
@@ -52,6 +65,9 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
       UTF-8, empty, no object at the top, anything but white space behind it, 1000 levels of nesting, a field of another
       type, a ``NOT NULL`` column null or absent, an event time that is null or too far ahead, and a DECIMAL with an
       exponent of five digits, which ``from_json`` would take hours over. ``NOT NULL`` inside a struct is not checked.
+    * Avro is decoded with the schema whose id it begins with, as :mod:`kappa.spark.parsing.avro` says. Dead: another
+      beginning, an id that is in no registry, a value that its schema does not decode, or that does not fit the
+      columns.
     * Text is dead when it is no UTF-8.
     * ``_key`` is null when the key is no UTF-8.
     * ``_order_timestamp`` is the largest ``_timestamp`` of the partition up to this record, or that of ``running_max``.
@@ -62,15 +78,22 @@ def parse(raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_
         running_max: partition -> largest timestamp before the first record, in milliseconds; absent where there is
             none.
         in_arrow: False leaves all JSON to ``from_json``; the result is the same.
+        schemas: of Avro, the schemas that are known by their ids.
 
     Raises:
         Terminal: in the job, when the offsets of a partition do not grow within a task.
     """
-    return parse_counted(raw, source, running_max, in_arrow=in_arrow).where("_read IS NULL").drop("_read", "_bytes")
+    rows = parse_counted(raw, source, running_max, in_arrow=in_arrow, schemas=schemas)
+    return rows.where("_read IS NULL").drop("_read", "_bytes")
 
 
 def parse_counted(
-    raw: DataFrame, source: Source, running_max: Mapping[int, int], *, in_arrow: bool = True
+    raw: DataFrame,
+    source: Source,
+    running_max: Mapping[int, int],
+    *,
+    in_arrow: bool = True,
+    schemas: WriterSchemas | None = None,
 ) -> DataFrame:
     """The rows of :func:`parse`, and one for each task with its number of records.
 
@@ -81,7 +104,9 @@ def parse_counted(
     before = {partition: time * 1000 for partition, time in running_max.items()}
     records = raw.select(*columns_to_read(source))
     kind = arrow_kind(source) if in_arrow and source.format == "json" else None
-    if kind is not None:
+    if source.format == "avro":
+        rows = _in_arrow(records, source, avro_work(source, schemas or {}), before)
+    elif kind is not None:
         rows = typed(_parsed(records, source, kind, before).drop("_dead"), source, is_parsed=True)
     elif source.format == "json":
         read = in_order(records, before, is_counted=True)
@@ -253,13 +278,31 @@ def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool 
     return records.mapInArrow(batches, StructType([*_loose(records), *_fields(added)]))
 
 
-def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
+def decoded_rows(records: DataFrame, source: Source, schemas: WriterSchemas) -> DataFrame:
+    """The columns of Avro values in front of those of the records, and ``_dead``; ``_value`` of dead letters only."""
     from pyspark.sql.types import StructType
 
+    work = avro_work(source, schemas)
+    columns = [*_fields(ddl_of(_nullable(source))), *_loose(records), *_fields("_state TINYINT, _dead STRING")]
+    return records.mapInArrow(work, StructType(columns)).drop("_state")
+
+
+def avro_work(source: Source, schemas: WriterSchemas) -> Work:
+    """What decodes the Avro values of record batches."""
+    kind, needed, time = declared_kind(source), required(source), event_time(source)
+    return lambda read: parsed_avro(read, kind, needed, time, schemas)
+
+
+def _parsed(records: DataFrame, source: Source, kind: pa.StructType, before: Mapping[int, int]) -> DataFrame:
     needed, time = required(source), event_time(source)
+    return _in_arrow(records, source, lambda read: parsed(read, kind, needed, time), before)
+
+
+def _in_arrow(records: DataFrame, source: Source, work: Work, before: Mapping[int, int]) -> DataFrame:
+    from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return counted(given, lambda read: ordered(parsed(read, kind, needed, time), before))
+        return counted(given, lambda read: ordered(work(read), before))
 
     columns = [
         *_fields(ddl_of(_nullable(source))),
@@ -277,12 +320,17 @@ def _loose(records: DataFrame) -> list[StructField]:
 
 
 def arrow_kind(source: Source) -> pa.StructType | None:
-    """The source's columns as Arrow reads them; None when one has a type that only Spark reads."""
+    """The source's columns as Arrow reads JSON; None when one has a type that only Spark reads."""
+    kind = declared_kind(source)
+    return kind if is_exact(kind) else None
+
+
+def declared_kind(source: Source) -> pa.StructType:
+    """The source's columns as Arrow has them, all nullable."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    kind = pa.struct(list(to_arrow_schema(_fields(ddl_of(_nullable(source))), timezone="UTC")))
-    return kind if is_exact(kind) else None
+    return pa.struct(list(to_arrow_schema(_fields(ddl_of(_nullable(source))), timezone="UTC")))
 
 
 def _nullable(source: Source) -> list[Column]:

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.errors import Terminal
+from kappa.spark.parsing import avro
 from kappa.spark.parsing.json_lines import rows_of
+from kappa.topology.wire_schemas import WriterSchemas
 
 Ints = npt.NDArray[np.int64]
 
-#: What has become of a value: done with, for ``from_json``, not text, or a tombstone.
-DONE, LEFT, NOT_TEXT, TOMBSTONE = 0, 1, 2, 3
+#: What has become of a value: done with, for ``from_json``, not text, a tombstone, or not decoded.
+DONE, LEFT, NOT_TEXT, TOMBSTONE, REFUSED = 0, 1, 2, 3, 4
 #: Why a record is a dead letter, as far as it is known here.
 NOT_UTF8 = "the value is not UTF-8"
 ABSENT = "{} is NOT NULL and absent"
@@ -157,16 +159,47 @@ def parsed(
     for batch in batches:
         rows, state = _rows(batch["_value"], kind, is_worth_it)
         is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
-        dead = _dead(rows, state, required)
-        if time is not None:
-            dead = pc.coalesce(dead, _untimely(rows.field(time.column), batch["_timestamp"], state, time))
-        is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
-        kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
-        others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
-        yield pa.RecordBatch.from_arrays(
-            [*rows.flatten(), *others.values(), pa.array(state), dead],
-            names=[*(field.name for field in kind), *others, "_state", "_dead"],
-        )
+        yield _finished(batch, rows, state, _dead(rows, state, required), time)
+
+
+def parsed_avro(
+    batches: Iterable[pa.RecordBatch],
+    kind: pa.StructType,
+    required: Sequence[str],
+    time: EventTime | None,
+    schemas: WriterSchemas,
+) -> Iterator[pa.RecordBatch]:
+    """The same of Avro values; nothing of them is left.
+
+    Args:
+        schemas: schemas by id. A record of another id is a dead letter whose reason begins with ``avro.UNRESOLVED``.
+    """
+    known = avro.readers(schemas, kind)
+    for batch in batches:
+        rows, reasons = avro.decoded(batch["_value"], kind, known)
+        refused = pa.array(reasons, pa.string())
+        state = np.where(batch["_value"].is_null().to_numpy(zero_copy_only=False), TOMBSTONE, DONE).astype(np.int8)
+        state[refused.is_valid().to_numpy(zero_copy_only=False)] = REFUSED
+        yield _finished(batch, rows, state, pc.coalesce(refused, _dead(rows, state, required)), time)
+
+
+def _finished(
+    batch: pa.RecordBatch,
+    rows: pa.StructArray,
+    state: npt.NDArray[np.int8],
+    dead: pa.StringArray,
+    time: EventTime | None,
+) -> pa.RecordBatch:
+    """A batch with the columns of its values in front; ``_value`` only where still needed."""
+    if time is not None:
+        dead = pc.coalesce(dead, _untimely(rows.field(time.column), batch["_timestamp"], state, time))
+    is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
+    kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
+    others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
+    return pa.RecordBatch.from_arrays(
+        [*rows.flatten(), *others.values(), pa.array(state), dead],
+        names=[*(field.name for field in rows.type), *others, "_state", "_dead"],
+    )
 
 
 def _dead(rows: pa.StructArray, state: npt.NDArray[np.int8], required: Sequence[str]) -> pa.StringArray:

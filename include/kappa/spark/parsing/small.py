@@ -6,19 +6,33 @@ records only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.spark.parsing import arrow_kind, columns_to_read, event_time, parse_counted, required, typed_rows
+from kappa.spark.parsing import (
+    arrow_kind,
+    avro,
+    avro_work,
+    columns_to_read,
+    declared_kind,
+    event_time,
+    parse_counted,
+    required,
+    typed_rows,
+)
 from kappa.spark.parsing.batches import LEFT, ordered, parsed, size_of
 from kappa.topology import Source
+from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: Gives the schemas of ids.
+LookUp = Callable[[Collection[int]], WriterSchemas]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +50,21 @@ class Parsed:
     bytes: int
 
 
-def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -> Parsed:
+def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int], look_up: LookUp | None = None) -> Parsed:
     """The same as :func:`kappa.spark.parsing.parse`, in memory.
 
     Args:
         raw: a Kafka source's columns, read with one task for each partition.
         source: how the values are read.
         running_max: partition -> largest timestamp before the first record, in milliseconds.
+        look_up: of Avro, gives the schemas of ids.
 
     Raises:
         Terminal: the offsets of a partition do not grow.
     """
     kind = arrow_kind(source) if source.format == "json" else None
+    if source.format == "avro":
+        kind = declared_kind(source)
     if kind is None:
         found = parse_counted(raw, source, running_max).toArrow()
         counts = found.filter(pc.is_valid(found["_read"])).select(["_read", "_bytes"]).to_pylist()
@@ -56,7 +73,12 @@ def parse_rows(raw: DataFrame, source: Source, running_max: Mapping[int, int]) -
     records = raw.select(*columns_to_read(source))
     before = {partition: time * 1000 for partition, time in running_max.items()}
     rows = records.toArrow()
-    batches = list(ordered(parsed(rows.to_batches(), kind, required(source), event_time(source)), before))
+    if source.format == "avro":
+        assert look_up is not None
+        work = avro_work(source, look_up(avro.ids_of(rows["_value"])))
+        batches = list(ordered(work(rows.to_batches()), before))
+    else:
+        batches = list(ordered(parsed(rows.to_batches(), kind, required(source), event_time(source)), before))
     schema = pa.schema(
         [
             *kind,

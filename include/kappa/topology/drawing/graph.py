@@ -75,7 +75,8 @@ def graph_of(topology: Topology) -> Graph:
 
 
 def _source(source: Source) -> Box:
-    details = [f"JSON with {_columns(source.columns)}" if source.format == "json" else f"format {source.format}"]
+    said = {"json": "JSON", "avro": "Avro"}.get(source.format)
+    details = [f"{said} with {_columns(source.columns)}" if said else f"format {source.format}"]
     if source.of is not None:
         details.append(f"the versioned topic of {source.of}")
     if source.grace is not None:
@@ -115,6 +116,8 @@ def _member(topology: Topology, member: Table | Append) -> Box:
 
 def _topic(topic: Topic) -> Box:
     details = [f"key {', '.join(topic.key)}", f"on_replay {topic.on_replay}"]
+    if topic.format != "json":
+        details.append("Avro")
     if topic.time is not None:
         details.append(f"time {topic.time}")
     return Box(kind=Kind.TOPIC, name=topic.name, details=tuple(details))

@@ -1,0 +1,128 @@
+"""The schema registry, by Confluent's own client: schemas of ids, and ids of schemas.
+
+What the registry does not know is told apart from a registry that does not answer: the one is a fact about a record,
+the other passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from kappa.errors import RegistryUnreachableError, SchemaRefusedError
+from kappa.topology.wire_schemas import WriterSchema
+
+_SECONDS = 5.0
+#: What a registry answers: a schema it does not know, a subject it does not know.
+_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
+#: What it answers to a schema that it does not take: incompatible, and no schema.
+_REFUSED = (409, 422)
+
+_Found = TypeVar("_Found")
+
+
+class Registry:
+    """A schema registry.
+
+    Args:
+        url: of the registry, several separated by commas; ``https://user:password@host`` for one that asks who asks.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        #: The url, without what only the registry may know.
+        self.name = re.sub(r"//[^/@,]*@", "//", url)
+
+    def schema(self, number: int) -> WriterSchema | None:
+        """The schema of an id; None where the registry knows of none.
+
+        Raises:
+            RegistryUnreachableError: it does not answer as a registry.
+        """
+        return self._ask(lambda client: self._schema(client.get_schema(number)), f"schema {number}", (_NO_SCHEMA,))
+
+    def register(self, subject: str, text: str) -> int:
+        """The id of an Avro schema under a subject, registered now where it was not. Idempotent.
+
+        Raises:
+            SchemaRefusedError: the registry does not take it, for example as incompatible with those before it.
+            RegistryUnreachableError: it does not answer as a registry.
+        """
+        found = self._ask(lambda client: client.register_schema(subject, _avro(text)), f"subject {subject!r}", ())
+        assert found is not None
+        return int(found)
+
+    def is_compatible(self, subject: str, text: str) -> bool:
+        """Whether the registry would take an Avro schema as the next one of a subject.
+
+        Raises:
+            SchemaRefusedError: it is no schema to the registry.
+            RegistryUnreachableError: it does not answer as a registry.
+        """
+        found = self._ask(
+            lambda client: client.test_compatibility(subject, _avro(text)),
+            f"subject {subject!r}",
+            (_NO_SUBJECT, _NO_VERSION),
+        )
+        return found is None or bool(found)
+
+    @cached_property
+    def _client(self) -> Any:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # 1.5 s: only where there is a registry
+
+        return SchemaRegistryClient({"url": self._url, "timeout": _SECONDS, "max.retries": 0})
+
+    def _ask(self, ask: Callable[[Any], _Found], what: str, unknown: tuple[int, ...]) -> _Found | None:
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        if not self._url:
+            raise RegistryUnreachableError(
+                f"No schema registry is set, and {what} is not in the lake. Set KAPPA_SCHEMA_REGISTRY to its URL, and "
+                "start the driver with it: kappa start"
+            )
+        try:
+            return ask(self._client)
+        except SchemaRegistryError as error:
+            if error.error_code in unknown:
+                return None
+            if error.http_status_code in _REFUSED:
+                raise SchemaRefusedError(
+                    f"The schema registry {self.name} refuses the schema for {what}: {error.error_message} See which "
+                    f"versions it has: curl {self.name}/subjects",
+                    code=error.error_code,
+                ) from error
+            said = f"answers {error.http_status_code} ({error.error_code}), not as a registry"
+            raise self._unreachable(what, said) from error
+        except Exception as error:  # whatever a connection, or a page that is no registry's, raises in the client
+            raise self._unreachable(what, f"does not answer: {type(error).__name__}") from error
+
+    def _unreachable(self, what: str, said: str) -> RegistryUnreachableError:
+        return RegistryUnreachableError(
+            f"The schema registry {self.name} {said}, and {what} is not in the lake. Nothing is lost: the slice "
+            f"waits. Check KAPPA_SCHEMA_REGISTRY, and the registry: curl {self.name}/subjects",
+            registry=self.name,
+        )
+
+    def _schema(self, found: Any) -> WriterSchema:
+        texts: dict[tuple[str, int], str] = {}
+        for reference in found.references or ():
+            self._collect(reference, texts)
+        return WriterSchema(text=found.schema_str, references=tuple(texts.values()), kind=found.schema_type or "AVRO")
+
+    def _collect(self, reference: Any, texts: dict[tuple[str, int], str]) -> None:
+        """Put the text of a reference behind those that it names itself."""
+        at = (reference.subject, reference.version)
+        if at in texts:
+            return
+        found = self._client.get_version(*at).schema
+        for further in found.references or ():
+            self._collect(further, texts)
+        texts[at] = found.schema_str
+
+
+def _avro(text: str) -> Any:
+    from confluent_kafka.schema_registry import Schema
+
+    return Schema(text, "AVRO")

@@ -1,0 +1,41 @@
+"""Rules about the schemas of Avro: a registry that is needed, one that refuses, and records that are read otherwise."""
+
+from __future__ import annotations
+
+from kappa.replay.facts import TopologyFacts
+from kappa.replay.findings import Finding, refuses
+
+SCHEMA_REGISTRY_MISSING = refuses(
+    "schema-registry-missing",
+    "Topology {topology!r} has Avro topics {lacking}, the lake has no schema of them, and KAPPA_SCHEMA_REGISTRY is not "
+    "set.",
+    "Set KAPPA_SCHEMA_REGISTRY to the URL of the schema registry, here and where drivers start.",
+    meaning="a source or topic output is Avro, the lake has no schema of it, and no schema registry is set",
+)
+SCHEMA_REFUSED = refuses(
+    "schema-refused",
+    "The schema registry would refuse the schema of topic outputs {refused}: it is not compatible with the latest one "
+    "of their subjects.",
+    "Declare the columns so that readers of the latest schema go on (a new one may be null, none is renamed), or name "
+    "the topic output otherwise.",
+    meaning="the schema registry says that the schema of an Avro topic output is not compatible with the latest one of "
+    "its subject",
+)
+SOURCE_IS_AVRO = refuses(
+    "source-is-avro",
+    "Sources {sources} are read as JSON, and an epoch of this lake sends Avro to topics of these names: each of those "
+    "records would be a dead letter.",
+    "Declare format='avro' on them. --allow source-is-avro reads them as declared, for example where the topic is JSON "
+    "again.",
+    meaning="a source is read as JSON, and an epoch of this lake registered an Avro schema for the topic of that name",
+    may_be_allowed=True,
+)
+
+
+def schema_findings(topology: TopologyFacts) -> list[Finding]:
+    """What speaks against the schemas of a topology's topics."""
+    words = {"topology": topology.name}
+    schemas = topology.schemas
+    found = [SCHEMA_REGISTRY_MISSING(words, lacking=list(schemas.lacking))] if schemas.lacking else []
+    found += [SCHEMA_REFUSED(refused=list(schemas.refused))] if schemas.refused else []
+    return found + ([SOURCE_IS_AVRO(sources=list(schemas.avro))] if schemas.avro else [])

@@ -1,0 +1,89 @@
+"""The Avro schema of declared columns: what a topic output registers and writes, the same text for the same columns.
+
+========================  ====================================
+column                    written as
+========================  ====================================
+TINYINT, SMALLINT, INT    int
+BIGINT                    long
+FLOAT, DOUBLE, BOOLEAN    float, double, boolean
+STRING, BINARY            string, bytes
+DECIMAL                   bytes, decimal
+DATE                      int, date
+TIMESTAMP                 long, timestamp-micros
+ARRAY, MAP, STRUCT        array, map, record
+========================  ====================================
+
+A column that may be null, and all within a type, is a union with null whose default is null: columns may come and go,
+and readers of both ages go on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kappa.errors import TopologyError
+from kappa.topology.ddl import Column
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PRIMITIVES: dict[str, Any] = {
+    "string": "string",
+    "long": "long",
+    "integer": "int",
+    "short": "int",
+    "byte": "int",
+    "boolean": "boolean",
+    "double": "double",
+    "float": "float",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+}
+
+
+def avro_schema(name: str, columns: Iterable[Column], *, is_loose: bool = False) -> str:
+    """The schema of a record with these columns.
+
+    Args:
+        name: of the topic; the record is called like it, as far as Avro allows.
+        columns: the declared columns.
+        is_loose: whether every column may be null.
+
+    Raises:
+        TopologyError: a name is none to Avro, or a MAP has keys that are not STRING.
+    """
+    record = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    record = record if _NAME.fullmatch(record) else f"_{record}"
+    fields = [
+        _field(column.name, column.delta, column.nullable or is_loose, f"Topic {name!r}", record) for column in columns
+    ]
+    return json.dumps({"type": "record", "name": record, "fields": fields}, separators=(",", ":"))
+
+
+def _field(name: str, delta: Any, nullable: bool, what: str, path: str) -> dict[str, Any]:
+    if not _NAME.fullmatch(name):
+        raise TopologyError(
+            f"{what}: {name!r} is no name to Avro (letters, digits, '_', no digit first). Rename that column, or send "
+            "JSON.",
+            column=name,
+        )
+    kind = _kind(delta, what, f"{path}_{name}")
+    return {"name": name, "type": ["null", kind], "default": None} if nullable else {"name": name, "type": kind}
+
+
+def _kind(delta: Any, what: str, path: str) -> Any:
+    if isinstance(delta, str):
+        if delta.startswith("decimal("):
+            precision, scale = map(int, delta[8:-1].split(","))
+            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        return _PRIMITIVES[delta]
+    if delta["type"] == "struct":
+        fields = [_field(field["name"], field["type"], True, what, path) for field in delta["fields"]]
+        return {"type": "record", "name": path, "fields": fields}
+    if delta["type"] == "array":
+        return {"type": "array", "items": ["null", _kind(delta["elementType"], what, f"{path}_item")]}
+    if delta["keyType"] != "string":
+        raise TopologyError(f"{what}: a MAP has keys that are not STRING, and Avro has no others. Send JSON.")
+    return {"type": "map", "values": ["null", _kind(delta["valueType"], what, f"{path}_value")]}

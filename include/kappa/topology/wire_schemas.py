@@ -1,0 +1,32 @@
+"""Schemas that travel beside records: what a schema registry keeps under an id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+#: How the values of a source or topic output are encoded.
+Format = Literal["json", "avro", "string", "bytes"]
+FORMATS: tuple[str, ...] = get_args(Format)
+#: Formats whose values begin with the id of a schema. Protobuf would stand here beside Avro.
+BY_SCHEMA_ID = ("avro",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriterSchema:
+    """The schema with which a value was written.
+
+    Attributes:
+        text: the schema.
+        references: texts of the schemas whose types it names, those that are named by others first.
+        kind: the registry's word for its language: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+    """
+
+    text: str
+    references: tuple[str, ...] = ()
+    kind: str = "AVRO"
+
+
+#: Schemas by id; None for an id that the registry does not know.
+WriterSchemas = Mapping[int, WriterSchema | None]

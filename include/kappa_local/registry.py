@@ -1,0 +1,156 @@
+"""A schema registry for one machine: the REST routes that Confluent's clients use for Avro, over HTTP on loopback.
+
+It keeps everything in one file of the home, so that ids survive a restart. Of compatibility it knows ``BACKWARD``: the
+new schema reads what the latest one wrote. No deletion, no references, no contexts: it is for demo and tests.
+
+Source of routes and error codes: Confluent, "Schema Registry API Reference".
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kappa_local.compatibility import reads
+from kappa_local.state import write_json
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8081
+
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_Answer = tuple[int, Any]
+
+
+def server(home: Path, port: int = DEFAULT_PORT) -> ThreadingHTTPServer:
+    """A registry that is bound to its port; ``serve_forever`` answers. Port 0 takes a free one."""
+    kept = Kept(home / "registry.json")
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer(kept.get(self._parts()))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            try:
+                schema = json.loads(body)["schema"]
+                json.loads(schema)
+            except (ValueError, KeyError, TypeError):
+                self._answer(_error(422, 42201, "The body holds no Avro schema."))
+                return
+            self._answer(kept.post(self._parts(), schema))
+
+        def _parts(self) -> list[str]:
+            return [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
+
+        def _answer(self, answer: _Answer) -> None:
+            status, content = answer
+            body = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", _TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """A request is no news."""
+
+    return ThreadingHTTPServer((HOST, port), Handler)
+
+
+class Kept:
+    """What a registry keeps: schemas by id, and versions by subject.
+
+    Args:
+        path: the file that it is in.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        found = json.loads(path.read_text()) if path.is_file() else {}
+        self._schemas: list[str] = found.get("schemas", [])
+        self._subjects: dict[str, list[int]] = found.get("subjects", {})
+
+    def get(self, parts: list[str]) -> _Answer:
+        """The answer to a GET of this path."""
+        answer = _error(404, 404, "HTTP 404 Not Found")
+        match parts:
+            case ["subjects"]:
+                answer = 200, sorted(self._subjects)
+            case ["subjects", subject, "versions"]:
+                known = self._subjects.get(subject)
+                answer = (200, list(range(1, len(known) + 1))) if known else _no_subject(subject)
+            case ["subjects", subject, "versions", version]:
+                answer = self._version(subject, version)
+            case ["schemas", "ids", number]:
+                is_known = number.isdigit() and 1 <= int(number) <= len(self._schemas)
+                answer = _error(404, 40403, f"Schema {number} not found.")
+                answer = (200, {"schema": self._schemas[int(number) - 1]}) if is_known else answer
+            case ["schemas", "types"]:
+                answer = 200, ["AVRO"]
+            case ["config", *_]:
+                answer = 200, {"compatibilityLevel": "BACKWARD"}
+        return answer
+
+    def post(self, parts: list[str], schema: str) -> _Answer:
+        """The answer to a POST of a schema to this path."""
+        with self._lock:
+            match parts:
+                case ["subjects", subject]:
+                    return self._known(subject, schema)
+                case ["subjects", subject, "versions"]:
+                    return self._register(subject, schema)
+                case ["compatibility", "subjects", subject, "versions", version]:
+                    status, latest = self._version(subject, version)
+                    is_compatible = status == 200 and reads(json.loads(schema), json.loads(latest["schema"]))
+                    return (200, {"is_compatible": is_compatible}) if status == 200 else (status, latest)
+        return _error(404, 404, "HTTP 404 Not Found")
+
+    def _version(self, subject: str, version: str) -> _Answer:
+        known = self._subjects.get(subject)
+        if not known:
+            return _no_subject(subject)
+        at = len(known) if version == "latest" else int(version) if version.isdigit() else 0
+        if not 1 <= at <= len(known):
+            return _error(404, 40402, f"Version {version} not found.")
+        number = known[at - 1]
+        return 200, {"subject": subject, "version": at, "id": number, "schema": self._schemas[number - 1]}
+
+    def _known(self, subject: str, schema: str) -> _Answer:
+        known = self._subjects.get(subject)
+        if not known:
+            return _no_subject(subject)
+        for at, number in enumerate(known, start=1):
+            if json.loads(self._schemas[number - 1]) == json.loads(schema):
+                return 200, {"subject": subject, "version": at, "id": number, "schema": self._schemas[number - 1]}
+        return _error(404, 40403, "Schema not found.")
+
+    def _register(self, subject: str, schema: str) -> _Answer:
+        status, found = self._known(subject, schema)
+        if status == 200:
+            return 200, {"id": found["id"]}
+        status, latest = self._version(subject, "latest")
+        if status == 200 and not reads(json.loads(schema), json.loads(latest["schema"])):
+            said = f"Schema being registered is incompatible with version {latest['version']} of subject {subject!r}."
+            return _error(409, 409, said)
+        same = [n for n, known in enumerate(self._schemas, start=1) if json.loads(known) == json.loads(schema)]
+        if not same:
+            self._schemas.append(schema)
+        self._subjects.setdefault(subject, []).append(number := same[0] if same else len(self._schemas))
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, {"schemas": self._schemas, "subjects": self._subjects})
+        return 200, {"id": number}
+
+
+def _no_subject(subject: str) -> _Answer:
+    return _error(404, 40401, f"Subject {subject!r} not found.")
+
+
+def _error(status: int, code: int, message: str) -> _Answer:
+    return status, {"error_code": code, "message": message}

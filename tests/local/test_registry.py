@@ -1,0 +1,100 @@
+"""The registry of one machine, as Confluent's own client sees it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.avro import record
+
+from kappa.errors import RegistryUnreachableError, SchemaRefusedError
+from kappa.kafka.registry import Registry
+from kappa.topology.wire_schemas import WriterSchema
+from kappa_local.compatibility import reads
+from kappa_local.registry import server
+
+
+@contextmanager
+def running(home: Path, port: int = 0) -> Iterator[str]:
+    """The url of a registry that answers."""
+    with server(home, port) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{made.server_address[1]}"
+        made.shutdown()
+
+
+ONE = json.dumps(record(("n", "int")))
+TWO = json.dumps(record(("n", "long")))
+OTHER = json.dumps(record(("n", "string")))
+
+
+def test_an_id_is_of_a_schema_whatever_the_subject_and_outlives_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as url:
+        registry = Registry(url)
+        assert [registry.register(subject, ONE) for subject in ("a/b-value", "c-value", "a/b-value")] == [1, 1, 1]
+        assert registry.register("a/b-value", TWO) == 2
+    with running(tmp_path) as url:
+        registry = Registry(url)
+        assert registry.schema(2) == WriterSchema(text=TWO)
+        assert registry.schema(3) is None
+        assert registry.register("c-value", TWO) == 2
+
+
+def test_a_schema_that_does_not_read_the_one_before_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as url:
+        registry = Registry(url)
+        assert registry.is_compatible("x-value", OTHER)
+        assert registry.register("x-value", ONE) == 1
+        assert registry.is_compatible("x-value", TWO)
+        assert not registry.is_compatible("x-value", OTHER)
+        with pytest.raises(SchemaRefusedError, match="incompatible with version 1 of subject 'x-value'"):
+            registry.register("x-value", OTHER)
+        with pytest.raises(SchemaRefusedError):
+            registry.register("x-value", "no json")
+
+
+def test_a_registry_that_is_away_or_none_is_no_unknown_id(tmp_path: Path) -> None:
+    with running(tmp_path) as url:
+        registry = Registry(url.replace("//", "//user:secret@"))
+        wrong = Registry(f"{url}/elsewhere")
+        with pytest.raises(RegistryUnreachableError, match="not as a registry"):
+            wrong.schema(1)
+    with pytest.raises(RegistryUnreachableError, match="does not answer") as found:
+        registry.schema(1)
+    assert "secret" not in str(found.value)
+    with pytest.raises(RegistryUnreachableError, match="KAPPA_SCHEMA_REGISTRY"):
+        Registry("").schema(1)
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "expected"),
+    [
+        ("long", "int", True),
+        ("int", "long", False),
+        (["null", "string"], "string", True),
+        ("string", ["null", "string"], False),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}, True),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "string"}, False),
+        (record(("n", "int"), ("m", "int")), record(("n", "int")), False),
+        (record(("n", "int")), record(("n", "int"), ("m", "int")), True),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1},
+            False,
+        ),
+    ],
+)
+def test_a_reader_reads_what_a_writer_wrote_as_avro_says(reader: Any, writer: Any, expected: bool) -> None:
+    assert reads(reader, writer) is expected
+
+
+def test_a_field_that_is_new_needs_a_default() -> None:
+    reader = record(("n", "int"), ("m", ["null", "int"]))
+    assert not reads(reader, record(("n", "int")))
+    reader["fields"][1]["default"] = None
+    assert reads(reader, record(("n", "int")))
