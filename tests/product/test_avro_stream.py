@@ -201,7 +201,7 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
     try:
         epoch = reader.start()
         reader.await_live(epoch)
-        reader.settle(epoch, [f"{story}.e0002"])
+        reader.settle(epoch, [site.topic])
         told = queries.query(reader.paths(epoch).output("told"), None)
         assert (told.num_rows, queries.query(reader.paths(epoch).dead_letters, None).num_rows) == (14, 0)
         assert sum(told["counted"].to_pylist()) == sum(site.balances().values())

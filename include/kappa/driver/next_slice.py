@@ -88,7 +88,9 @@ class LiveCuts(TimeCuts):
             self._ends = self._recorded(position, end)
         while self._ends and position.dominates(self._ends[0]):
             self._ends.pop(0)
-        goal = position.merge(self._ends[0]) if self._ends else end
+        if not self._ends:  # what is left are topics that the live epoch does not read
+            return self.towards(state, end, most)
+        goal = position.merge(self._ends[0])
         return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
