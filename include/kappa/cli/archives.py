@@ -66,9 +66,7 @@ def start(
             return
         dry(
             f"archive {sum(outlook.left for outlook in found):,} offsets of {', '.join(topics)}"
-            + (" and follow" if follow else ""),
-            "kappa archive start "
-            f"{' '.join(topics)}{' --follow' if follow else ''}{' --skip-lost' if skip_lost else ''}",
+            + (" and follow" if follow else "")
         )
         return
     _run(chosen, found, follow=follow, every=every, skip_lost=skip_lost, quiet=json)
@@ -115,7 +113,6 @@ def stop(topics: Topics, execute: Execute = False) -> None:
     if not execute:
         dry_run(
             lambda: [overview.stop(chosen, topic) for topic in topics],
-            f"kappa archive stop {' '.join(topics)}",
             what=f"end the archiver of {', '.join(topics)}",
             otherwise=f"{', '.join(topics)} has no archiver",
         )

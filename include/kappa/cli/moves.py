@@ -67,12 +67,9 @@ def start(
         return control.start(chosen, topology, epoch=epoch, actor=actor(), reason=reason, allow=allow or ())
 
     if not execute:
-        named = "".join(
-            [f" --epoch {epoch}" if epoch is not None else "", *(f" --allow {code}" for code in allow or ())]
-        )
         is_first = not Epochs(chosen.lake).record(topology).epochs
         what = "build epoch 1 from the beginning of its topics and make it live" if is_first else ""
-        dry_run(act, f"kappa start {topology}{named}", what=what, otherwise="the driver runs")
+        dry_run(act, what=what, otherwise="the driver runs")
         return
     started = act()
     if wait:
@@ -97,8 +94,7 @@ def stop(
         return control.stop(chosen, topology, epoch=epoch, actor=actor(), reason=reason)
 
     if not execute:
-        named = f" --epoch {epoch}" if epoch is not None else ""
-        dry_run(act, f"kappa stop {topology}{named}", otherwise="the driver is stopped, or stops, as it was asked to")
+        dry_run(act, otherwise="the driver is stopped, or stops, as it was asked to")
         return
     stopped = act()
     if wait:
@@ -134,13 +130,8 @@ def cutover(
     _check_accepted(topologies, accepted)
     wanted = {name: epoch if epoch is not None else _candidate(chosen, name) for name in topologies}
     if not execute:
-        options = [
-            *(["--epoch", str(epoch)] if epoch is not None else []),
-            *(f"--accept-verdict {name}" for name in accepted),
-        ]
         dry_run(
             lambda: _ask(chosen, wanted, reason, accepted, keep_old_running),
-            " ".join(["kappa cutover", *topologies, *options]),
             what=f"hand over {_listed(wanted)}, all in one commit" if len(wanted) > 1 else "",
             otherwise=f"{_listed(wanted)} is asked for, or done",
         )
@@ -173,12 +164,8 @@ def rollback(
         say(_left_behind(chosen, topologies))
         which = f"epoch {to}" if to is not None else "the epoch that was live before"
         many = f"bring back, of {named}, {which} and make them live, all in one commit"
-        option = f" --to {to}" if to is not None else ""
         dry_run(
-            act,
-            f"kappa rollback {named}{option}",
-            what=many if len(topologies) > 1 else "",
-            otherwise=f"{which} is live, or on its way: kappa status",
+            act, what=many if len(topologies) > 1 else "", otherwise=f"{which} is live, or on its way: kappa status"
         )
         return
     wanted = act()
@@ -195,7 +182,7 @@ def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execut
         control.abort(chosen, topology, epoch, actor=actor(), reason=reason)
 
     if not execute:
-        dry_run(act, f"kappa abort {topology} {epoch}", otherwise=f"epoch {epoch} of {topology} is gone")
+        dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
     act()
     stage = Epochs(chosen.lake).record(topology).epoch(epoch).stage
@@ -211,7 +198,7 @@ def retire(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
         control.retire(chosen, topology, epoch, actor=actor(), reason=reason)
 
     if not execute:
-        dry_run(act, f"kappa retire {topology} {epoch}", otherwise=f"epoch {epoch} of {topology} is gone")
+        dry_run(act, otherwise=f"epoch {epoch} of {topology} is gone")
         return
     act()
     say(f"Epoch {epoch} of {topology} is gone.")
@@ -239,7 +226,7 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
     if execute:
         say(f"Removed {len(removed)} leftovers, {total}.")
     elif found.leftovers:
-        dry(f"remove {len(found.leftovers)} leftovers, {total}", "kappa housekeeping")
+        dry(f"remove {len(found.leftovers)} leftovers, {total}")
     else:
         say("Nothing is left over.")
 

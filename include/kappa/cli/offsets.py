@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Execute, Json, command_line, config, dry, say, say_json, table
+from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
 from kappa.cli.starts import group_start
 from kappa.control import groups
 from kappa.errors import UsageError
@@ -100,4 +100,4 @@ def _say(reset: GroupReset, is_done: bool, json: bool) -> None:
     elif is_done:
         say(f"Group {reset.group} is set.")
     else:
-        dry(f"set {len(moves)} partitions of group {reset.group}", command_line())
+        dry(f"set {len(moves)} partitions of group {reset.group}")

@@ -87,22 +87,17 @@ class KappaGroup(typer.core.TyperGroup):
 _call: ContextVar[tuple[str, ...]] = ContextVar("kappa_call", default=())
 
 
-def command_line() -> str:
-    """The command line that is being run, for a message that says how to run it again."""
-    return shlex.join(["kappa", *_call.get()])
+def dry(what: str) -> None:
+    """Say what would be done, and how to have it done: by the same call."""
+    call = shlex.join(["kappa", *_call.get()])
+    say([f"Would {what}.", f"Nothing was changed. To do it: {call} --execute"])
 
 
-def dry(what: str, command: str) -> None:
-    """Say what would be done, and how to have it done."""
-    say([f"Would {what}.", f"Nothing was changed. To do it: {command} --execute"])
-
-
-def dry_run(act: Callable[[], object], command: str, *, what: str = "", otherwise: str) -> None:
+def dry_run(act: Callable[[], object], *, what: str = "", otherwise: str) -> None:
     """Call what ``--execute`` calls up to its first effect, and say what that is.
 
     Args:
         act: the call.
-        command: the command line, without ``--execute``.
         what: what is done as a whole, where the first effect alone does not say it.
         otherwise: what is so already, where the call has no effect.
 
@@ -113,7 +108,7 @@ def dry_run(act: Callable[[], object], command: str, *, what: str = "", otherwis
     if found is None:
         say(f"Nothing to do: {otherwise}.")
     else:
-        dry(what or found, command)
+        dry(what or found)
 
 
 def table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> None:

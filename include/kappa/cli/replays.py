@@ -8,20 +8,7 @@ from typing import Annotated
 import typer
 
 from kappa import control
-from kappa.cli.options import (
-    Allow,
-    Execute,
-    Json,
-    Reason,
-    Topology,
-    Wait,
-    actor,
-    command_line,
-    config,
-    dry_run,
-    say,
-    say_json,
-)
+from kappa.cli.options import Allow, Execute, Json, Reason, Topology, Wait, actor, config, dry_run, say, say_json
 from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
@@ -134,7 +121,7 @@ def replay(
     if not json:
         say(explain_plan(made))
     if not execute:
-        _dry_run(made, reason, command_line(), json)
+        _dry_run(made, reason, json)
         return
     _run(made, reason, wait, json)
 
@@ -165,7 +152,7 @@ def rebuild(
     if not json:
         say(explain_plan(made))
     if not execute:
-        _dry_run(made, reason or "rebuild", f"kappa rebuild {topology} --from-changelog", json)
+        _dry_run(made, reason or "rebuild", json)
         return
     if made.live_epoch is None:
         control.supersede(chosen, made)
@@ -173,7 +160,7 @@ def rebuild(
     _run(made, reason or "rebuild", wait, json)
 
 
-def _dry_run(made: ReplayPlan, reason: str, command: str, json: bool) -> None:
+def _dry_run(made: ReplayPlan, reason: str, json: bool) -> None:
     """What :func:`_run` does up to its first effect; as JSON the plan."""
     if json:
         if not made.is_refused:  # its refusals are in the plan
@@ -183,7 +170,7 @@ def _dry_run(made: ReplayPlan, reason: str, command: str, json: bool) -> None:
             raise typer.Exit(1)
         return
     way = f"follow it with: kappa status {made.topology}"
-    dry_run(lambda: _start(made, reason), command, otherwise=f"epoch {made.epoch} is being built by this plan; {way}")
+    dry_run(lambda: _start(made, reason), otherwise=f"epoch {made.epoch} is being built by this plan; {way}")
 
 
 def _start(made: ReplayPlan, reason: str) -> int:

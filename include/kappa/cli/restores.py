@@ -33,7 +33,7 @@ def restore(
     if not found.commits:
         say(f"Epoch {found.epoch} of {topology} has no commit that Kappa did not make.")
     elif not execute:
-        dry("undo these commits, one new commit for each table", f"kappa restore {topology}")
+        dry("undo these commits, one new commit for each table")
     else:
         say(f"{place}: undone by version {version}" for place, version in found.made.items())
         say(f"To go on: kappa start {topology} --execute")

@@ -44,10 +44,7 @@ def create(
     elif execute:
         say(f"Savepoint {name} of {topology} is seq {made.seq} of epoch {made.epoch}: {made.offsets.to_json()}")
     else:
-        dry(
-            f"name seq {made.seq} of live epoch {made.epoch} {name!r}, at {made.offsets.to_json()}",
-            f"kappa savepoint create {topology} {name}{'' if seq is None else f' --seq {seq}'}",
-        )
+        dry(f"name seq {made.seq} of live epoch {made.epoch} {name!r}, at {made.offsets.to_json()}")
 
 
 @group.command("list")
@@ -93,7 +90,4 @@ def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute =
             "their time has come."
         )
     else:
-        dry(
-            f"take the name {name!r} from seq {found.seq} of epoch {found.epoch}",
-            f"kappa savepoint drop {topology} {name}",
-        )
+        dry(f"take the name {name!r} from seq {found.seq} of epoch {found.epoch}")

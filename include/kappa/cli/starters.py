@@ -47,8 +47,7 @@ def new(
     made = starter(name, shape, folder=_seen_from(beside, folder))
     shown = [_shown(file), _shown(test)]
     if not execute:
-        words = ["kappa", "new", name, "--shape", shape, *([] if tests is None else ["--tests", str(tests)])]
-        dry_run(lambda: _write(name, made, file, test), shlex.join(words), otherwise=f"{' and '.join(shown)} are there")
+        dry_run(lambda: _write(name, made, file, test), otherwise=f"{' and '.join(shown)} are there")
         return
     _write(name, made, file, test)
     say([f"Wrote {shown[0]} and {shown[1]}.", f"Run its test: python -m pytest {shlex.quote(shown[1])}"])

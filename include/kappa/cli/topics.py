@@ -92,11 +92,7 @@ def create(
     elif execute:
         say(f"Created {name} with {partitions} partitions, retention {retention}." for name in missing)
     else:
-        options = f"--partitions {partitions} --retention {retention}" + "".join(
-            f" --config {s}" for s in setting or ()
-        )
-        what = f"create {', '.join(missing)} with {partitions} partitions, retention {retention}"
-        dry(what, f"kappa topics create {' '.join(names)} {options}")
+        dry(f"create {', '.join(missing)} with {partitions} partitions, retention {retention}")
 
 
 def _setting(text: str) -> tuple[str, str]:
