@@ -87,13 +87,13 @@ def _whole_process(site: Site) -> float:
 def _warm(site: Site) -> tuple[float, list[float], int]:
     """Rates of the second replay and of both passes of the floor, and how many slices count."""
     site = site.without_launcher()
-    source = registry.load(site.config.topologies, TOPOLOGY).sources[0]
+    sources = registry.load(site.config.topologies, TOPOLOGY).sources
     with site.session("benchmark a") as session:
         for what in ("first replay of the session", "warm"):
             commits = _replayed(site, session)
             rate = sum(row.rows_read for row in commits[1:]) / (commits[-1].at - commits[0].at).total_seconds()
             say(f"{what} {rate:,.0f} records/s")
-        floors = [floor_rate(session, site.config.bootstrap_servers, source, commits) for _ in range(2)]
+        floors = [floor_rate(session, site.config.bootstrap_servers, sources, commits) for _ in range(2)]
     say(f"floor {', '.join(f'{floor:,.0f}' for floor in floors)} records/s")
     return rate, floors, len(commits) - 1
 
@@ -112,15 +112,10 @@ def _replayed(site: Site, session: SparkSession) -> list[LedgerRow]:
 BULK = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
 
 
-def floor_rate(session: SparkSession, bootstrap_servers: str, source: Source, commits: Sequence[LedgerRow]) -> float:
-    """Records a second of reading and parsing the slices after the first, one after the other, into nothing."""
-    return floor_rate_of(session, bootstrap_servers, [source], commits)
-
-
-def floor_rate_of(
+def floor_rate(
     session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], commits: Sequence[LedgerRow]
 ) -> float:
-    """The same of several sources."""
+    """Records a second of reading and parsing the slices after the first, one after the other, into nothing."""
     read_and_parse(session, bootstrap_servers, sources, commits[0].ranges)
     begun = time.monotonic()
     for row in commits[1:]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from benchmarks.replay import BULK, SLICES, floor_rate_of
+from benchmarks.replay import BULK, SLICES, floor_rate
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say
 from kappa import control, serving
@@ -58,7 +58,7 @@ def _one(site: Site, topology: Topology, session: SparkSession) -> list[Figure]:
         site.until(lambda: site.record().epoch(epoch).stage not in BULK, f"{topology.name} is replayed", pause=0.5)
         commits = [row for row in site.state(epoch).commits if row.seq > 0]
     rate = sum(row.rows_read for row in commits[1:]) / (commits[-1].at - commits[0].at).total_seconds()
-    floors = [floor_rate_of(session, site.config.bootstrap_servers, topology.sources, commits) for _ in range(2)]
+    floors = [floor_rate(session, site.config.bootstrap_servers, topology.sources, commits) for _ in range(2)]
     say(f"{topology.name}: {rate:,.0f} records/s, floor {max(floors):,.0f}")
     figures = [
         Figure(

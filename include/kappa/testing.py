@@ -27,7 +27,7 @@ from kappa.kafka.encoding import topic_records
 from kappa.kafka.inputs import input_schemas, input_value, output_encoder
 from kappa.offsets import releases
 from kappa.offsets.releases import Releases
-from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed
+from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.effects import collect
 from kappa.slices.state import newest
@@ -208,8 +208,9 @@ class TopologyDriver:
         start = Offsets.of((at, self._offsets[at]) for at in places)
         ranges = start.span_to(Offsets.of((at, self._offsets[at] + counts[at]) for at in places))
         if self._copied is None:
-            behind = releases.behind(ranges, idle_after, self._stream_times)
-            found = releases.made(ranges, behind, idle_after, self._stream_times)
+            # Every partition is known from the start, and each slice has all the records there are.
+            end = ranges_end(ranges)
+            found = releases.of_live_slice(ranges, end, idle_after, self._stream_times, lambda: end)
         else:
             known = releases.merged(told for _, told in self.released)
             found = releases.copied(self._copied, known, ranges)
@@ -222,7 +223,7 @@ class TopologyDriver:
         times = self._times.setdefault(source.topic, {})
         rows = parse_rows(self._raw(source, inputs), source, times, partial(input_schemas, source)).rows
         for item in inputs:
-            time = _time_of(item)
+            time = time_of(item)
             times[item.partition] = max(time, times.get(item.partition, time))
         is_good = pc.is_null(rows["_dead"])
         self.dead_letters.extend(
@@ -245,7 +246,7 @@ class TopologyDriver:
         for item in inputs:
             at = (topic, item.partition)
             rows.append(
-                (item.key, input_value(source, item.value), topic, item.partition, self._offsets[at], _time_of(item))
+                (item.key, input_value(source, item.value), topic, item.partition, self._offsets[at], time_of(item))
             )
             self._offsets[at] += 1
         columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
@@ -274,11 +275,6 @@ def _timed(inputs: Iterable[Input], now: datetime) -> list[Input]:
 
 def _millis(at: datetime) -> int:
     return (at - BEGIN) // timedelta(milliseconds=1)
-
-
-def _time_of(item: Input) -> int:
-    assert item.timestamp_ms is not None  # given a time by _timed
-    return item.timestamp_ms
 
 
 def assert_slice_invariant(

@@ -7,7 +7,7 @@ import random
 
 from kappa.offsets import releases
 from kappa.offsets.releases import Releases
-from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 
 TOPICS = {"left": 1_000, "right": None}
 START = Offsets.from_json({"left": {"0": 0, "1": 0}, "right": {"0": 0}})
@@ -19,9 +19,9 @@ def spans(*read: tuple[str, int, int, int]) -> list[OffsetRange]:
 
 def released(ranges: list[OffsetRange], times: dict[str, dict[int, int]], **ends: int) -> Releases:
     """Of a live slice; partitions of ``left`` end where ``p0`` and ``p1`` say, by default where the slice ends."""
-    behind = releases.behind(ranges, TOPICS, times)
-    idle = {at: offset for at, offset in behind.items() if ends.get(f"p{at[1]}", offset) == offset}
-    return releases.made(ranges, idle, TOPICS, times)
+    end = ranges_end(ranges)
+    stable = Offsets.of((at, ends.get(f"p{at[1]}", offset)) for at, offset in end.items())
+    return releases.of_live_slice(ranges, end, TOPICS, times, lambda: stable)
 
 
 def test_a_partition_that_is_too_far_behind_gets_the_least_time_of_the_others() -> None:
@@ -103,9 +103,7 @@ class Run:
 
     def live(self, end: Offsets, there: Offsets) -> None:
         ranges = self.end.span_to(end)
-        behind = releases.behind(ranges, TOPICS, self.times)
-        idle = {at: offset for at, offset in behind.items() if there[at] == offset}
-        self.read(end, releases.made(ranges, idle, TOPICS, self.times))
+        self.read(end, releases.of_live_slice(ranges, self.end, TOPICS, self.times, lambda: there))
 
     def copy(self, other: Run, end: Offsets) -> None:
         known = releases.merged(found for _, found in self.told)

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
-import typer.testing
 from support.epochs import Lab, lab
 
 from kappa import control, serving
-from kappa.cli import app
 from kappa.errors import UsageError
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
@@ -113,17 +111,8 @@ def test_what_depends_on_the_slices_is_the_same_along_those_of_the_live_epoch(st
     stream.give_up(seeded)
 
     # By its command.
-    assert "in the slices of the live epoch" in said(stream, 0, "plan", stream.name, "--cuts", "live")
+    assert "in the slices of the live epoch" in stream.said("plan", stream.name, "--cuts", "live")
     with pytest.raises(UsageError, match="is not one of time, live"):
-        said(stream, 2, "plan", stream.name, "--cuts", "equal")
+        stream.said("plan", stream.name, "--cuts", "equal")
     with pytest.raises(UsageError, match="of another size"):
-        said(stream, 2, "plan", stream.name, "--cuts", "live", "--determinism")
-
-
-def said(stream: Batches, code: int, *words: str) -> str:
-    """What a command prints; with the exit code that it should have."""
-    result = typer.testing.CliRunner().invoke(app, list(words), env=stream.config.to_env())
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.output
+        stream.said("plan", stream.name, "--cuts", "live", "--determinism")

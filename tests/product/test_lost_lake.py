@@ -11,13 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-import typer.testing
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.epochs import Lab
 
 from kappa import control
-from kappa.cli import app
 from kappa.errors import RefusedError
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker
@@ -60,19 +58,8 @@ def lose_lake(stream: Lab) -> None:
 
 def rebuild(stream: Lab, *, allow: str = "") -> str:
     """The command, as it is typed; its driver is not run."""
-    words = [
-        "rebuild",
-        stream.name,
-        "--from-changelog",
-        "--execute",
-        "--detach",
-        *(["--allow", allow] if allow else []),
-    ]
-    result = typer.testing.CliRunner().invoke(app, words, env=stream.config.to_env())
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+    allowed = ["--allow", allow] if allow else []
+    return stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach", *allowed)
 
 
 @contextmanager

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 import pytest
-import typer.testing
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support.epochs import Lab, lab
 
 from kappa import control, serving
-from kappa.cli import app
 from kappa.lake import savepoints
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromSavepoint
@@ -177,22 +175,13 @@ def test_releases_go_from_epoch_to_epoch_and_are_lost_with_the_lake(stream: Move
     # The lake is lost: what was released before is not on the broker, and the plan of a replay says so.
     stream.close()
     shutil.rmtree(stream.config.lake)
-    said(stream, "rebuild", stream.name, "--from-changelog", "--execute", "--detach")
+    stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
     third = max(stream.record().epochs)
     stream.run(third)
     stream.await_live(third)
     stream.settle(third)
-    assert "releases-lost" in said(stream, "plan", stream.name)
+    assert "releases-lost" in stream.said("plan", stream.name)
     for at in (166, 177):
         stream.moves(0, [at])
         stream.settle(third)
     assert stream.closed(third)[140] == 1
-
-
-def said(stream: Moves, *words: str) -> str:
-    """What a command prints."""
-    result = typer.testing.CliRunner().invoke(app, list(words), env=stream.config.to_env())
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output

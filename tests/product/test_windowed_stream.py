@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 import pytest
-import typer.testing
 from support.epochs import Lab, lab, read_messages
 
 from kappa import control, serving
-from kappa.cli import app
 from kappa.lake import queries
 from kappa.replay.stages import Stage
 
@@ -169,13 +167,13 @@ def test_windows_are_the_same_live_replayed_moved_and_rebuilt(stream: Windows) -
     certificate = control.certify(stream.config, stream.name)
     assert certificate.complete, certificate.problems
     assert certificate.rows_late == len(expected(stream, 2).late) > 10
-    assert f"{len(expected(stream, 2).late):,} late records" in said(stream, "status", stream.name)
+    assert f"{len(expected(stream, 2).late):,} late records" in stream.said("status", stream.name)
 
     # The lake is lost: what is open, and how far event time had come, is on the broker.
     open_windows = served(stream, second).open
     stream.close()
     shutil.rmtree(stream.config.lake)
-    said(stream, "rebuild", stream.name, "--from-changelog", "--execute", "--detach")
+    stream.said("rebuild", stream.name, "--from-changelog", "--execute", "--detach")
     third = max(stream.record().epochs)
     stream.run(third)
     stream.await_live(third)
@@ -188,15 +186,6 @@ def test_windows_are_the_same_live_replayed_moved_and_rebuilt(stream: Windows) -
     keys = [(one[0], one[1]) for one in sent(stream)]
     assert len(keys) == len(set(keys)) == len(whole.final), "a window is sent once"
     assert set(found.late) <= set(whole.late) and set(found.final.items()) <= set(whole.final.items())
-
-
-def said(stream: Lab, *words: str) -> str:
-    """What a command prints."""
-    result = typer.testing.CliRunner().invoke(app, list(words), env=stream.config.to_env())
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.mark.parametrize("is_parsed", [True, False], ids=["parsed when archived", "parsed when read"])

@@ -66,6 +66,22 @@ def records(seed: int, kind: str) -> list[Sent]:
     return found
 
 
+def timed_by(kind: str | None, seed: int, idle_after: str | None = None) -> tuple[Source, list[Sent]]:
+    """A source whose time is a column of that type, or Kafka's, and its records."""
+    source = Source(
+        topic="pos",
+        schema=f"n BIGINT, at {kind or 'STRING'}",
+        time="at" if kind else None,
+        grace="2 seconds",
+        ahead="1 minute",
+        idle_after=idle_after,
+    )
+    sent = records(seed, kind or "BIGINT")
+    if kind is None:
+        sent = [(p, t, None if v is None else v.replace(b'"at":', b'"other":')) for p, t, v, *_ in sent]
+    return source, sent
+
+
 #: Of partition 1, offsets at which a slice ends, and in the middle of one.
 RELEASED = {1: {41: BEGIN + 3_000, 77: BEGIN + 5_500, 175: BEGIN + 9_000}}
 
@@ -140,16 +156,7 @@ def read(
 def test_event_times_and_frontiers_depend_on_offsets_alone(
     spark: SparkSession, log: Log, kind: str | None, small_slice: int
 ) -> None:
-    source = Source(
-        topic="pos",
-        schema=f"n BIGINT, at {kind or 'STRING'}",
-        time="at" if kind else None,
-        grace="2 seconds",
-        ahead="1 minute",
-    )
-    sent = records(20261123, kind or "BIGINT")
-    if kind is None:
-        sent = [(p, t, None if v is None else v.replace(b'"at":', b'"other":')) for p, t, v, *_ in sent]
+    source, sent = timed_by(kind, 20261123)
     rows, reached = expected(sent, source)
     assert len(rows) > 300
 
@@ -167,17 +174,7 @@ def test_event_times_and_frontiers_depend_on_offsets_alone(
 def test_from_the_offset_of_a_release_on_a_partition_has_at_least_its_time(
     spark: SparkSession, log: Log, kind: str | None, small_slice: int
 ) -> None:
-    source = Source(
-        topic="pos",
-        schema=f"n BIGINT, at {kind or 'STRING'}",
-        time="at" if kind else None,
-        grace="2 seconds",
-        ahead="1 minute",
-        idle_after="1 second",
-    )
-    sent = records(20261124, "BIGINT")
-    if kind is None:
-        sent = [(p, t, None if v is None else v.replace(b'"at":', b'"other":')) for p, t, v, *_ in sent]
+    source, sent = timed_by(kind, 20261124, idle_after="1 second")
     assert sum(1 for item in sent if item[0] == 1) == 175
     rows, reached = expected(sent, source, RELEASED)
     reached[1] = max(reached[1], RELEASED[1][175])

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from kappa import control
 from kappa.archive.overview import status as archive_status
 from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
+from kappa.cli import app
 from kappa.config import Config
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
@@ -223,6 +225,14 @@ class Lab:
         self.wait(
             lambda: self.record().live == epoch and not self.ledger(epoch).state().is_yielded, f"epoch {epoch} is live"
         )
+
+    def said(self, *words: str) -> str:
+        """What a command prints. An error is raised, and so is an exit code other than 0."""
+        result = CliRunner().invoke(app, list(words), env=self.config.to_env())
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.output
 
     def record(self) -> Any:
         """What is on record of the topology."""

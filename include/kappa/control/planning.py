@@ -23,7 +23,7 @@ from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.rollup import runs_of
+from kappa.lake.rollup import is_cut_by_arrival
 from kappa.names import EpochPaths, topology_prefix, versioned_topic
 from kappa.offsets.coverage import ArchiveFacts, first_readable
 from kappa.offsets.vector import Offsets, TopicPartition, ranges_end
@@ -229,7 +229,7 @@ def _live(
         mask=state.commits[0].detail.get(MASK, ""),
         begin=ranges_end(state.commits[0].ranges),
         has_lost_releases=LOST_RELEASES in state.commits[0].detail,
-        is_cut_by_arrival=any(run.facts.sends == "live" for run in runs_of(state)),
+        is_cut_by_arrival=is_cut_by_arrival(state),
     ), state
 
 

@@ -7,9 +7,8 @@ from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.kafka.registry import Registry
 from kappa.lake import schemas
 from kappa.replay.facts import SchemaFacts
-from kappa.topology import Topic, Topology
+from kappa.topology import Topology
 from kappa.topology.avro_schema import avro_schema
-from kappa.topology.wire_schemas import WriterSchema
 
 
 def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
@@ -25,29 +24,22 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
         if source.format == "json" and any(one.subject for one in known.values()):
             avro.append(source.topic)
     for topic in topology.topics:
-        if topic.format != "avro" or _is_stored(config, topology, topic):
+        if topic.format != "avro":
+            continue
+        text = avro_schema(topic.name, topology.rows_of(topic).columns)
+        if schemas.registered(schemas.load(config.lake, topic.name), topic.name, text) is not None:
             continue
         if not config.schema_registry:
             lacking.append(topic.name)
-        elif _is_refused(config, topology, topic):
+        elif _is_refused(config, topic.name, text):
             refused.append(topic.name)
     return SchemaFacts(lacking=tuple(lacking), refused=tuple(refused), avro=tuple(avro))
 
 
-def _text(topology: Topology, topic: Topic) -> str:
-    return avro_schema(topic.name, topology.rows_of(topic).columns)
-
-
-def _is_stored(config: Config, topology: Topology, topic: Topic) -> bool:
-    wanted = WriterSchema(text=_text(topology, topic))
-    known = schemas.load(config.lake, topic.name)
-    return any(one.subject and schemas.is_same(one.schema, wanted) for one in known.values())
-
-
-def _is_refused(config: Config, topology: Topology, topic: Topic) -> bool:
+def _is_refused(config: Config, topic: str, text: str) -> bool:
     registry = Registry(config.schema_registry)
     try:
-        return not registry.is_compatible(f"{topic.name}-value", _text(topology, topic))
+        return not registry.is_compatible(schemas.subject_of(topic), text)
     except SchemaRefusedError:
         return True
     except RegistryUnreachableError:

@@ -16,7 +16,7 @@ from kappa.faults import crash_point
 from kappa.lake import liveness
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.rollup import runs_of
+from kappa.lake.rollup import is_cut_by_arrival
 from kappa.offsets.vector import ranges_end
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.stages import Stage
@@ -115,13 +115,13 @@ class Replay:
             self._replayed(record, state)
             return
         self._throttle(record)
-        if not self._may_read_on(record, state):
+        if not self._may_read_on(record):
             context.say(f"waiting: live epoch {record.live}, which says where partitions are idle, has not read so far")
             context.idle()
             return
         self._slices.bulk(state)
 
-    def _may_read_on(self, record: TopologyRecord, state: LedgerState) -> bool:
+    def _may_read_on(self, record: TopologyRecord) -> bool:
         """Whether the live epoch has read what a replay is to read next: where partitions are idle, it says when."""
         context = self._context
         if not context.topology.has_idle_partitions or record.live is None:
@@ -251,8 +251,7 @@ class Replay:
         context = self._context
         if context.plan.request.cuts == "live":
             return frozenset()
-        is_cut_by_arrival = any(run.facts.sends == "live" for run in runs_of(live))
-        return context.topology.depending_on_cuts(by_arrival=is_cut_by_arrival)
+        return context.topology.depending_on_cuts(by_arrival=is_cut_by_arrival(live))
 
     def _wait_for_handover(self, record: TopologyRecord, mine: EpochRecord) -> None:
         """Follow the live epoch, held, with the changelog kept up, until it hands over."""

@@ -144,11 +144,12 @@ class Slices:
         """
         context = self._context
         context.check_low(ranges)
-        logged = context.ledger.state().baseline_seq is not None
+        state = context.ledger.state()
+        logged = state.baseline_seq is not None
         if logged:
             context.open_sender()
         started = time.monotonic()
-        released = self._releases(ranges, sends)
+        released = self._releases(state, ranges, sends)
         row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots, releases=released)
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)
@@ -156,25 +157,16 @@ class Slices:
         if sends != "live" and is_small(ranges, context.config.small_slice):
             self._old_objects.collect_if_grown()
 
-    def _releases(self, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
+    def _releases(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
         """What a live slice releases; of any other, what it takes over from the live epoch."""
         context = self._context
         idle_after = context.topology.idle_after
         if not idle_after:
             return {}
-        state = context.ledger.state()
         if sends == "live":
             assert state.committed is not None
-            times = state.committed.stream_times
-            behind = releases.behind(ranges, idle_after, times)
-            stable = context.stable(state.position) if behind else Offsets()
-            idle = {at: offset for at, offset in behind.items() if stable.get(*at) == offset}
-            return releases.merged(
-                [
-                    releases.made(ranges, idle, idle_after, times),
-                    releases.of_added(ranges, state.position, idle_after, times),
-                ]
-            )
+            position, times = state.position, state.committed.stream_times
+            return releases.of_live_slice(ranges, position, idle_after, times, lambda: context.stable(position))
         record = context.record()
         if record.live is None:
             return {}

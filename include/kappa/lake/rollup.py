@@ -97,6 +97,11 @@ def runs_of(state: LedgerState) -> tuple[Run, ...]:
     return (*_rolled_runs(state), *_single_runs(state.recent, _reached(state), state.resumes))
 
 
+def is_cut_by_arrival(state: LedgerState) -> bool:
+    """Whether slices of an epoch were cut as records arrived."""
+    return any(run.facts.sends == "live" for run in runs_of(state))
+
+
 def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> tuple[SliceFacts, ...]:
     """Committed slices; of an epoch that reads versioned topics of others by the root topics that those are made of.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def from_json(text: str, where: str) -> StoredSchema:
     values = json.loads(text)
     stored.check_format(values.get("format"), FORMAT, what="schema", where=where)
     return stored.read(StoredSchema, {**values, "references": tuple(values.get("references") or ())})
+
+
+def subject_of(topic: str) -> str:
+    """The subject under which the values of a topic are registered."""
+    return f"{topic}-value"
+
+
+def registered(known: Mapping[int, StoredSchema], topic: str, text: str) -> StoredSchema | None:
+    """Of the schemas of a topic the one that was registered for its values with this text; None where none was."""
+    wanted = WriterSchema(text=text)
+    return next(
+        (one for one in known.values() if one.subject == subject_of(topic) and is_same(one.schema, wanted)), None
+    )
 
 
 def is_same(one: WriterSchema, other: WriterSchema) -> bool:

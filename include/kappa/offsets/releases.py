@@ -18,23 +18,47 @@ from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_en
 Releases = Mapping[str, Mapping[int, Mapping[int, int]]]
 
 
-def merged(several: Iterable[Releases]) -> dict[str, dict[int, dict[int, int]]]:
+def merged(several: Iterable[Releases]) -> Releases:
     """All of them; of two at one offset the greater time holds."""
-    found: dict[str, dict[int, dict[int, int]]] = {}
-    for topic, partition, offset, ms in (one for releases in several for one in _each(releases)):
-        mine = found.setdefault(topic, {}).setdefault(partition, {})
-        mine[offset] = max(ms, mine.get(offset, ms))
-    return found
+    return _of(one for releases in several for one in _each(releases))
 
 
 def up_to(releases: Releases, end: Offsets, *, at_end: bool) -> Releases:
     """Those that lie before an end; with ``at_end`` those at it too, which the next record will meet."""
-    return _where(releases, lambda at, offset, _: offset < _next(end, at) or (at_end and offset == _next(end, at)))
+    return _of(
+        (at, offset, ms)
+        for at, offset, ms in _each(releases)
+        if offset < _next(end, at) or (at_end and offset == _next(end, at))
+    )
 
 
 def unknown(releases: Releases, known: Releases) -> Releases:
     """Those that the known ones lack, or have with a lesser time."""
-    return _where(releases, lambda at, offset, ms: ms > known.get(at[0], {}).get(at[1], {}).get(offset, ms - 1))
+    times = {(at, offset): ms for at, offset, ms in _each(known)}
+    return _of((at, offset, ms) for at, offset, ms in _each(releases) if ms > times.get((at, offset), ms - 1))
+
+
+def of_live_slice(
+    ranges: Sequence[OffsetRange],
+    position: Offsets,
+    idle_after: Mapping[str, int | None],
+    stream_times: Mapping[str, Mapping[int, int]],
+    stable: Callable[[], Offsets],
+) -> Releases:
+    """What a live slice releases: its idle partitions, and those that were added to a topic.
+
+    Args:
+        ranges: what the slice reads.
+        position: where the commit before ended, in the partitions that there were.
+        idle_after: topic with event time -> by how much a partition's may be behind, milliseconds; None for a topic
+            without idle partitions.
+        stream_times: topic -> partition -> stream time after the commit before, epoch milliseconds.
+        stable: looks up the last stable offset of each partition; asked only where one may be idle.
+    """
+    late = behind(ranges, idle_after, stream_times)
+    ends = stable() if late else Offsets()
+    idle = {at: offset for at, offset in late.items() if ends.get(*at) == offset}
+    return merged([made(ranges, idle, idle_after, stream_times), of_added(ranges, position, idle_after, stream_times)])
 
 
 def behind(
@@ -85,11 +109,9 @@ def made(
     if not known or len(known) < len(awake):
         return {}
     least = min(known)
-    found: dict[str, dict[int, dict[int, int]]] = {}
-    for (topic, partition), offset in sorted(idle.items()):
-        if stream_times.get(topic, {}).get(partition, least - 1) < least:
-            found.setdefault(topic, {})[partition] = {offset: least}
-    return found
+    return _of(
+        (at, offset, least) for at, offset in idle.items() if stream_times.get(at[0], {}).get(at[1], least - 1) < least
+    )
 
 
 def of_added(
@@ -108,7 +130,7 @@ def of_added(
         idle_after: as for :func:`behind`; topics that it does not name have no event time.
         stream_times: as there.
     """
-    found: dict[str, dict[int, dict[int, int]]] = {}
+    found = []
     for range_ in ranges:
         known = position.partitions(range_.topic)
         if range_.topic not in idle_after or range_.partition in known or not known:
@@ -116,8 +138,8 @@ def of_added(
         reached = [stream_times.get(range_.topic, {}).get(partition) for partition in known]
         times = [ms for ms in reached if ms is not None]
         if len(times) == len(reached):
-            found.setdefault(range_.topic, {})[range_.partition] = {range_.start: min(times)}
-    return found
+            found.append((range_.at, range_.start, min(times)))
+    return _of(found)
 
 
 def copied(several: Iterable[tuple[Offsets, Releases]], known: Releases, ranges: Sequence[OffsetRange]) -> Releases:
@@ -147,14 +169,12 @@ def as_of(several: Iterable[Releases], end: Offsets, stream_times: Mapping[str, 
         end: where the commit's slice ended.
         stream_times: of the commit.
     """
-    found: dict[str, dict[int, dict[int, int]]] = {}
-    for topic, partition, offset, ms in _each(up_to(merged(several), end, at_end=True)):
-        is_last = offset == _next(end, (topic, partition))
-        reached = stream_times.get(topic, {}).get(partition)
-        if not is_last or reached is not None:
-            least = ms if not is_last or reached is None else min(ms, reached)
-            found.setdefault(topic, {}).setdefault(partition, {})[offset] = least
-    return found
+    found = []
+    for at, offset, ms in _each(up_to(merged(several), end, at_end=True)):
+        reached = ms if offset < _next(end, at) else stream_times.get(at[0], {}).get(at[1])
+        if reached is not None:
+            found.append((at, offset, min(ms, reached)))
+    return _of(found)
 
 
 def times_after(stream_times: Mapping[int, int], released: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
@@ -197,16 +217,17 @@ def _next(end: Offsets, at: TopicPartition) -> int:
     return end.get(*at) or 0
 
 
-def _each(releases: Releases) -> Iterable[tuple[str, int, int, int]]:
+def _each(releases: Releases) -> Iterable[tuple[TopicPartition, int, int]]:
+    """Partition, offset and time of each."""
     for topic, parts in releases.items():
         for partition, by_offset in parts.items():
             for offset, ms in by_offset.items():
-                yield topic, partition, offset, ms
+                yield (topic, partition), offset, ms
 
 
-def _where(releases: Releases, is_kept: Callable[[TopicPartition, int, int], bool]) -> Releases:
+def _of(items: Iterable[tuple[TopicPartition, int, int]]) -> Releases:
     found: dict[str, dict[int, dict[int, int]]] = {}
-    for topic, partition, offset, ms in _each(releases):
-        if is_kept((topic, partition), offset, ms):
-            found.setdefault(topic, {}).setdefault(partition, {})[offset] = ms
+    for (topic, partition), offset, ms in items:
+        mine = found.setdefault(topic, {}).setdefault(partition, {})
+        mine[offset] = max(ms, mine.get(offset, ms))
     return found

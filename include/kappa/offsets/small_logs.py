@@ -49,7 +49,7 @@ def placed(records: Sequence[R]) -> list[Placed[R]]:
     found = []
     for item in records:
         at = (item.topic, item.partition)
-        running[at] = max(_time_of(item), running.get(at, _time_of(item)))
+        running[at] = max(time_of(item), running.get(at, time_of(item)))
         found.append(
             Placed(running_ms=running[at], topic=item.topic, partition=item.partition, offset=offsets[at], item=item)
         )
@@ -89,6 +89,7 @@ def cut_by_arrival(
         yield f"as they came ({shown})", [sorted(part) for part in slices if part]
 
 
-def _time_of(record: Record) -> int:
+def time_of(record: Record) -> int:
+    """The timestamp of a record that was given one."""
     assert record.timestamp_ms is not None
     return record.timestamp_ms

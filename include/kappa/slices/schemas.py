@@ -9,7 +9,7 @@ import structlog
 
 from kappa.errors import RegistryUnreachableError
 from kappa.lake import schemas as lake_schemas
-from kappa.lake.schemas import UNKNOWN, StoredSchema, is_same, other_schema
+from kappa.lake.schemas import UNKNOWN, StoredSchema, is_same, other_schema, registered, subject_of
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
 #: Most ids of a topic that are kept as unknown: hostile bytes may name any.
@@ -88,12 +88,12 @@ class Schemas:
             SchemaRefusedError: the registry does not take it.
             RegistryUnreachableError: it is not in the lake, and the registry does not answer.
         """
-        subject, wanted = f"{topic}-value", WriterSchema(text=text)
-        for one in self._stored(topic).values():
-            if one.subject == subject and is_same(one.schema, wanted):
-                return one.id
+        found = registered(self._stored(topic), topic, text)
+        if found is not None:
+            return found.id
+        subject = subject_of(topic)
         number = self._registry.register(subject, text)
-        self._keep(topic, number, wanted, subject)
+        self._keep(topic, number, WriterSchema(text=text), subject)
         return number
 
     def _keep(self, topic: str, number: int, schema: WriterSchema, subject: str = "") -> None:
