@@ -12,6 +12,8 @@ from kappa.lake import queries
 from kappa.lake.epoch_record import TopologyRecord, record_of
 from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import Contents, contents_of, query
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
@@ -258,41 +260,51 @@ def snapshots(config: Config, topologies: Iterable[str]) -> dict[str, Snapshot]:
 
 
 def _snapshot(config: Config, record: TopologyRecord, epoch: int | None, seq: int | None) -> Snapshot:
-    topology = record.topology
     chosen = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
-    paths = EpochPaths(lake=config.lake, topology=topology, epoch=chosen)
+    paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=chosen)
     ledger = Ledger(paths.ledger)
     row = ledger.last_commit()
     if row is None:
-        raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
-    if seq is not None and seq != row.seq:
-        state = ledger.state()
-        commits = state.commits
-        found = [commit for commit in commits if commit.seq == seq]
-        is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
-        if not found and not is_rolled:
-            raise UnknownEpochError(
-                f"Epoch {chosen} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
-                epoch=chosen,
-                seq=seq,
-            )
-        if not found or not state.is_readable(seq):
-            raise UnknownEpochError(
-                f"The files of slice {seq} of epoch {chosen} of {topology!r} were cleaned up. Readable are "
-                f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
-                "KAPPA_SAVEPOINT_HOURS say how long.",
-                epoch=chosen,
-                seq=seq,
-                readable_from=state.readable_from,
-                savepoints=sorted(state.savepoints),
-            )
-        row = state.resolved(found[-1])
+        raise LedgerError(f"Epoch {chosen} of {record.topology!r} has committed nothing yet.", epoch=chosen)
+    return snapshot_of(paths, row if seq in (None, row.seq) else commit_of(paths, ledger.state(), seq))
+
+
+def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
+    """A commit of an epoch whose files can be read.
+
+    Raises:
+        UnknownEpochError: the epoch has no such slice, or its files were cleaned up.
+    """
+    topology, epoch, commits = paths.topology, paths.epoch, state.commits
+    found = [commit for commit in commits if commit.seq == seq]
+    is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
+    if not found and not is_rolled:
+        raise UnknownEpochError(
+            f"Epoch {epoch} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
+            epoch=epoch,
+            seq=seq,
+        )
+    if not found or not state.is_readable(seq):
+        raise UnknownEpochError(
+            f"The files of slice {seq} of epoch {epoch} of {topology!r} were cleaned up. Readable are "
+            f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
+            "KAPPA_SAVEPOINT_HOURS say how long.",
+            epoch=epoch,
+            seq=seq,
+            readable_from=state.readable_from,
+            savepoints=sorted(state.savepoints),
+        )
+    return state.resolved(found[-1])
+
+
+def snapshot_of(paths: EpochPaths, row: LedgerRow) -> Snapshot:
+    """The cut of an epoch that one of its commits names."""
     return Snapshot(
-        topology=topology,
-        epoch=chosen,
+        topology=paths.topology,
+        epoch=paths.epoch,
         seq=row.seq,
         position=ranges_end(row.ranges),
-        lake=config.lake,
+        lake=paths.lake,
         versions={
             name: (f"{paths.root}/{name}", version)
             for name, version in row.delta_versions.items()

@@ -21,6 +21,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.topology import registry
+from kappa.topology.shapes import masked_of
 
 if TYPE_CHECKING:
     from kappa.lake.epoch_record import EpochRecord
@@ -57,7 +58,7 @@ def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, wr
     wanted = str(asked.detail["code"])
     try:
         root = code_store.extract(config.lake, wanted, config.home)
-        registry.load_apart(root / "topologies", paths.topology)
+        topology = registry.load_apart(root / "topologies", paths.topology)
     except KappaError as error:
         _withdraw(epochs, asked, f"{type(error).__name__}: {error}")
         return
@@ -74,7 +75,13 @@ def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, wr
             writer=writer,
             at=clock.now(),
             code=wanted,
-            detail={"asked": asked.n, "from": asked.detail["from"], "at": state.position.as_dict(), "savepoint": name},
+            detail={
+                "asked": asked.n,
+                "from": asked.detail["from"],
+                "at": state.position.as_dict(),
+                "savepoint": name,
+                "masked": masked_of(topology),
+            },
         )
     )
     crash_point("upgrade", state.seq)

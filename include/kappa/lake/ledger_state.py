@@ -116,6 +116,12 @@ class LedgerState:
         return shapes_from_dict(self.commits[0].detail["shapes"])
 
     @property
+    def masked(self) -> dict[str, tuple[str, ...]]:
+        """Columns whose values no reader gets without a right of its own, by place, as its code declares them now."""
+        row = self.upgrade if self.upgrade is not None else self.commits[0]
+        return {place: tuple(columns) for place, columns in row.detail.get("masked", {}).items()}
+
+    @property
     def releases(self) -> tuple[tuple[Offsets, Releases], ...]:
         """Where the epoch stood, with what was released on the way there, oldest first; slices that released nothing
         are left out.

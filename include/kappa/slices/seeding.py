@@ -26,7 +26,7 @@ from kappa.slices.protocol import roots_detail
 from kappa.slices.run import LOST_RELEASES, MASK, EpochRun
 from kappa.topology.ddl import Column, quote
 from kappa.topology.masking import fingerprint
-from kappa.topology.shapes import shapes_as_dict, shapes_of
+from kappa.topology.shapes import masked_of, shapes_as_dict, shapes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,6 +106,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "of_seq": source.seq,
                 "topic_ids": dict(run.topic_ids),
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
+                "masked": masked_of(run.topology),
                 **roots_detail(run.roots),
                 **releases_detail(times.releases),
                 **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.has_idle_partitions else {}),

@@ -63,6 +63,13 @@ def shapes_from_dict(values: Mapping[str, Any]) -> dict[str, Shape]:
     return {place: Shape.from_dict(shape) for place, shape in values.items()}
 
 
+def masked_of(topology: Topology) -> dict[str, tuple[str, ...]]:
+    """Columns whose values no reader gets without a right of its own, by place; only of places that have some."""
+    found = {f"tables/{table.name}": tuple(table.masked) for table in topology.tables}
+    found |= {f"outputs/{append.name}": tuple(append.masked) for append in topology.appends}
+    return {place: columns for place, columns in found.items() if columns}
+
+
 def tables_only(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """Those of tables."""
     return {place: shape for place, shape in shapes.items() if place.startswith("tables/")}

@@ -1,0 +1,216 @@
+"""The lake as requests see it: what is on record and in the ledgers, read incrementally and shared by all requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kappa import clock, serving
+from kappa.config import Config
+from kappa.errors import LakeUnreachableError, LedgerError, Transient, UnknownEpochError, UnknownTopologyError
+from kappa.kafka.broker import Broker
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Epochs
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.topology.shapes import Shape
+
+#: Ledgers that are kept open; each keeps its commits in memory.
+_LEDGERS = 64
+#: How long an answer of the broker is good for, and how long it may take.
+_ENDS_SECONDS, _BROKER_SECONDS = 1.0, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """An epoch as of one of its slices.
+
+    Attributes:
+        committed_at: when the slice was committed, UTC, by its driver's clock.
+        is_live: whether the epoch is live.
+        is_newest: whether the slice is the epoch's last one.
+        shapes: ``tables/<name>`` or ``outputs/<name>`` -> its key and columns.
+        masked: the same -> columns whose values need a right of their own.
+    """
+
+    snapshot: serving.Snapshot
+    committed_at: datetime
+    is_live: bool
+    is_newest: bool
+    shapes: Mapping[str, Shape]
+    masked: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staleness:
+    """How far an answer is behind the log.
+
+    Attributes:
+        offsets: offsets between the position and the end of the log; None where the broker does not answer.
+        seconds: 0 where there are none; else the time since the slice was committed, by this host's clock.
+    """
+
+    offsets: int | None
+    seconds: float
+
+
+class Lake:
+    """One lake and its broker, for many requests at once.
+
+    Args:
+        config: where they are.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.epochs = Epochs(config.lake)
+        self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
+        self._lock = threading.Lock()
+        self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=_BROKER_SECONDS))
+
+    def topologies(self) -> list[str]:
+        """Names of the topologies on record."""
+        self._check()
+        return self.epochs.topologies()
+
+    def record(self, topology: str) -> TopologyRecord:
+        """What is on record of a topology.
+
+        Raises:
+            UnknownTopologyError: nothing is.
+            LakeUnreachableError: the lake is not where it should be.
+        """
+        self._check()
+        found = self.epochs.record(topology)
+        if not found.epochs:
+            raise UnknownTopologyError(
+                f"No epoch of topology {topology!r} is on record. Start it: kappa start {topology} --execute",
+                name=topology,
+            )
+        return found
+
+    def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
+        """What the ledger of an epoch says now; empty where there is none."""
+        paths = EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)
+        with self._lock:
+            ledger = self._ledgers.pop(paths.ledger, None) or Ledger(paths.ledger)
+            self._ledgers[paths.ledger] = ledger
+            while len(self._ledgers) > _LEDGERS:
+                self._ledgers.popitem(last=False)
+        return paths, ledger.state()
+
+    def view(
+        self, topology: str, *, epoch: int | None = None, seq: int | None = None, at: datetime | None = None
+    ) -> View:
+        """An epoch as of a slice.
+
+        Args:
+            topology: on record.
+            epoch: None for the live one.
+            seq: the slice; None for the last one.
+            at: the last slice that was committed by then, instead.
+
+        Raises:
+            UnknownTopologyError: nothing of the topology is on record.
+            UnknownEpochError: no such epoch or slice, or its files were cleaned up.
+            LedgerError: nothing is live, or committed, at the moment.
+        """
+        record = self.record(topology)
+        if epoch is None and record.live is None:
+            raise LedgerError(f"No epoch of {topology!r} is live at the moment. See: kappa status {topology}")
+        chosen = record.live_epoch() if epoch is None else record.epoch(epoch).epoch
+        paths, state = self.ledger(topology, chosen)
+        if state.committed is None:
+            raise LedgerError(f"Epoch {chosen} of {topology!r} has committed nothing yet.", epoch=chosen)
+        if seq is None:
+            seq = state.committed.seq if at is None else _seq_at(state, paths, at)
+        row = serving.commit_of(paths, state, seq)
+        return View(
+            snapshot=serving.snapshot_of(paths, row),
+            committed_at=row.at,
+            is_live=chosen == record.live,
+            is_newest=seq == state.committed.seq,
+            shapes=state.shapes,
+            masked=state.masked,
+        )
+
+    def staleness(self, view: View) -> Staleness:
+        """How far a view is behind the log; the broker's answer may be a second old."""
+        position = view.snapshot.position
+        ends = self._ends.of({topic for (topic, _), _ in position.items()})
+        offsets = None if ends is None else sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.items())
+        age = max(0.0, (clock.now() - view.committed_at).total_seconds())
+        return Staleness(offsets=offsets, seconds=0.0 if offsets == 0 else round(age, 3))
+
+    def _check(self) -> None:
+        """A lake that is not mounted has no epochs on record either, which must not be told apart by readers."""
+        if "://" not in self.config.lake and not Path(self.config.lake).is_dir():
+            raise LakeUnreachableError(
+                f"The lake {self.config.lake} is not there. Mount it, or set KAPPA_LAKE.", path=self.config.lake
+            )
+
+
+def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
+    """The last slice that was committed by a time.
+
+    Raises:
+        UnknownEpochError: none was, or the next one is no longer told of, so that it may be another.
+    """
+    commits = state.commits
+    found = [row for row in commits if row.at <= at]
+    if not found:
+        raise UnknownEpochError(
+            f"Epoch {paths.epoch} of {paths.topology!r} has no slice committed by {at.isoformat()}; its first is of "
+            f"{commits[0].at.isoformat()}.",
+            epoch=paths.epoch,
+        )
+    last, after = found[-1], commits[len(found) : len(found) + 1]
+    if after and after[0].seq != last.seq + 1:
+        raise _gone(paths, state, at, last)
+    return last.seq
+
+
+def _gone(paths: EpochPaths, state: LedgerState, at: datetime, near: LedgerRow) -> UnknownEpochError:
+    return UnknownEpochError(
+        f"The files of the slice that epoch {paths.epoch} of {paths.topology!r} had at {at.isoformat()} were cleaned "
+        f"up. The nearest before it that is kept is slice {near.seq} of {near.at.isoformat()}; ask for it by seq.",
+        epoch=paths.epoch,
+        seq=near.seq,
+        savepoints=sorted(state.savepoints),
+    )
+
+
+class _Ends:
+    """Ends of topics, asked for by one thread at a time and kept for a second."""
+
+    def __init__(self, connect: Callable[[], Broker]) -> None:
+        self._connect = connect
+        self._broker: Broker | None = None
+        self._known: dict[frozenset[str], tuple[float, Offsets | None]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, topics: Iterable[str]) -> Offsets | None:
+        """Last stable offsets; None where the broker does not answer."""
+        wanted = frozenset(topics)
+        known = self._known.get(wanted)
+        if known is not None and time.monotonic() - known[0] < _ENDS_SECONDS:
+            return known[1]
+        if not self._lock.acquire(blocking=known is None):
+            return known[1] if known is not None else None  # another request is asking; its answer is the next one's
+        try:
+            self._broker = self._broker or self._connect()
+            found: Offsets | None = self._broker.stable_offsets(wanted)
+        except Transient:
+            found = None
+        finally:
+            self._lock.release()
+        self._known[wanted] = (time.monotonic(), found)
+        return found

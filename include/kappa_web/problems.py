@@ -1,0 +1,125 @@
+"""Answers that are no result: problem bodies (RFC 9457), and which error gives which.
+
+======  ==============================================================================================
+status  when
+======  ==============================================================================================
+400     a parameter is malformed, or does not fit the table's key
+401     no login
+403     the caller may not read the topology
+404     no such topology, epoch, slice, table or key
+409     the slice was there, and its files were cleaned up: begin again without ``seq``, ``at`` or ``cursor``
+503     not at the moment: nothing is live or committed yet, the lake does not answer, too many queries at once
+======  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from kappa.errors import (
+    KappaError,
+    LedgerError,
+    Transient,
+    UnknownEpochError,
+    UnknownTableError,
+    UnknownTopologyError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+#: Seconds after which a caller may ask again.
+RETRY_SECONDS = 2
+
+
+class Problem(Exception):
+    """An answer that is no result.
+
+    Attributes:
+        status: HTTP status.
+        code: what happened, in a word for programs: the last part of the problem's ``type``.
+        detail: a sentence for people.
+        more: further members of the body.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, **more: Any) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.more = more
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Members of the body."""
+        return {
+            "type": f"urn:kappa:problem:{self.code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            **self.more,
+        }
+
+
+def problem_of(error: KappaError) -> Problem:
+    """The answer to a request that ended with an error."""
+    detail = str(error)
+    match error:
+        case UsageError():
+            return Problem(400, "malformed", detail)
+        case UnknownTableError():
+            return Problem(404, "no-such-table", detail)
+        case UnknownTopologyError():
+            return Problem(404, "no-such-topology", detail)
+        case UnknownEpochError() if "savepoints" in error.data or "were cleaned up" in detail:
+            return Problem(409, "cleaned-up", detail)
+        case UnknownEpochError():
+            return Problem(404, "no-such-epoch", detail)
+        case LedgerError() | Transient():
+            return Problem(503, "not-now", detail)
+        case _:
+            return Problem(500, "failed", detail)
+
+
+def answer(problem: Problem) -> Response:
+    """A problem as a response."""
+    from starlette.responses import Response
+
+    headers = {"Cache-Control": "no-store"}
+    if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    return Response(orjson.dumps(problem.body), problem.status, headers=headers, media_type="application/problem+json")
+
+
+def register(app: FastAPI) -> None:
+    """Have an application answer its errors with problems."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    def of_problem(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)
+        return answer(error)
+
+    def of_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, KappaError)
+        return answer(problem_of(error))
+
+    def of_request(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        wrong = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+        return answer(Problem(400, "malformed", f"The request is malformed: {'; '.join(wrong)}."))
+
+    def of_status(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return answer(Problem(error.status_code, "refused", str(error.detail)))
+
+    app.add_exception_handler(Problem, of_problem)
+    app.add_exception_handler(KappaError, of_error)
+    app.add_exception_handler(RequestValidationError, of_request)
+    app.add_exception_handler(HTTPException, of_status)
