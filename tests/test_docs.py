@@ -49,6 +49,7 @@ PAGES = (
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
     ROOT / "docs" / "archive.md",
+    ROOT / "docs" / "queries.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "benchmarks.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
@@ -14,7 +15,7 @@ from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import Contents, contents_of, query
+from kappa.lake.merge_on_read import Contents, contents_of, query, row_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, ranges_end
 
@@ -102,15 +103,37 @@ class Snapshot:
         """
         path, version = self.place(name)
         if name in self.tables:
-            wanted = {"select": select, "where": where, "order_by": order_by, "limit": limit}
-            try:
-                return query(self.tables[name], **wanted)  # type: ignore[arg-type]  # each of its own type
-            except Exception:
-                found = self._now(name)
-                if found == self.tables[name]:
-                    raise
-                return query(found, **wanted)  # type: ignore[arg-type]
+            return self._read(name, partial(query, select=select, where=where, order_by=order_by, limit=limit))
         return queries.query(path, version, select=select, where=where, order_by=order_by, limit=limit)
+
+    def row(self, name: str, key: str) -> pa.Table:
+        """The row of one key of a table, or none; faster than :meth:`rows` where changes are not merged yet.
+
+        Args:
+            name: the table.
+            key: SQL condition that says the value of each key column.
+
+        Raises:
+            UnknownTableError: the epoch has no table of that name.
+        """
+        self.place(name)
+        if name not in self.tables:
+            raise UnknownTableError(
+                f"{name!r} of epoch {self.epoch} of {self.topology!r} is an append output, which has no key. Read its "
+                f"rows: kappa query {self.topology} {name}",
+                name=name,
+            )
+        return self._read(name, partial(row_of, key=key))
+
+    def _read(self, name: str, read: Callable[..., pa.Table]) -> pa.Table:
+        """What a table's contents give; a merged version that has gone is read by an older one with more changes."""
+        try:
+            return read(self.tables[name])
+        except Exception:
+            found = self._now(name)
+            if found == self.tables[name]:
+                raise
+            return read(found)
 
     def _now(self, name: str) -> Contents:
         """What the rows are made of by now: where a merged version has gone, an older one with more changes."""
@@ -123,6 +146,7 @@ class Snapshot:
                 "were read. Take a new snapshot.",
                 epoch=self.epoch,
                 seq=self.seq,
+                savepoints=sorted(state.savepoints),
             )
         return contents_of(paths, state.resolved(row), name)
 

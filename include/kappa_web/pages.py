@@ -18,9 +18,10 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     from fastapi.responses import HTMLResponse
 
     routes = APIRouter()
+    given = Depends(access)
 
     @routes.get("/", response_class=HTMLResponse)
-    def overview(caller: Any = Depends(access)) -> str:
+    def overview(caller: Any = given) -> str:
         names = [name for name in lake.topologies() if caller.may_read(name)]
         return "".join(f"<p>{escape(name)}</p>" for name in names)
 

@@ -69,22 +69,21 @@ class Problem(Exception):
 
 def problem_of(error: KappaError) -> Problem:
     """The answer to a request that ended with an error."""
-    detail = str(error)
-    match error:
-        case UsageError():
-            return Problem(400, "malformed", detail)
-        case UnknownTableError():
-            return Problem(404, "no-such-table", detail)
-        case UnknownTopologyError():
-            return Problem(404, "no-such-topology", detail)
-        case UnknownEpochError() if "savepoints" in error.data or "were cleaned up" in detail:
-            return Problem(409, "cleaned-up", detail)
-        case UnknownEpochError():
-            return Problem(404, "no-such-epoch", detail)
-        case LedgerError() | Transient():
-            return Problem(503, "not-now", detail)
-        case _:
-            return Problem(500, "failed", detail)
+    if isinstance(error, UnknownEpochError) and "savepoints" in error.data:
+        return Problem(409, "cleaned-up", str(error))
+    found = next(((status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)), (500, "failed"))
+    return Problem(*found, str(error))
+
+
+#: The first that fits counts.
+_ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
+    (UsageError, 400, "malformed"),
+    (UnknownTableError, 404, "no-such-table"),
+    (UnknownTopologyError, 404, "no-such-topology"),
+    (UnknownEpochError, 404, "no-such-epoch"),
+    (LedgerError, 503, "not-now"),
+    (Transient, 503, "not-now"),
+)
 
 
 def answer(problem: Problem) -> Response:

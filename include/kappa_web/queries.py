@@ -1,18 +1,335 @@
-"""Queries over HTTP."""
+"""Interactive queries over HTTP: a key, a prefix, a range, windows by time; each answer is of one slice.
+
+What Kafka Streams' interactive queries do with local stores and a routing layer of the application's own: here tables
+are in the lake, so that each server answers for all topologies, whichever host runs them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote
 
-from kappa_web.lake import Lake
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from kappa import control
+from kappa.errors import UsageError
+from kappa.kafka.encoding import to_json
+from kappa.kafka.json_forms import json_rows
+from kappa.offsets.notation import parsed_time
+from kappa.topology.shapes import Shape
+from kappa_web import scans
+from kappa_web.access import Access
+from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer
+from kappa_web.bounded import Bounded
+from kappa_web.lake import Lake, Staleness, View
+from kappa_web.problems import Problem
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
+    import pyarrow as pa
+
+#: Size at which a page of a scan ends before it has all its rows.
+PAGE_BYTES = 8 << 20
+_JSON = "application/json"
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ProblemAnswer, "description": what, "content": {"application/problem+json": {}}}
+    for status, what in {
+        400: "A parameter is malformed, or does not fit the table's key.",
+        401: "No login.",
+        403: "The topology may not be read.",
+        404: "No such topology, epoch, slice, table or key.",
+        409: "The slice was there, and its files were cleaned up. Begin again without epoch, seq, at or cursor.",
+        503: "Not at the moment: nothing is live or committed, the lake does not answer, or too many queries run.",
+    }.items()
+}
+
+_Number = Annotated[int | None, Query(ge=0, le=2**53)]
+_Text = Annotated[str | None, Query(max_length=10_000)]
+_Keys = Annotated[list[str], Query(max_length=100)]
 
 
-def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
+def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     """Routes of the queries."""
-    from fastapi import APIRouter
+    routes = APIRouter(responses=_PROBLEMS)
+    bounded = Bounded()
+    given = Depends(access)
 
-    return APIRouter()
+    @routes.get("/openapi.json", include_in_schema=False)
+    def description(request: Request, _: Any = given) -> dict[str, Any]:
+        found: dict[str, Any] = request.app.openapi()
+        return found
+
+    @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
+    def topologies(caller: Any = given) -> Response:
+        """The topologies on record that the caller may read."""
+        records = [lake.record(name) for name in lake.topologies() if caller.may_read(name)]
+        found = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
+        return Response(to_json({"topologies": found}), media_type=_JSON)
+
+    @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
+    def metadata(topology: str, epoch: _Number = None, caller: Any = given) -> Response:
+        """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
+        _check(caller, topology)
+        view = lake.view(topology, epoch=epoch)
+        stale = lake.staleness(view)
+        return Response(to_json(_metadata(lake, view, stale)), media_type=_JSON)
+
+    @routes.get("/tables/{topology}/{table}", response_model=PageAnswer, summary="Rows of a table")
+    def scan(
+        request: Request,
+        topology: str,
+        table: str,
+        key: _Keys = [],  # noqa: B006  # FastAPI copies it
+        prefix: _Text = None,
+        start: Annotated[str | None, Query(alias="from", max_length=10_000)] = None,
+        end: Annotated[str | None, Query(alias="to", max_length=10_000)] = None,
+        window_from: _Text = None,
+        window_to: _Text = None,
+        limit: Annotated[int, Query(ge=1, le=scans.MOST_ROWS)] = scans.ROWS,
+        cursor: _Text = None,
+        epoch: _Number = None,
+        seq: _Number = None,
+        at: _Text = None,
+        caller: Any = given,
+    ) -> Response:
+        """Rows in the order of their keys, page by page; all pages are of one slice.
+
+        `key` gives values of the leading columns of the key, in order; `prefix`, `from` (inclusive) and `to`
+        (exclusive) are of the column behind them; `window_from` (inclusive) and `window_to` (exclusive) are of a
+        window's start. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
+        """
+        _check(caller, topology)
+        wanted = scans.Scan(
+            key=tuple(key), prefix=prefix, start=start, end=end, window_from=window_from, window_to=window_to
+        )
+        if cursor is not None:
+            if (epoch, seq, at) != (None, None, None):
+                raise Problem(400, "malformed", "A cursor names the slice by itself: leave epoch, seq and at out.")
+            place = scans.Cursor.of(cursor)
+            wanted, epoch, seq = scans.resumed(wanted, place), place.epoch, place.seq
+        view = _view(lake, topology, epoch, seq, at)
+        shape, withheld = _shape(view, table, caller)
+        condition = scans.where(wanted, shape)
+
+        def read() -> tuple[bytes, str | None]:
+            found = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
+            return _page(found, shape, withheld, limit, view, wanted)
+
+        return _answer(lake, request, view, withheld, lambda: bounded.run(read), _page_body)
+
+    @routes.get("/tables/{topology}/{table}/{key:path}", response_model=RowAnswer, summary="The row of a key")
+    def lookup(
+        request: Request,
+        topology: str,
+        table: str,
+        key: str,
+        epoch: _Number = None,
+        seq: _Number = None,
+        at: _Text = None,
+        caller: Any = given,
+    ) -> Response:
+        """One row; a key of several columns has their values one behind the other, `/` within a value as `%2F`."""
+        _check(caller, topology)
+        view = _view(lake, topology, epoch, seq, at)
+        shape, withheld = _shape(view, table, caller)
+        values = _values(request, key)
+        condition = scans.key_condition(values, shape)
+
+        def read() -> bytes:
+            found = view.snapshot.row(table, condition)
+            if not found.num_rows:
+                named = ", ".join(f"{name}={value!r}" for name, value in zip(shape.key, values, strict=True))
+                raise Problem(
+                    404,
+                    "no-such-key",
+                    f"Table {table!r} of epoch {view.snapshot.epoch} of {topology!r} has no row {named} after slice "
+                    f"{view.snapshot.seq}.",
+                )
+            return b"".join(_rows(found, shape, withheld))
+
+        return _answer(lake, request, view, withheld, lambda: bounded.run(read), _row_body)
+
+    return routes
+
+
+def _check(caller: Access, topology: str) -> None:
+    """Before anything is looked up: a caller without the right does not learn what there is."""
+    if not caller.may_read(topology):
+        raise Problem(403, "forbidden", f"You may not read topology {topology!r}. Ask for its replay DAG in Airflow.")
+
+
+def _view(lake: Lake, topology: str, epoch: int | None, seq: int | None, at: str | None) -> View:
+    if seq is not None and at is not None:
+        raise Problem(400, "malformed", "seq and at both name a slice: give one of them.")
+    if seq is not None and epoch is None:
+        raise Problem(400, "malformed", "A slice is one of an epoch: give epoch with seq.")
+    try:
+        time = None if at is None else parsed_time(at)
+    except UsageError as error:
+        raise Problem(400, "malformed", f"at: {error}") from error
+    return lake.view(topology, epoch=epoch, seq=seq, at=time)
+
+
+def _shape(view: View, table: str, caller: Access) -> tuple[Shape, tuple[str, ...]]:
+    """The table's shape, and the columns whose values the caller does not get.
+
+    Raises:
+        UnknownTableError: the epoch has none of that name.
+        Problem: 403, a column of its key is masked and the caller may not read it; 404, it is an append output.
+    """
+    view.snapshot.place(table)
+    shape = view.shapes.get(f"tables/{table}")
+    if shape is None:
+        raise Problem(
+            404,
+            "no-such-table",
+            f"{table!r} is an append output, which has no key. Read it: kappa query {view.snapshot.topology} {table}",
+        )
+    masked = view.masked.get(f"tables/{table}", ())
+    if not masked or caller.may_unmask(view.snapshot.topology):
+        return shape, ()
+    hidden = [name for name in shape.key if name in masked]
+    if hidden:
+        raise Problem(
+            403,
+            "masked-key",
+            f"The key of table {table!r} has masked columns: {', '.join(hidden)}. Only callers with the right to read "
+            "masked values may ask for its rows.",
+        )
+    return shape, tuple(name for name in shape.columns if name in masked)
+
+
+def _values(request: Request, key: str) -> tuple[str, ...]:
+    """Values of a key's columns, told apart before they are decoded: a decoded ``%2F`` is no separator."""
+    path: str = request.scope["path"]
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    before = path[: len(path) - len(key)].count("/")
+    try:
+        parts = raw.decode("ascii").split("/", before)[before].split("/")
+        return tuple(unquote(part, errors="strict") for part in parts)
+    except (UnicodeDecodeError, IndexError) as error:
+        raise Problem(400, "malformed", "The key is no text in UTF-8, encoded as in a URL.") from error
+
+
+def _rows(found: pa.Table, shape: Shape, withheld: tuple[str, ...]) -> list[bytes]:
+    """Rows as JSON, in the columns of the table."""
+    names = [name for name in shape.columns if name in found.column_names]
+    return [to_json({**row, **dict.fromkeys(withheld)}) for row in json_rows(found, names)]
+
+
+def _page(
+    found: pa.Table, shape: Shape, withheld: tuple[str, ...], limit: int, view: View, wanted: scans.Scan
+) -> tuple[bytes, str | None]:
+    """The rows of a page as a JSON array, and the cursor of the next one."""
+    import pyarrow as pa
+
+    rows: list[bytes] = []
+    size = 0
+    for row in _rows(found.slice(0, limit), shape, withheld):
+        if rows and size + len(row) > PAGE_BYTES:
+            break
+        rows.append(row)
+        size += len(row)
+    body = b"[" + b",".join(rows) + b"]"
+    if len(rows) == found.num_rows:
+        return body, None
+    last = found.slice(len(rows) - 1, 1).select(list(shape.key))
+    numbers = {"TIMESTAMP": (pa.timestamp("us", "UTC"), pa.int64()), "DATE": (pa.date32(), pa.int32())}
+    for place, name in enumerate(shape.key):
+        if shape.columns[name] in numbers:
+            kind, number = numbers[shape.columns[name]]
+            last = last.set_column(place, name, last[name].cast(kind).cast(number))
+    (values,) = json_rows(last, shape.key)
+    after = tuple(scans.mark(value) for value in values.values())
+    snapshot = view.snapshot
+    return body, scans.Cursor(epoch=snapshot.epoch, seq=snapshot.seq, scan=wanted.digest, after=after).text()
+
+
+def _answer(
+    lake: Lake,
+    request: Request,
+    view: View,
+    withheld: tuple[str, ...],
+    read: Callable[[], Any],
+    body: Callable[[bytes, bytes, Any], bytes],
+) -> Response:
+    """An answer with what says of which state it is; without a body where the caller has it already."""
+    stale = lake.staleness(view)
+    snapshot = view.snapshot
+    headers = {
+        "ETag": f'"{snapshot.epoch}.{snapshot.seq}{".withheld" if withheld else ""}"',
+        "Cache-Control": "private, no-cache",
+        "Vary": "Authorization, Cookie",
+        "Kappa-Epoch": str(snapshot.epoch),
+        "Kappa-Seq": str(snapshot.seq),
+        "Kappa-Stale-Seconds": str(stale.seconds),
+    }
+    if stale.offsets is not None:
+        headers["Kappa-Stale-Offsets"] = str(stale.offsets)
+    asked = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
+    if headers["ETag"] in asked:
+        return Response(status_code=304, headers=headers)
+    found = read()
+    content = body(to_json(_snapshot(view, stale)), to_json(list(withheld)), found)
+    return Response(content, headers=headers, media_type=_JSON)
+
+
+def _row_body(snapshot: bytes, withheld: bytes, found: bytes) -> bytes:
+    return b'{"snapshot":%b,"row":%b,"withheld":%b}' % (snapshot, found, withheld)
+
+
+def _page_body(snapshot: bytes, withheld: bytes, found: tuple[bytes, str | None]) -> bytes:
+    rows, cursor = found
+    return b'{"snapshot":%b,"rows":%b,"withheld":%b,"next":%b}' % (snapshot, rows, withheld, to_json(cursor))
+
+
+def _snapshot(view: View, stale: Staleness) -> dict[str, Any]:
+    return {
+        "epoch": view.snapshot.epoch,
+        "seq": view.snapshot.seq,
+        "is_live": view.is_live,
+        "position": view.snapshot.position.as_dict(),
+        "committed_at": view.committed_at.isoformat(),
+        "stale": {"offsets": stale.offsets, "seconds": stale.seconds},
+    }
+
+
+def _metadata(lake: Lake, view: View, stale: Staleness) -> Mapping[str, Any]:
+    snapshot = view.snapshot
+    epoch = lake.record(snapshot.topology).epoch(snapshot.epoch)
+    driver = control.driver_status(lake.config, snapshot.topology, snapshot.epoch)
+    return {
+        "topology": snapshot.topology,
+        "version": epoch.version,
+        "code": epoch.code,
+        "snapshot": _snapshot(view, stale),
+        "writer": {
+            "state": driver.state,
+            "host": driver.host,
+            "pid": driver.pid,
+            "heartbeat_at": driver.heartbeat_at and driver.heartbeat_at.isoformat(),
+            "message": driver.message,
+        },
+        "tables": {
+            place.removeprefix("tables/"): _table(view, place, shape)
+            for place, shape in view.shapes.items()
+            if place.startswith("tables/")
+        },
+        "topics": {name: epoch.topic(name) for name in epoch.sends_to},
+    }
+
+
+def _table(view: View, place: str, shape: Shape) -> Mapping[str, Any]:
+    name = place.removeprefix("tables/")
+    path, version = view.snapshot.place(name)
+    masked = view.masked.get(place, ())
+    return {
+        "key": list(shape.key),
+        "columns": {
+            column: {"type": kind, "required": column in shape.required, "masked": column in masked}
+            for column, kind in shape.columns.items()
+        },
+        "path": path,
+        "delta_version": version,
+        "merged_to": view.snapshot.merged(name),
+    }

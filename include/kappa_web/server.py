@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 
@@ -43,4 +44,5 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
     with listening:
         listening.listen(128)
         ready(f"http://{HOST}:{listening.getsockname()[1]}")
-        server.run(sockets=[listening])
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, which the server has taken already
+            server.run(sockets=[listening])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from hypothesis import strategies as st
 
 from kappa import clock
@@ -21,6 +22,7 @@ from kappa.slices.places import create_tables
 from kappa.slices.protocol import apply_changes, commit_slice
 from kappa.slices.run import Engines, EpochRun
 from kappa.topology import Source, Table, Topology
+from kappa.topology.shapes import masked_of, shapes_as_dict, shapes_of
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE = Table(name="sums", key=["id", "select"], schema="id STRING NOT NULL, `select` INT NOT NULL, total BIGINT")
@@ -44,16 +46,22 @@ slices = st.lists(st.dictionaries(keys, st.one_of(st.none(), st.integers(0, 9)),
 
 
 class Epoch:
-    """An epoch whose slices are written without Spark and Kafka."""
+    """An epoch whose slices are written without Spark and Kafka.
 
-    def __init__(self, base: Path, **settings: Any) -> None:
-        self.paths = EpochPaths(lake=str(base), topology="sums", epoch=1)
+    Args:
+        base: the lake.
+        topology: of one table.
+    """
+
+    def __init__(self, base: Path, topology: Topology = TOPOLOGY, **settings: Any) -> None:
+        self.paths = EpochPaths(lake=str(base), topology=topology.name, epoch=1)
+        self.name = topology.tables[0].name
         ledger = Ledger(self.paths.ledger)
         ledger.create()
         ledger.claim("me", "code", ledger.state())
-        create_tables(TOPOLOGY, self.paths)
+        create_tables(topology, self.paths)
         self.run = EpochRun(
-            topology=TOPOLOGY,
+            topology=topology,
             paths=self.paths,
             writer="me",
             code="code",
@@ -66,9 +74,16 @@ class Epoch:
                 **{"savepoint_grain": timedelta(days=365_000), **settings},
             ),
         )
-        places = ("dead_letters", "changes/sums", "tables/sums")
+        places = ("dead_letters", f"changes/{self.name}", f"tables/{self.name}")
         ledger.append(
-            LedgerRow(kind="commit", seq=0, writer="me", at=clock.now(), delta_versions=dict.fromkeys(places, 0))
+            LedgerRow(
+                kind="commit",
+                seq=0,
+                writer="me",
+                at=clock.now(),
+                delta_versions=dict.fromkeys(places, 0),
+                detail={"shapes": shapes_as_dict(shapes_of(topology)), "masked": masked_of(topology)},
+            )
         )
 
     def merge_after(self, seconds: float) -> None:
@@ -77,17 +92,30 @@ class Epoch:
 
     def begin(self, changes: Changes) -> tuple[LedgerRow, LedgerRow]:
         """A slice up to its effects: its plan and effects rows."""
+        return self._begin(
+            [
+                {"_deleted": total is None, "id": id, "select": select, "total": total}
+                for (id, select), total in changes.items()
+            ]
+        )
+
+    def put(self, *rows: dict[str, Any]) -> LedgerRow:
+        """A slice of any table's changes: rows, of which those with a true ``_deleted`` remove their key."""
+        plan, effects = self._begin([{"_deleted": False, **row} for row in rows])
+        apply_changes(self.run, plan, effects)
+        return commit_slice(self.run, plan, effects)
+
+    def _begin(self, changes: list[dict[str, Any]]) -> tuple[LedgerRow, LedgerRow]:
         ledger = self.run.ledger
+        place = self.paths.changes(self.name)
         seq = ledger.state().seq + 1
         ranges = (OffsetRange(topic="pos", partition=0, start=seq, end=seq + 1),)
         plan = ledger.append(LedgerRow(kind="plan", seq=seq, writer="me", at=clock.now(), ranges=ranges))
-        rows = [
-            {"_seq": seq, "_deleted": total is None, "id": id, "select": select, "total": total}
-            for (id, select), total in changes.items()
-        ]
-        self.run.scratch.written = {"changes/sums": pa.Table.from_pylist(rows, SCHEMA)}
-        tables.append(self.paths.changes("sums"), self.run.scratch.written["changes/sums"], seq)
-        versions = {"changes/sums": tables.version(self.paths.changes("sums")), "dead_letters": 0}
+        schema = tables.declared_schema(DeltaTable(place))
+        written = pa.Table.from_pylist([{"_seq": seq, **row} for row in changes], schema)
+        self.run.scratch.written = {f"changes/{self.name}": written}
+        tables.append(place, written, seq)
+        versions = {f"changes/{self.name}": tables.version(place), "dead_letters": 0}
         return plan, ledger.append(
             LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions)
         )

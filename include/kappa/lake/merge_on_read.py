@@ -122,6 +122,21 @@ def query(
     )
 
 
+def row_of(contents: Contents, key: str) -> pa.Table:
+    """The row of one key, or none: the changes are asked first, and the table only where they have none of the key.
+
+    Args:
+        contents: of a table.
+        key: SQL condition that says the value of each key column.
+    """
+    if not contents.is_merged:
+        where = f"{_since(contents)} AND {key}"
+        found = queries.query(contents.changes, contents.changes_version, where=where, order_by="_seq DESC", limit=1)
+        if found.num_rows:
+            return found.slice(0, 0 if found["_deleted"][0].as_py() else 1).drop_columns(["_seq", "_deleted"])
+    return queries.query(contents.path, contents.version, where=key)
+
+
 def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
     """Rows about so many at a time, in no order; see :func:`kappa.lake.queries.chunks`."""
     return queries.chunks(contents.path, contents.version, columns, rows, over=_over(contents))

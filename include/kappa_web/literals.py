@@ -1,0 +1,141 @@
+"""Values of a URL as SQL of the query engine. Pure.
+
+A value is parsed as its column's type and written again from what was parsed: no text of a caller is SQL.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+
+from kappa.lake.queries import quoted_name
+from kappa_web.problems import Problem
+
+_INTEGERS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
+
+
+def literal(text: str, kind: str, name: str) -> str:
+    """A value as SQL.
+
+    Args:
+        text: as the URL has it, decoded: in the JSON form of its type, without the quotes.
+        kind: the column's type, as Spark DDL.
+        name: the column, for messages.
+
+    Raises:
+        Problem: 400, the text is no value of that type, or values of that type cannot be compared.
+
+    Examples:
+        >>> from kappa_web.literals import literal
+        >>> literal("O'Neill", "STRING", "customer")
+        "'O''Neill'"
+        >>> literal("2026-03-01T00:00:00Z", "TIMESTAMP", "window_start")
+        'arrow_cast(1772323200000000, \\'Timestamp(Microsecond, Some("UTC"))\\')'
+    """
+    sized = _DECIMAL.fullmatch("DECIMAL(10, 0)" if kind == "DECIMAL" else kind)
+    if sized:
+        return _decimal(text, int(sized[1]), int(sized[2]), name)
+    if kind in _INTEGERS:
+        return _integer(text, kind, name)
+    form = _FORMS.get(kind)
+    if form is None:
+        raise Problem(400, "malformed", f"Column {name!r} is {kind}, whose values cannot be asked for.", column=name)
+    try:
+        return form(text)
+    except (ValueError, OverflowError) as error:
+        raise _wrong(text, kind, name) from error
+
+
+def equal(name: str, sql: str) -> str:
+    """The condition that a column has a value."""
+    return f"{quoted_name(name)} = {sql}"
+
+
+def _wrong(text: str, kind: str, name: str) -> Problem:
+    shown = text if len(text) <= 80 else f"{text[:80]}…"
+    return Problem(400, "malformed", f"{shown!r} is no {kind}, which column {name!r} is.", column=name)
+
+
+def _integer(text: str, kind: str, name: str) -> str:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):
+        raise _wrong(text, kind, name)
+    value, bits = int(text), _INTEGERS[kind]
+    if not -(1 << bits) <= value < 1 << bits:
+        raise _wrong(text, kind, name)
+    return f"CAST('{value}' AS {kind})"
+
+
+def _decimal(text: str, precision: int, scale: int, name: str) -> str:
+    kind = f"DECIMAL({precision}, {scale})"
+    try:
+        value = Decimal(text) if len(text) <= 100 else None
+    except InvalidOperation as error:
+        raise _wrong(text, kind, name) from error
+    if value is None or not value.is_finite() or abs(value) >= Decimal(10) ** (precision - scale):
+        raise _wrong(text, kind, name)
+    if value != round(value, scale):
+        raise _wrong(text, kind, name)
+    return f"CAST('{value:f}' AS {kind})"
+
+
+def _text(text: str) -> str:
+    text.encode()  # a lone surrogate is no text
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _boolean(text: str) -> str:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text.upper()
+
+
+def _date(text: str) -> str:
+    return f"arrow_cast({(date.fromisoformat(text) - date(1970, 1, 1)).days}, 'Date32')"
+
+
+def micros(text: str) -> int:
+    """Microseconds since 1970 of an ISO 8601 time with a zone.
+
+    Raises:
+        ValueError: it is none.
+    """
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(text)
+    passed = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+
+
+def _timestamp(text: str) -> str:
+    return f"arrow_cast({micros(text)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def _number(text: str, kind: str) -> str:
+    value = float(text)
+    if not math.isfinite(value):
+        return f"arrow_cast('{value}', '{kind}')"
+    return f"arrow_cast({value!r}, '{kind}')"
+
+
+def _bytes(text: str) -> str:
+    try:
+        return f"arrow_cast(X'{base64.b64decode(text, validate=True).hex()}', 'Binary')"
+    except binascii.Error as error:
+        raise ValueError(text) from error
+
+
+_FORMS: dict[str, Callable[[str], str]] = {
+    "STRING": _text,
+    "BOOLEAN": _boolean,
+    "DATE": _date,
+    "TIMESTAMP": _timestamp,
+    "DOUBLE": lambda text: _number(text, "Float64"),
+    "FLOAT": lambda text: _number(text, "Float32"),
+    "BINARY": _bytes,
+}

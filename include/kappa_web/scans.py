@@ -1,0 +1,211 @@
+"""Scans of a table by the leading columns of its key, a prefix, a range and a time of windows. Pure.
+
+A scan is cut into pages along the key. A page's cursor names the snapshot and the last key, so that all pages are of
+one slice, whatever is committed meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from kappa.lake.queries import quoted_name
+from kappa.topology.shapes import Shape
+from kappa_web.literals import equal, literal
+from kappa_web.problems import Problem
+
+#: Most rows of a page, and how many it has unless others are asked for.
+MOST_ROWS, ROWS = 10_000, 100
+#: The time of a window, as its operator's table has it.
+WINDOW = "window_start"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """What rows of a table are wanted.
+
+    Attributes:
+        key: values of the leading columns of the key.
+        prefix: how the next column of the key begins.
+        start: least value of the next column of the key.
+        end: the value before which it ends.
+        window_from: least start of a window.
+        window_to: the time before which windows start.
+        after: the last key of the page before.
+    """
+
+    key: tuple[str, ...] = ()
+    prefix: str | None = None
+    start: str | None = None
+    end: str | None = None
+    window_from: str | None = None
+    window_to: str | None = None
+    after: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """What a cursor names of the scan to which it belongs."""
+        wanted = (self.key, self.prefix, self.start, self.end, self.window_from, self.window_to)
+        return hashlib.sha256(orjson.dumps(wanted)).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """Where the next page of a scan begins.
+
+    Attributes:
+        epoch: of the first page.
+        seq: of the first page.
+        scan: :attr:`Scan.digest`.
+        after: the last key of the page before, in its JSON form.
+    """
+
+    epoch: int
+    seq: int
+    scan: str
+    after: tuple[str, ...]
+
+    def text(self) -> str:
+        """The cursor as a URL has it."""
+        values = orjson.dumps([self.epoch, self.seq, self.scan, self.after])
+        return base64.urlsafe_b64encode(values).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, text: str) -> Cursor:
+        """Read what :meth:`text` gave.
+
+        Raises:
+            Problem: 400, it is none.
+        """
+        try:
+            epoch, seq, scan, after = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        except (ValueError, binascii.Error, TypeError) as error:
+            raise _no_cursor() from error
+        if not (type(epoch) is type(seq) is int and type(scan) is str and type(after) is list):
+            raise _no_cursor()
+        if not all(type(value) is str for value in after):
+            raise _no_cursor()
+        return cls(epoch=epoch, seq=seq, scan=scan, after=tuple(after))
+
+
+def resumed(scan: Scan, cursor: Cursor) -> Scan:
+    """A scan from where a cursor says.
+
+    Raises:
+        Problem: 400, the cursor is of another scan.
+    """
+    if cursor.scan != scan.digest:
+        raise Problem(400, "malformed", "The cursor belongs to another scan: give it with the scan's own parameters.")
+    return replace(scan, after=cursor.after)
+
+
+def where(scan: Scan, shape: Shape) -> str | None:
+    """The scan as an SQL condition; None for the whole table.
+
+    Raises:
+        Problem: 400, it does not fit the table's key, or a value its column.
+    """
+    if len(scan.key) > len(shape.key):
+        raise Problem(400, "malformed", f"The key has {len(shape.key)} columns: {', '.join(shape.key)}.")
+    names = shape.key[len(scan.key) :]
+    found = [equal(name, _value(text, shape, name)) for name, text in zip(shape.key, scan.key, strict=False)]
+    found += _next_column(scan, shape, names)
+    found += _windows(scan, shape)
+    if scan.after:
+        found.append(f"({_beyond(shape.key, scan.after, shape)})")
+    return " AND ".join(found) or None
+
+
+def order(shape: Shape) -> str:
+    """The order of a scan's rows."""
+    return ", ".join(map(quoted_name, shape.key))
+
+
+def key_condition(values: Sequence[str], shape: Shape) -> str:
+    """The condition of one key.
+
+    Raises:
+        Problem: 400, the values are not those of all its columns.
+    """
+    if len(values) != len(shape.key):
+        raise Problem(
+            400,
+            "malformed",
+            f"The key has {len(shape.key)} columns: {', '.join(shape.key)}; {len(values)} values were given. Separate "
+            "them by / and write a / within a value as %2F; to read several keys, scan.",
+        )
+    return " AND ".join(equal(name, _value(text, shape, name)) for name, text in zip(shape.key, values, strict=True))
+
+
+def _value(text: str, shape: Shape, name: str) -> str:
+    return literal(text, shape.columns[name], name)
+
+
+def _next_column(scan: Scan, shape: Shape, names: Sequence[str]) -> list[str]:
+    """Conditions on the column of the key behind those whose values are given."""
+    wanted = (scan.prefix, scan.start, scan.end)
+    if wanted == (None, None, None):
+        return []
+    if not names:
+        raise Problem(400, "malformed", "All columns of the key have a value; there is none for prefix, from and to.")
+    name, kind = names[0], shape.columns[names[0]]
+    found = []
+    if scan.prefix is not None:
+        if kind != "STRING":
+            raise Problem(400, "malformed", f"Column {name!r} is {kind}; prefix asks a STRING. Give from and to.")
+        found.append(f"starts_with({quoted_name(name)}, {_value(scan.prefix, shape, name)})")
+        found.append(f"{quoted_name(name)} >= {_value(scan.prefix, shape, name)}")  # files are left out by it
+    if scan.start is not None:
+        found.append(f"{quoted_name(name)} >= {_value(scan.start, shape, name)}")
+    if scan.end is not None:
+        found.append(f"{quoted_name(name)} < {_value(scan.end, shape, name)}")
+    return found
+
+
+def _windows(scan: Scan, shape: Shape) -> list[str]:
+    if scan.window_from is None and scan.window_to is None:
+        return []
+    if shape.columns.get(WINDOW) != "TIMESTAMP":
+        raise Problem(400, "malformed", f"The table is of no windows: it has no column {WINDOW} TIMESTAMP.")
+    name = quoted_name(WINDOW)
+    found = [] if scan.window_from is None else [f"{name} >= {_value(scan.window_from, shape, WINDOW)}"]
+    return found + ([] if scan.window_to is None else [f"{name} < {_value(scan.window_to, shape, WINDOW)}"])
+
+
+def _beyond(key: Sequence[str], after: Sequence[str], shape: Shape) -> str:
+    """The condition that a key is after another one."""
+    if len(after) != len(key):
+        raise _no_cursor()
+    name, value = quoted_name(key[0]), _marked(after[0], shape.columns[key[0]], key[0])
+    if len(key) == 1:
+        return f"{name} > {value}"
+    return f"{name} > {value} OR ({name} = {value} AND ({_beyond(key[1:], after[1:], shape)}))"
+
+
+def mark(value: object) -> str:
+    """The value of a column of the key as a cursor has it; of a time its number, since no text has all of them.
+
+    Args:
+        value: in its JSON form, a time or date as microseconds or days since 1970.
+    """
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _marked(text: str, kind: str, name: str) -> str:
+    """The SQL of what :func:`mark` gave."""
+    match kind:
+        case "TIMESTAMP":
+            return f"arrow_cast({literal(text, 'BIGINT', name)}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        case "DATE":
+            return f"arrow_cast({literal(text, 'INT', name)}, 'Date32')"
+        case _:
+            return literal(text, kind, name)
+
+
+def _no_cursor() -> Problem:
+    return Problem(400, "malformed", "The cursor is none that a page of a scan gave. Begin again without it.")

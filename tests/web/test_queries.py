@@ -1,0 +1,318 @@
+"""Queries over HTTP: what they answer, of which slice, to whom."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+from fastapi.routing import APIRoute
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.slices import keys, merged
+from support.slices import slices as drawn_slices
+
+from kappa.topology import Source, Table, Topology
+from kappa_web.scans import Cursor
+
+if TYPE_CHECKING:
+    from conftest import Site
+
+SUMS = "/tables/sums/sums"
+
+
+class TestTheRowOfAKey:
+    def test_is_that_of_all_columns_of_the_key(self, site: Site) -> None:
+        found = site.get(f"{SUMS}/b/1").json()
+        assert found["row"] == {"id": "b", "select": 1, "total": 6}
+        assert (found["snapshot"]["epoch"], found["snapshot"]["seq"]) == (1, 2)
+        assert found["snapshot"]["position"] == {"pos": {"0": 3}}
+
+    def test_is_the_newest_change_before_it_is_merged(self, own_site: Site) -> None:
+        own_site.epoch.merge_after(1e9)
+        own_site.epoch.slice({("a", 0): 9})
+        own_site.epoch.slice({("b", 0): None})
+        assert own_site.get(f"{SUMS}/a/0").json()["row"]["total"] == 9
+        assert own_site.problem(f"{SUMS}/b/0") == (404, "no-such-key")
+        assert own_site.get(f"{SUMS}/b/1").json()["row"]["total"] == 6
+
+    def test_may_have_any_text_in_its_key(self, own_site: Site) -> None:
+        names = ["a/b", "é ✓", "x?y#z", "%2F", "..", "it's", "", " ", '";--']
+        own_site.epoch.slice({(name, 7): 1 for name in names})
+        found = [own_site.get(f"{SUMS}/{quote(name, safe='')}/7".replace("..", "%2E%2E")).json() for name in names]
+        assert [answer["row"]["id"] for answer in found] == names
+
+    @pytest.mark.parametrize("key", ["b", "b/1/2", "b/one", "b/99999999999", "%FF/1", "b/1.0"])
+    def test_of_a_key_that_does_not_fit_is_a_malformed_request(self, site: Site, key: str) -> None:
+        assert site.problem(f"{SUMS}/{key}") == (400, "malformed")
+
+    def test_is_that_of_an_earlier_slice_or_time(self, own_site: Site) -> None:
+        before = datetime.now(UTC)
+        own_site.epoch.slice({("b", 1): 60})
+        assert own_site.get(f"{SUMS}/b/1").json()["row"]["total"] == 60
+        assert own_site.get(f"{SUMS}/b/1", params={"epoch": 1, "seq": 2}).json()["row"]["total"] == 6
+        assert own_site.get(f"{SUMS}/b/1", params={"at": before.isoformat()}).json()["row"]["total"] == 6
+        assert own_site.problem(f"{SUMS}/b/1", params={"epoch": 1, "seq": 1}) == (404, "no-such-key")
+        assert own_site.problem(f"{SUMS}/b/1", params={"at": "2001-01-01T00:00:00Z"}) == (404, "no-such-epoch")
+
+    def test_says_how_far_it_is_behind(self, site: Site) -> None:
+        found = site.get(f"{SUMS}/a/0")
+        assert found.json()["snapshot"]["stale"]["offsets"] is None, "the broker does not answer"
+        assert found.json()["snapshot"]["stale"]["seconds"] > 0
+        assert float(found.headers["Kappa-Stale-Seconds"]) > 0
+
+
+class TestOnesOwnCopy:
+    def test_is_good_until_the_next_slice(self, own_site: Site) -> None:
+        tag = own_site.get(f"{SUMS}/a/0").headers["ETag"]
+        again = own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": f'"x", W/{tag}'})
+        assert (again.status_code, again.content) == (304, b"")
+        own_site.epoch.slice({("z", 0): 1})
+        assert own_site.get(f"{SUMS}/a/0", headers={"If-None-Match": tag}).status_code == 200
+
+
+class TestAScan:
+    def test_has_rows_in_the_order_of_their_keys(self, site: Site) -> None:
+        assert [(r["id"], r["select"]) for r in site.rows(SUMS)] == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c'", 0)]
+
+    @pytest.mark.parametrize(
+        ("asked", "totals"),
+        [
+            ({"key": "a"}, [3, 4]),
+            ({"key": ["a", "1"]}, [4]),
+            ({"prefix": "c"}, [7]),
+            ({"prefix": "c'"}, [7]),
+            ({"prefix": ""}, [3, 4, 5, 6, 7]),
+            ({"from": "b"}, [5, 6, 7]),
+            ({"from": "a", "to": "b"}, [3, 4]),
+            ({"key": "b", "from": "1"}, [6]),
+            ({"key": "b", "to": "1"}, [5]),
+            ({"key": "none"}, []),
+        ],
+    )
+    def test_is_of_a_key_a_prefix_or_a_range(self, site: Site, asked: dict[str, Any], totals: list[int]) -> None:
+        assert [row["total"] for row in site.rows(SUMS, params=asked)] == totals
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"key": ["a", "1", "2"]},
+            {"key": ["a", "1"], "from": "0"},
+            {"key": "a", "prefix": "1"},
+            {"key": "a", "from": "x"},
+            {"window_from": "2026-03-01T00:00:00Z"},
+            {"limit": 0},
+            {"limit": 10_001},
+            {"limit": "many"},
+            {"cursor": "none"},
+            {"cursor": Cursor(epoch=1, seq=1, scan="0" * 16, after=("a", "0")).text()},
+            {"cursor": "WzEsMSwieCIsW11d"},
+            {"seq": 1},
+            {"epoch": 1, "seq": 1, "at": "2026-03-01T00:00:00Z"},
+            {"at": "yesterday"},
+            {"at": "2026-03-01T00:00:00"},
+            {"epoch": -1},
+        ],
+    )
+    def test_that_does_not_fit_is_a_malformed_request(self, site: Site, asked: dict[str, Any]) -> None:
+        assert site.problem(SUMS, params=asked) == (400, "malformed")
+
+    def test_is_of_one_slice_on_all_its_pages(self, own_site: Site) -> None:
+        first = own_site.get(SUMS, params={"limit": 2}).json()
+        own_site.epoch.slice({("a", 0): None, ("b", 0): 50, ("d", 0): 8})
+        second = own_site.get(SUMS, params={"limit": 2, "cursor": first["next"]}).json()
+        last = own_site.get(SUMS, params={"limit": 2, "cursor": second["next"]}).json()
+        rows = [*first["rows"], *second["rows"], *last["rows"]]
+        assert [row["total"] for row in rows] == [3, 4, 5, 6, 7]
+        assert (second["snapshot"]["seq"], last["snapshot"]["seq"], last["next"]) == (2, 2, None)
+        assert [row["total"] for row in own_site.rows(SUMS)] == [4, 50, 6, 7, 8]
+
+    def test_of_a_slice_whose_files_went_begins_again(self, own_site: Site) -> None:
+        cursor = own_site.get(SUMS, params={"limit": 2}).json()["next"]
+        row = own_site.epoch.slice({("d", 0): 8})
+        own_site.epoch.run.ledger.append(replace(row, kind="maintain", detail={"readable_from": 3, "savepoints": []}))
+        assert own_site.problem(SUMS, params={"limit": 2, "cursor": cursor}) == (409, "cleaned-up")
+
+    @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(slices=drawn_slices, limit=st.integers(1, 4), start=keys, is_merged=st.booleans())
+    def test_page_by_page_gives_each_row_once(
+        self, tmp_path: Path, slices: Any, limit: int, start: tuple[str, int], is_merged: bool
+    ) -> None:
+        site = _fresh(tmp_path)
+        site.epoch.merge_after(0 if is_merged else 1e9)
+        rows: dict[tuple[str, int], int] = {}
+        for changes in slices:
+            site.epoch.slice(changes)
+            rows = merged(rows, changes)
+        found, cursor = [], None
+        while True:
+            params = {"limit": limit, "from": start[0], **({"cursor": cursor} if cursor else {})}
+            page = site.get(SUMS, params=params).json()
+            assert len(page["rows"]) <= limit
+            found += page["rows"]
+            site.epoch.slice({start: 1})  # commits go on
+            cursor = page["next"]
+            if cursor is None:
+                break
+        wanted = sorted((key for key in rows if key[0] >= start[0]), key=lambda key: (key[0].encode(), key[1]))
+        assert [(row["id"], row["select"]) for row in found] == wanted
+        assert [row["total"] for row in found] == [rows[key] for key in wanted]
+
+
+def _fresh(base: Path) -> Site:
+    from conftest import Site
+
+    shutil.rmtree(base, ignore_errors=True)
+    base.mkdir()
+    return Site(base)
+
+
+class TestWindows:
+    @pytest.fixture
+    def windows(self, tmp_path: Path) -> Site:
+        from conftest import Site
+
+        table = Table(
+            name="views",
+            key=["page", "window_start"],
+            schema="page STRING NOT NULL, window_start TIMESTAMP NOT NULL, views DECIMAL(20,2), card STRING, "
+            "raw BINARY",
+            masked=["card"],
+        )
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        site = Site(tmp_path, Topology(name="pages", version="1", sources=[source], tables=[table], step=lambda _: {}))
+        site.epoch.put(
+            *(
+                {
+                    "page": page,
+                    "window_start": datetime(2026, 3, 1, hour, tzinfo=UTC),
+                    "views": 10**17 + hour,
+                    "card": "4711",
+                    "raw": b"\x00\xff",
+                }
+                for page in ("a", "b")
+                for hour in range(4)
+            )
+        )
+        return site
+
+    def test_are_asked_for_by_time_and_by_key(self, windows: Site) -> None:
+        times = {"window_from": "2026-03-01T01:00:00Z", "window_to": "2026-03-01T04:00:00+01:00"}
+        found = windows.rows("/tables/pages/views", params=times)
+        assert [(row["page"], row["window_start"]) for row in found] == [
+            (page, f"2026-03-01T0{hour}:00:00.000000Z") for page in "ab" for hour in (1, 2)
+        ]
+        found = windows.rows("/tables/pages/views", params={"key": "b", "from": "2026-03-01T03:00:00Z"})
+        assert [row["page"] for row in found] == ["b"]
+        one = windows.get("/tables/pages/views/b/2026-03-01T03:00:00.000000Z")
+        assert one.json()["row"] == found[0]
+        assert '"views":100000000000000003.00' in one.text, "a decimal has all its digits"
+        assert one.json()["row"]["raw"] == "AP8="
+
+    def test_are_paged_by_time_too(self, windows: Site) -> None:
+        found, cursor = [], ""
+        while cursor is not None:
+            page = windows.get("/tables/pages/views", params={"limit": 3, **({"cursor": cursor} if cursor else {})})
+            found += page.json()["rows"]
+            cursor = page.json()["next"]
+        assert found == windows.rows("/tables/pages/views")
+        assert len(found) == 8
+
+    def test_have_masked_values_only_for_callers_with_the_right(self, windows: Site) -> None:
+        hidden = windows.get("/tables/pages/views")
+        assert "4711" not in hidden.text
+        assert hidden.json()["withheld"] == ["card"]
+        windows.rights.unmasks = True
+        shown = windows.get("/tables/pages/views", headers={"If-None-Match": hidden.headers["ETag"]})
+        assert shown.status_code == 200, "a copy without the values is none with them"
+        assert {row["card"] for row in shown.json()["rows"]} == {"4711"}
+
+    def test_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
+        from conftest import Site
+
+        table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        topology = Topology(name="cards", version="1", sources=[source], tables=[table], step=lambda _: {})
+        site = Site(tmp_path / "cards", topology)
+        site.epoch.put({"card": "4711"})
+        assert site.problem("/tables/cards/cards") == (403, "masked-key")
+        assert site.problem("/tables/cards/cards/4711") == (403, "masked-key")
+        site.rights.unmasks = True
+        assert site.rows("/tables/cards/cards") == [{"card": "4711"}]
+
+
+class TestWhatIsNotThere:
+    @pytest.mark.parametrize(
+        ("path", "found"),
+        [
+            ("/tables/nope/sums/a/0", (404, "no-such-topology")),
+            ("/tables/sums/nope/a/0", (404, "no-such-table")),
+            ("/tables/sums/nope", (404, "no-such-table")),
+            (f"{SUMS}/x/0", (404, "no-such-key")),
+            (f"{SUMS}?epoch=7", (404, "no-such-epoch")),
+            (f"{SUMS}?epoch=1&seq=99", (404, "no-such-epoch")),
+            ("/metadata/nope", (404, "no-such-topology")),
+        ],
+    )
+    def test_is_told_apart(self, site: Site, path: str, found: tuple[int, str]) -> None:
+        assert site.problem(path) == found
+
+    def test_at_the_moment_is_another_matter(self, own_site: Site) -> None:
+        own_site.tell("planned", epoch=2)  # nothing is committed
+        assert own_site.problem(f"{SUMS}?epoch=2") == (503, "not-now")
+        shutil.move(own_site.config.lake, f"{own_site.config.lake}.away")
+        answer = own_site.get(SUMS)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+
+    def test_is_not_told_to_callers_without_the_right(self, site: Site) -> None:
+        site.rights.reads = False
+        for path in (SUMS, f"{SUMS}/a/0", "/metadata/sums", "/tables/nope/nope", "/metadata/nope"):
+            assert site.problem(path) == (403, "forbidden")
+        assert site.get("/metadata").json() == {"topologies": []}
+
+
+class TestMetadata:
+    def test_says_what_serves_a_topology(self, site: Site) -> None:
+        assert site.get("/metadata").json() == {"topologies": [{"name": "sums", "live_epoch": 1, "epochs": [1]}]}
+        found = site.get("/metadata/sums").json()
+        assert (found["snapshot"]["epoch"], found["snapshot"]["seq"], found["snapshot"]["is_live"]) == (1, 2, True)
+        assert found["writer"]["state"] == "never"
+        table = found["tables"]["sums"]
+        assert table["key"] == ["id", "select"]
+        assert table["columns"]["total"] == {"type": "BIGINT", "required": False, "masked": False}
+        from deltalake import DeltaTable
+
+        assert DeltaTable(table["path"]).version() == table["delta_version"]
+
+    def test_answers_are_as_the_description_has_them(self, site: Site) -> None:
+        from kappa_web import answers
+
+        answers.MetadataAnswer.model_validate(site.get("/metadata/sums").json())
+        answers.TopologiesAnswer.model_validate(site.get("/metadata").json())
+        answers.PageAnswer.model_validate(site.get(SUMS).json())
+        answers.RowAnswer.model_validate(site.get(f"{SUMS}/a/0").json())
+        answers.ProblemAnswer.model_validate(site.get(f"{SUMS}/x/0").json())
+        described = site.get("/openapi.json").json()["paths"]
+        assert set(described) == {
+            "/metadata",
+            "/metadata/{topology}",
+            SUMS.replace("sums", "{}", 1).format("{topology}").replace("/sums", "/{table}"),
+            "/tables/{topology}/{table}/{key}",
+        }
+
+
+def test_every_route_asks_for_the_callers_rights(site: Site) -> None:
+    from conftest import Rights
+
+    asked: list[str] = []
+    app = site.client.app
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]
+    assert len(routes) == len(app.routes), "a route of another kind has no dependencies"  # type: ignore[attr-defined]
+    for route in routes:
+        calls = [dependency.call for dependency in route.dependant.dependencies]
+        asked += [route.path] if any(isinstance(call(), Rights) for call in calls if call) else []
+    assert asked == [route.path for route in routes]

@@ -1,0 +1,83 @@
+"""``kappa ui``: a process of its own, on loopback, for this host alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from kappa.offsets.vector import Offsets
+from kappa_web.lake import Lake, Staleness
+
+if TYPE_CHECKING:
+    from conftest import Site, TopicFactory
+
+    from kappa.kafka.broker import Broker
+
+
+@pytest.fixture(scope="module")
+def url(shared_site: Site) -> Iterator[str]:
+    """Address of a server of the lake."""
+    call = [sys.executable, "-m", "kappa", "ui", "--port", "0"]
+    environ = {**os.environ, **shared_site.config.to_env()}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as server:
+        assert server.stdout is not None
+        try:
+            found = re.search(r"http://\S+", server.stdout.readline())
+            assert found is not None
+            yield found[0]
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0, "Ctrl-C ends it"
+        finally:
+            server.kill()
+
+
+def asked(url: str, **headers: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_a_server_answers_for_a_topology_that_runs_elsewhere(url: str) -> None:
+    status, body = asked(f"{url}/tables/sums/sums/b/1")
+    assert (status, json.loads(body)["row"]["total"]) == (200, 6)
+    assert json.loads(asked(f"{url}/metadata/sums")[1])["writer"]["state"] == "never"
+
+
+def test_a_page_of_another_site_gets_nothing_by_its_own_name(url: str) -> None:
+    assert asked(f"{url}/tables/sums/sums/b/1", Host="evil.example")[0] == 400
+
+
+def test_a_server_is_bound_to_loopback(url: str) -> None:
+    assert url.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.broker
+def test_an_answer_says_how_many_offsets_the_log_is_ahead(kafka: Broker, topic: TopicFactory, site: Site) -> None:
+    name = topic()
+    lake = Lake(replace(site.config, bootstrap_servers=kafka.bootstrap_servers))
+    view = lake.view("sums")
+    behind, level = (
+        replace(view, snapshot=replace(view.snapshot, position=Offsets({name: {0: offset}}))) for offset in (3, 5)
+    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(5):
+        producer.produce(name, str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+    found = lake.staleness(behind)
+    assert found.offsets == 2
+    assert found.seconds > 0
+    assert lake.staleness(level) == Staleness(offsets=0, seconds=0.0)
