@@ -298,6 +298,15 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
 
     Raises:
         UnknownEpochError: the epoch has no such slice, or its files were cleaned up.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> from kappa.lake.ledger import Ledger
+        >>> from kappa.names import EpochPaths
+        >>> paths = EpochPaths(lake=Config.from_env().lake, topology="retail.loyalty", epoch=1)
+        >>> serving.commit_of(paths, Ledger(paths.ledger).state(), 1).seq
+        1
     """
     topology, epoch, commits = paths.topology, paths.epoch, state.commits
     found = [commit for commit in commits if commit.seq == seq]
@@ -322,7 +331,17 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
 
 
 def snapshot_of(paths: EpochPaths, row: LedgerRow) -> Snapshot:
-    """The cut of an epoch that one of its commits names."""
+    """The cut of an epoch that one of its commits names.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> from kappa.lake.ledger import Ledger
+        >>> from kappa.names import EpochPaths
+        >>> paths = EpochPaths(lake=Config.from_env().lake, topology="retail.loyalty", epoch=1)
+        >>> serving.snapshot_of(paths, serving.commit_of(paths, Ledger(paths.ledger).state(), 1)).seq
+        1
+    """
     return Snapshot(
         topology=paths.topology,
         epoch=paths.epoch,
