@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.replay.rules.step import Cause, Suspect
+from kappa.spark.plan_survey import survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +34,8 @@ _CAUSES = {
 }
 _COLLECTING = ("CollectList", "CollectSet")
 _FIRST = ("First", "Last", "AnyValue", "ListAgg", *_COLLECTING)
+#: Plans whose result depends on more than their rows, by themselves or where these have no order.
+_SUSPECT_PLANS = ("Sample", "GlobalLimit", "Tail", "Offset", "Deduplicate")
 #: Plans that hand on the rows of their only child, in its order.
 _IN_ORDER = ("Project", "Filter", "SubqueryAlias", "GlobalLimit", "LocalLimit", "Offset")
 #: Plans that hand on the columns of their children by identity and may use some themselves.
@@ -87,9 +90,22 @@ def suspects(effect: str, frame: DataFrame) -> tuple[Suspect, ...]:
         effect: what the DataFrame is computed for; the suspects name it.
         frame: the rows.
     """
+    if _is_settled(frame):
+        return ()
     found = _plan(_analysed(frame), None)
     return tuple(
         dict.fromkeys(Suspect(effect=effect, cause=cause, expression=text, column=name) for cause, text, name in found)
+    )
+
+
+def _is_settled(frame: DataFrame) -> bool:
+    """Whether nothing occurs in a plan that could be a suspect anywhere: most plans, and they need no walk."""
+    seen = survey(frame)
+    return (
+        seen.is_deterministic
+        and not seen.has_subqueries
+        and seen.plans.isdisjoint(_SUSPECT_PLANS)
+        and seen.expressions.isdisjoint((*_CAUSES, *_FIRST))
     )
 
 
