@@ -48,6 +48,7 @@ PAGES = (
     ROOT / "docs" / "reset-tools.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "airflow.md",
+    ROOT / "docs" / "pages.md",
     ROOT / "docs" / "archive.md",
     ROOT / "docs" / "queries.md",
     ROOT / "docs" / "limits.md",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from starlette.exceptions import HTTPException
+
 
 class Access(Protocol):
     """Rights of the caller of one request.
@@ -26,6 +28,18 @@ class Access(Protocol):
     def may_unmask(self, topology: str) -> bool:
         """Whether values of masked columns may be read."""
         ...
+
+
+class LoginNeeded(HTTPException):
+    """The caller has no login, or none that is valid any more.
+
+    Attributes:
+        url: where to log in.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(401, "Log in first.")
+        self.url = url
 
 
 class Loopback:

@@ -24,7 +24,7 @@ from kappa.offsets.vector import Offsets
 from kappa.topology.shapes import Shape
 
 #: Ledgers that are kept open; each keeps its commits in memory.
-_LEDGERS = 64
+_LEDGERS = 256
 #: How long an answer of the broker is good for, and how long it may take.
 _ENDS_SECONDS, _BROKER_SECONDS = 1.0, 2.0
 
@@ -100,12 +100,16 @@ class Lake:
     def ledger(self, topology: str, epoch: int) -> tuple[EpochPaths, LedgerState]:
         """What the ledger of an epoch says now; empty where there is none."""
         paths = EpochPaths(lake=self.config.lake, topology=topology, epoch=epoch)
+        return paths, self.opened(paths).state()
+
+    def opened(self, paths: EpochPaths) -> Ledger:
+        """The ledger of an epoch, kept open: of what it says, only what is new is read."""
         with self._lock:
             ledger = self._ledgers.pop(paths.ledger, None) or Ledger(paths.ledger)
             self._ledgers[paths.ledger] = ledger
             while len(self._ledgers) > _LEDGERS:
                 self._ledgers.popitem(last=False)
-        return paths, ledger.state()
+        return ledger
 
     def view(
         self, topology: str, *, epoch: int | None = None, seq: int | None = None, at: datetime | None = None

@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -65,6 +66,14 @@ class Ledger:
         found = (record for record in self._log.newest_first() if record["kind"] == "commit")
         record = next(found, None)
         return None if record is None else _from_record(record)
+
+    def newest(self, most: int) -> list[LedgerRow]:
+        """The last rows, oldest first, without reading the whole ledger.
+
+        Args:
+            most: how many at most.
+        """
+        return [_from_record(record) for record in islice(self._log.newest_first(), most)][::-1]
 
     def claim(self, writer: str, code: str, expected: LedgerState) -> None:
         """Take the epoch for a writer.

@@ -21,7 +21,7 @@ def explain(plan: ReplayPlan) -> list[str]:
     lines = [
         f"Plan {plan.id}: {plan.topology} version {plan.topology_version or '?'} (code {plan.code[:12] or 'unknown'}) "
         f"into epoch {plan.epoch}, {_beside(plan)}",
-        *(f"  {stage:<10} {_stage(stage, plan)}" for stage in plan.stages),
+        *(f"  {stage:<10} {said}" for stage, said in stages_of(plan)),
     ]
     lines += [
         f"  {'reads':<10} {binding.topic}, the versioned topic of epoch {binding.epoch} of {binding.topology}, as "
@@ -42,6 +42,11 @@ def explain(plan: ReplayPlan) -> list[str]:
             for topic, table in plan.reconciled.items()
         ]
     return lines
+
+
+def stages_of(plan: ReplayPlan) -> list[tuple[Stage, str]]:
+    """The stages that the driver will run, in order, and what it does in each."""
+    return [(stage, _stage(stage, plan)) for stage in plan.stages]
 
 
 def _beside(plan: ReplayPlan) -> str:

@@ -1,0 +1,228 @@
+"""What pages ask of the lake, made once for all that look at the same moment.
+
+Nothing here waits for the broker: lags are asked for by a thread of their own, and a page shows those that are known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kappa.driver.process import DriverStatus, driver_status
+from kappa.errors import KappaError, LedgerError, NewerFormatError
+from kappa.kafka.broker import Broker
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
+from kappa.lake.events import Event
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
+from kappa.names import EpochPaths
+from kappa.offsets.vector import ranges_end
+from kappa.replay.certificate import Certificate
+from kappa.verify.certificate import certificate_of
+from kappa_web.lake import Lake
+from kappa_web.pages.lags import BROKER_SECONDS, CHART, STEPS, Lags
+
+#: How long a page waits for ledgers that are read for the first time, and how old a certificate may be that a slice was
+#: added to since.
+_READ_SECONDS, _PROOF_SECONDS = 0.15, 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of one epoch now.
+
+    Attributes:
+        epoch: what is on record of it.
+        driver: its driver.
+        state: its ledger; empty before the seed and once its files have gone.
+        done: offsets processed of the plan's bulk work.
+        total: offsets of the plan's bulk work.
+        problem: why what newer code wrote of it cannot be read; empty where it can.
+    """
+
+    epoch: EpochRecord
+    driver: DriverStatus
+    state: LedgerState
+    done: int
+    total: int
+    problem: str = ""
+
+    @property
+    def committed(self) -> LedgerRow | None:
+        """The last commit."""
+        return self.state.committed
+
+    @property
+    def rate(self) -> float | None:
+        """Records a second of the last slices; None where no driver runs."""
+        return self.driver.records_per_second if self.driver.is_running else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the bulk work, at that rate."""
+        return (self.total - self.done) / self.rate if self.rate and self.done < self.total else None
+
+
+class Board:
+    """What pages ask of one lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.lags = Lags(lambda: Broker(lake.config.bootstrap_servers, timeout_seconds=BROKER_SECONDS))
+        self._states: dict[str, tuple[int, LedgerState]] = {}
+        self._lock = threading.Lock()
+        self._is_reading = False
+        self._problem: KappaError | None = None
+        self._records: dict[str, tuple[int, TopologyRecord]] = {}
+        self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
+        self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
+
+    def records(self) -> dict[str, TopologyRecord]:
+        """Topology -> what is on record of it; made anew only where events were added."""
+        self.lake.topologies()  # raises where the lake is not there
+        events: dict[str, list[Event]] = {}
+        for event in self.lake.epochs.events():
+            events.setdefault(event.topology, []).append(event)
+        for name, mine in events.items():
+            known = self._records.get(name)
+            if known is None or known[0] != len(mine):
+                self._records[name] = (len(mine), record_of(name, mine))
+        return {name: self._records[name][1] for name in sorted(events)}
+
+    def facts(self, record: TopologyRecord, number: int) -> Facts:
+        """What is known of an epoch now."""
+        epoch = record.epoch(number)
+        try:
+            return self._facts(record.topology, epoch)
+        except NewerFormatError as error:  # it hides no other topology
+            unknown = DriverStatus(topology=record.topology, epoch=number, state="unconfirmed", message=str(error))
+            return Facts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
+
+    def _facts(self, topology: str, epoch: EpochRecord) -> Facts:
+        state = LedgerState()
+        if not epoch.stage.is_ended:
+            state = self._state(self._paths(topology, epoch.epoch))
+        done = total = 0
+        if epoch.planned.detail.get("plan") is not None:
+            plan = epoch.plan
+            total = plan.start.count_to(plan.end)
+            if state.committed is not None:
+                position = ranges_end(state.committed.ranges)
+                done = min(total, sum(offset - (plan.start.get(*at) or 0) for at, offset in position.items()))
+        driver = driver_status(self.lake.config, topology, epoch.epoch)
+        return Facts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
+
+    def unread(self, wanted: Sequence[tuple[str, int]]) -> int:
+        """How many of these ledgers were not read yet; a thread reads them, and is waited for, but not for long.
+
+        Args:
+            wanted: topologies and epochs.
+
+        Raises:
+            KappaError: one cannot be read.
+        """
+        paths = [self._paths(*one) for one in wanted]
+        missing = [one for one in paths if one.ledger not in self._states]
+        if not missing:
+            return 0
+        with self._lock:
+            is_mine, self._is_reading = not self._is_reading, True
+        if is_mine:
+            threading.Thread(target=self._read, args=(missing,), name="ledgers", daemon=True).start()
+        deadline = time.monotonic() + _READ_SECONDS
+        while missing and time.monotonic() < deadline:
+            time.sleep(0.01)
+            missing = [one for one in missing if one.ledger not in self._states]
+        if missing and self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+        return len(missing)
+
+    def _read(self, paths: Sequence[EpochPaths]) -> None:
+        try:
+            for one in paths:
+                try:
+                    self._state(one)
+                except NewerFormatError:
+                    self._states[one.ledger] = (0, LedgerState())  # the page that asks for it says so
+        except KappaError as error:
+            self._problem = error  # told to whoever looks next
+        finally:
+            self._is_reading = False
+
+    def _paths(self, topology: str, epoch: int) -> EpochPaths:
+        return EpochPaths(lake=self.lake.config.lake, topology=topology, epoch=epoch)
+
+    def _state(self, paths: EpochPaths) -> LedgerState:
+        """What a ledger says; asked for anew only where a commit came, which changes its log's folder."""
+        sign = _changed(paths)
+        known = self._states.get(paths.ledger)
+        if sign is not None and known is not None and known[0] == sign:
+            return known[1]
+        try:
+            state = self.lake.opened(paths).state()
+        except LedgerError:
+            state = LedgerState()  # its files went between two looks: the epoch is being removed
+        self._states[paths.ledger] = (sign or 0, state)
+        return state
+
+    def certificate(self, record: TopologyRecord) -> Certificate:
+        """The lake's part of a topology's certificate; Kafka is not asked. Made anew where a ledger grew, every ten
+        seconds at most.
+
+        Raises:
+            UnknownTopologyError: the topology has no live epoch.
+        """
+        record.live_epoch()
+        paths = [self._paths(record.topology, epoch) for epoch in sorted({move.epoch for move in record.moves})]
+        sign = (len(record.events), *(self._state(found).last for found in paths))
+        known, now = self._certificates.get(record.topology), time.monotonic()
+        if known is None or (known[0] != sign and (known[0][0] != sign[0] or now - known[1] > _PROOF_SECONDS)):
+            ledgers = {found.ledger: self.lake.opened(found) for found in paths}
+            made = certificate_of(self.lake.config.lake, record, ledgers=ledgers)
+            known = self._certificates[record.topology] = (sign, now, made)
+        return known[2]
+
+    def last_rows(self, topology: str, epoch: int, last: int, most: int = 120) -> list[LedgerRow]:
+        """The last rows of a ledger, oldest first; read anew only where it grew."""
+        path = f"{topology}/{epoch}"
+        known = self._anatomies.get(path)
+        if known is None or known[0] != last:
+            known = (last, self.lake.opened(self._paths(topology, epoch)).newest(most))
+            self._anatomies[path] = known
+        return known[1]
+
+
+def _changed(paths: EpochPaths) -> int | None:
+    """When a commit last came to a ledger, by its log's folder; None where that cannot be told."""
+    if "://" in paths.lake:
+        return None
+    try:
+        return Path(f"{paths.ledger}/_delta_log").stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+def rates(commits: Iterable[LedgerRow], now: datetime) -> list[float | None]:
+    """Records a second, for each step of a chart; None before the first commit that is still a row.
+
+    Args:
+        commits: newest first.
+        now: end of the chart.
+    """
+    step = CHART.total_seconds() / STEPS
+    begin = now - CHART
+    found: list[float | None] = [None] * STEPS
+    reached = STEPS
+    for row in commits:
+        index = int((row.at - begin).total_seconds() // step)
+        reached = min(reached, max(index, 0))
+        if index < 0:
+            break
+        index = min(index, STEPS - 1)
+        found[index] = (found[index] or 0.0) + row.rows_read / step
+    return [value if value is not None or index < reached else 0.0 for index, value in enumerate(found)]

@@ -1,0 +1,132 @@
+"""In what state topologies and epochs are, in a word, a sentence and a colour. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.replay.stages import Stage
+from kappa_web.pages.board import Facts
+from kappa_web.pages.words import percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A state.
+
+    Attributes:
+        word: what it is called.
+        kind: its colour: ``good``, ``busy``, ``warn``, ``bad`` or ``off``.
+        detail: a sentence; empty where the word says all.
+    """
+
+    word: str
+    kind: str
+    detail: str = ""
+
+
+#: State of a driver -> word and colour, of an epoch whose driver should run.
+_DRIVERS = {
+    "running": ("running", "good"),
+    "slow": ("slow", "warn"),
+    "stuck": ("stuck", "bad"),
+    "dead": ("driver died", "bad"),
+    "stopped": ("stopped", "warn"),
+    "never": ("not started", "warn"),
+    "unconfirmed": ("unconfirmed", "off"),
+}
+_VERDICTS = {"same": "good", "differs": "warn", "failed": "bad"}
+
+
+def verdict(word: str | None) -> Condition | None:
+    """Of a verification."""
+    return None if word is None else Condition(word=word, kind=_VERDICTS.get(word, "off"))
+
+
+def role(record: TopologyRecord, epoch: EpochRecord) -> Condition:
+    """What an epoch is to its topology."""
+    if epoch.epoch == record.live:
+        return Condition(word="live", kind="good")
+    if epoch.stage.is_ended:
+        return Condition(word=epoch.stage.lower(), kind="off")
+    if epoch.rejected is not None:
+        return Condition(word="rejected", kind="off")
+    if epoch.is_recalled:
+        return Condition(word="coming back", kind="busy")
+    if epoch.stage is Stage.RETIRED:
+        return Condition(word="retired", kind="off")
+    return Condition(word="candidate", kind="busy")
+
+
+def driver(facts: Facts) -> Condition:
+    """The driver of an epoch."""
+    if facts.problem:
+        return Condition(word="not readable", kind="bad", detail=facts.problem)
+    if not facts.epoch.is_wanted and not facts.driver.is_running:
+        return Condition(word="stopped" if facts.driver.state != "never" else "not started", kind="off")
+    word, kind = _DRIVERS.get(facts.driver.state, (facts.driver.state, "off"))
+    return Condition(word=word, kind=kind, detail=facts.driver.message)
+
+
+def of_topology(live: Facts | None, candidate: Facts | None) -> Condition:
+    """A topology, by its live epoch; by its first one while that is built."""
+    if live is not None:
+        return driver(live)
+    if candidate is not None:
+        found = driver(candidate)
+        return found if found.kind != "good" else Condition(word="starting", kind="busy", detail=found.detail)
+    return Condition(word="nothing live", kind="off")
+
+
+def progress(facts: Facts) -> str:
+    """How far a candidate is, in a few words."""
+    epoch = facts.epoch
+    if epoch.is_recalled:
+        return f"epoch {epoch.epoch} comes back"
+    if epoch.stage is Stage.SEEDED and facts.done < facts.total:
+        return f"epoch {epoch.epoch} replays, {percent(facts.done, facts.total)} %"
+    if epoch.stage in (Stage.VERIFIED, Stage.APPROVED) and epoch.verified is not None:
+        word = str(epoch.verified.detail["verdict"])
+        return f"epoch {epoch.epoch} {epoch.stage.lower()}: {'the same' if word == 'same' else word}"
+    return f"epoch {epoch.epoch} {str(epoch.stage).lower().replace('_', ' ')}"
+
+
+def attention(record: TopologyRecord, live: Facts | None, candidate: Facts | None) -> Iterable[tuple[str, str, int]]:
+    """What a person should look at: colour, sentence, and the epoch that it is about."""
+    for facts in filter(None, (live, candidate)):
+        found = driver(facts)
+        if found.kind in ("bad", "warn") and facts.driver.state != "never":
+            whose = "live epoch" if facts is live else "epoch"
+            detail = f" {found.detail.removeprefix(f'{facts.driver.state}: ')}" if found.detail else ""
+            yield (
+                found.kind,
+                f"The driver of {whose} {facts.epoch.epoch} {_IS.get(facts.driver.state, 'is down')}.{detail}",
+                facts.epoch.epoch,
+            )
+    if candidate is None or candidate.epoch.verified is None or candidate.epoch.is_recalled:
+        return
+    number, stage = candidate.epoch.epoch, candidate.epoch.stage
+    if stage is Stage.VERIFIED and record.handover is None:
+        said = _ASKS[str(candidate.epoch.verified.detail["verdict"])]
+        yield verdict_kind(candidate.epoch), f"Epoch {number} is verified and {said}", number
+
+
+def verdict_kind(epoch: EpochRecord) -> str:
+    """The colour of an epoch's verdict."""
+    assert epoch.verified is not None
+    return _VERDICTS.get(str(epoch.verified.detail["verdict"]), "off")
+
+
+_IS = {
+    "unconfirmed": "cannot be told",
+    "slow": "is slow",
+    "stuck": "is stuck",
+    "dead": "died",
+    "stopped": "has stopped",
+}
+_ASKS = {
+    "same": "the same as the live one: cut over, or abort.",
+    "differs": "differs from the live one: read the difference, then cut over or abort.",
+    "failed": "its verification failed: read the difference, then abort.",
+}

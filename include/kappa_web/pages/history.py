@@ -1,0 +1,111 @@
+"""Moves and decisions on record, in words. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from kappa.lake.events import Event
+from kappa.lake.history import vector
+from kappa.lake.moves import others_of
+from kappa.offsets.vector import Offsets
+
+#: Event -> what it says, and its colour. Those that are not here are told by their names.
+_SAID = {
+    "planned": ("planned", "busy"),
+    "rewound": ("consumer group rewound", "off"),
+    "seeded": ("seeded", "off"),
+    "replayed": ("history computed", "off"),
+    "caught_up": ("caught up", "off"),
+    "verified": ("verified", "busy"),
+    "approved": ("approved", "good"),
+    "moved": ("went live", "good"),
+    "dropped": ("removed", "off"),
+    "aborted": ("aborted", "warn"),
+    "handover": ("cutover requested", "busy"),
+    "withdrawn": ("cutover withdrawn", "warn"),
+    "rejected": ("rejected", "warn"),
+    "reopened": ("taken up again", "busy"),
+    "recalled": ("comes back", "busy"),
+    "released": ("retired again", "off"),
+    "start": ("driver wanted", "off"),
+    "stop": ("driver not wanted", "off"),
+    "stuck": ("stuck", "bad"),
+    "own_topics": ("took the names of its topics", "off"),
+    "savepoint": ("savepoint named", "off"),
+    "savepoint_dropped": ("savepoint dropped", "off"),
+    "upgrade": ("upgrade requested", "busy"),
+    "upgraded": ("upgraded", "good"),
+    "backfill": ("backfill requested", "busy"),
+    "backfilled": ("backfilled", "good"),
+    "superseded": ("rebuilt in another lake", "warn"),
+    "restored": ("commits of another program undone", "warn"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An event in words.
+
+    Attributes:
+        n: its number in the record.
+        what: what happened.
+        kind: its colour.
+        facts: what belongs to it: offsets, verdict, certificate, and the like.
+    """
+
+    n: int
+    topology: str
+    epoch: int
+    at: datetime
+    actor: str
+    reason: str
+    what: str
+    kind: str
+    facts: tuple[str, ...]
+
+
+def told(events: Iterable[Event], most: int) -> list[Told]:
+    """The first of some events in words."""
+    return [_told(event) for event in islice(events, most)]
+
+
+def _told(event: Event) -> Told:
+    what, kind = _SAID.get(event.event, (event.event.replace("_", " "), "off"))
+    if event.event == "verified":
+        word = str(event.detail.get("verdict", ""))
+        what, kind = f"verified: {word}", {"same": "good", "differs": "warn", "failed": "bad"}.get(word, "off")
+    return Told(
+        n=event.n,
+        topology=event.topology,
+        epoch=event.epoch,
+        at=event.at,
+        actor=event.actor,
+        reason=event.reason,
+        what=what,
+        kind=kind,
+        facts=tuple(_facts(event)),
+    )
+
+
+def _facts(event: Event) -> Iterable[str]:
+    detail = event.detail
+    if event.event == "moved":
+        before = detail.get("from")
+        yield f"instead of epoch {before}" if before is not None else "the first one"
+        if isinstance(detail.get("certificate"), str):
+            complete = json.loads(detail["certificate"])["complete"]
+            yield "certificate complete" if complete else "certificate NOT complete"
+    if event.event in ("moved", "handover") and "at" in detail:
+        yield f"at {vector(Offsets.from_json(detail['at']))}"
+    if event.event == "planned":
+        yield f"version {detail.get('version', '?')}, code {str(detail.get('code', ''))[:12]}"
+    if "name" in detail and event.event.startswith("savepoint"):
+        yield str(detail["name"])
+    if event.event.startswith("backfill") and {"from", "to"} <= detail.keys():
+        yield f"{detail['from']} to {detail['to']}"
+    if others := others_of(event.topology, event):
+        yield f"together with {', '.join(f'{name} epoch {epoch}' for name, epoch in others.items())}"

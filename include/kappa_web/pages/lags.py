@@ -1,0 +1,118 @@
+"""How far live epochs are behind their topics, without a page that waits for the broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from kappa import clock
+from kappa.errors import Terminal, Transient
+from kappa.offsets.vector import Offsets
+
+#: What charts show: so long, in so many steps.
+CHART, STEPS = timedelta(minutes=30), 60
+#: How long a question to the broker may take, how long a page waits for the first answer, and how old an answer may be
+#: before the broker is asked anew.
+BROKER_SECONDS, _FIRST_SECONDS, _LAG_SECONDS = 2.0, 0.15, 2.0
+
+
+class Ends(Protocol):
+    """What knows the ends of topics."""
+
+    def stable_offsets(self, topics: Iterable[str]) -> Offsets: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lag:
+    """How far live epochs are behind their topics.
+
+    Attributes:
+        offsets: topology -> offsets between its position and the stable end.
+        asked_at: when; None before the first answer.
+        problem: why the broker gave no answer; empty where it did.
+    """
+
+    offsets: dict[str, int]
+    asked_at: datetime | None = None
+    problem: str = ""
+
+
+class Lags:
+    """Asks the broker for the ends of all topics at once, in a thread of its own, while pages are looked at.
+
+    What it was told is kept for the length of a chart, as long as the server runs.
+
+    Args:
+        connect: makes the client of the broker.
+    """
+
+    def __init__(self, connect: Callable[[], Ends]) -> None:
+        self._connect = connect
+        self._broker: Ends | None = None
+        self._known = Lag(offsets={})
+        self._history: dict[str, deque[tuple[datetime, int]]] = {}
+        self._lock = threading.Lock()
+        self._is_asking = False
+        self._answered_at = float("-inf")
+        self._has_answer = threading.Event()
+
+    def now(self, positions: Mapping[str, Offsets]) -> Lag:
+        """What is known; a question is put where that is old, and only the first answer is waited for, not for long.
+
+        Args:
+            positions: topology -> what its live epoch reads next.
+        """
+        with self._lock:
+            is_due = not self._is_asking and time.monotonic() - self._answered_at >= _LAG_SECONDS
+            self._is_asking = self._is_asking or is_due
+        if is_due:
+            threading.Thread(target=self._refresh, args=(dict(positions),), name="lags", daemon=True).start()
+        self._has_answer.wait(_FIRST_SECONDS)
+        return self._known
+
+    def charted(self, topology: str, now: datetime) -> list[float | None]:
+        """The lag at the end of each step of a chart; None where it was not asked for."""
+        found: list[float | None] = [None] * STEPS
+        begin = now - CHART
+        for at, offsets in list(self._history.get(topology, ())):
+            if at >= begin:
+                found[min(STEPS - 1, int((at - begin) / (CHART / STEPS)))] = float(offsets)
+        return found
+
+    def _refresh(self, positions: Mapping[str, Offsets]) -> None:
+        try:
+            self._known = self._told(positions)
+            for name, behind in self._known.offsets.items():
+                self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), behind))
+        except Transient:
+            self._known = replace(self._known, offsets={}, problem="Kafka does not answer.")
+        finally:
+            with self._lock:
+                self._is_asking, self._answered_at = False, time.monotonic()
+            self._has_answer.set()
+
+    def _told(self, positions: Mapping[str, Offsets]) -> Lag:
+        self._broker = self._broker or self._connect()
+        try:
+            ends = self._broker.stable_offsets({topic for position in positions.values() for topic, _ in position})
+            found = {name: _behind(position, ends) for name, position in positions.items()}
+        except Terminal:  # one topic is gone: the others are asked for by topology
+            found = {}
+            for name, position in positions.items():
+                try:
+                    ends = self._broker.stable_offsets({topic for topic, _ in position})
+                except Terminal:
+                    continue
+                found[name] = _behind(position, ends)
+        return Lag(offsets=found, asked_at=clock.now())
+
+
+def _behind(position: Offsets, ends: Offsets) -> int:
+    """Offsets up to the ends, also of partitions that were added since."""
+    topics = {topic for topic, _ in position}
+    return sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.items() if at[0] in topics)

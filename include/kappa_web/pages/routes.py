@@ -1,0 +1,161 @@
+"""Addresses of the pages, and their errors, which are pages too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from kappa import clock
+from kappa.errors import KappaError
+from kappa_web.access import LoginNeeded
+from kappa_web.lake import Lake
+from kappa_web.pages import epoch, history, overview, proof, rendering, topology
+from kappa_web.pages.board import Board
+from kappa_web.problems import RETRY_SECONDS, Problem, problem_of
+
+#: Problem of an address that is neither a page's nor a query's.
+_NO_PAGE = "no-such-page"
+#: Events on one page of the history.
+_EVENTS = 100
+_TITLES = {
+    400: "This address is malformed",
+    401: "Log in to see this",
+    403: "You may not read this",
+    404: "There is nothing here",
+    503: "Not at the moment",
+}
+#: What a caller can do about it.
+_WAYS_OUT = {
+    403: "Ask an administrator of Airflow for the right to read the topology's DAGs.",
+    503: "This page tries again by itself every few seconds.",
+}
+
+
+def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
+    """Routes of the pages."""
+    routes, board, given = _router(), Board(lake), Depends(access)
+
+    def known(caller: Any, name: str) -> Any:
+        if not caller.may_read(name):
+            raise Problem(403, "may-not-read", f"You may not read topology {name!r}.")
+        record = board.records().get(name)
+        return record if record is not None else lake.record(name)  # which raises
+
+    @routes.get("/")
+    def all_topologies(request: Request, caller: Any = given) -> Response:
+        found = overview.page(board, caller, clock.now())
+        return rendering.response(request, "overview.html", found, caller=caller)
+
+    @routes.get("/history")
+    def whole_history(request: Request, before: int | None = None, caller: Any = given) -> Response:
+        board.lake.topologies()
+        events = [event for event in lake.epochs.events() if caller.may_read(event.topology)]
+        return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
+
+    @routes.get("/topologies/{name}")
+    def one_topology(request: Request, name: str, caller: Any = given) -> Response:
+        found = topology.page(board, known(caller, name), clock.now())
+        return rendering.response(request, "topology.html", found, caller=caller)
+
+    @routes.get("/topologies/{name}/certificate")
+    def certificate(request: Request, name: str, caller: Any = given) -> Response:
+        record = known(caller, name)
+        found = {"record": record, **proof.page(board.certificate(record))} if record.live is not None else None
+        values = found or {"record": record, "certificate": None}
+        return rendering.response(request, "certificate.html", values, caller=caller)
+
+    @routes.get("/topologies/{name}/history")
+    def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = given) -> Response:
+        found = _history(list(known(caller, name).events), before, name)
+        return rendering.response(request, "history.html", found, caller=caller)
+
+    @routes.get("/topologies/{name}/{number}")
+    def one_epoch(request: Request, name: str, number: int, caller: Any = given) -> Response:
+        found = epoch.page(board, known(caller, name), number, caller)
+        return rendering.response(request, "epoch.html", found, caller=caller)
+
+    @routes.get("/static/{file}")
+    def static(file: str, caller: Any = given) -> Response:
+        if file not in rendering.STATIC:
+            raise HTTPException(404, f"There is no file {file!r}.")
+        content, _ = rendering.static(file)
+        kept = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        return Response(content, media_type=rendering.STATIC[file], headers=kept)
+
+    @routes.get("/{path:path}")
+    def nothing(path: str, caller: Any = given) -> Response:
+        raise Problem(404, _NO_PAGE, f"There is no page {path}.")
+
+    return routes
+
+
+def _history(events: list[Any], before: int | None, name: str | None) -> dict[str, Any]:
+    wanted = [event for event in events if before is None or event.n < before]
+    shown = history.told(reversed(wanted), _EVENTS)
+    return {
+        "name": name,
+        "events": shown,
+        "before": before,
+        "older": shown[-1].n if len(wanted) > _EVENTS else None,
+        "total": len(events),
+    }
+
+
+def _router() -> APIRouter:
+    """A router whose errors are pages."""
+
+    class Page(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def answered(request: Request) -> Response:
+                try:
+                    return await handle(request)
+                except LoginNeeded as error:
+                    return _to_login(request, error)
+                except Problem as error:
+                    if error.code == _NO_PAGE and not _is_browser(request):
+                        raise
+                    return _failed(request, error)
+                except KappaError as error:
+                    return _failed(request, problem_of(error))
+                except RequestValidationError as error:
+                    said = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+                    return _failed(request, Problem(400, "malformed", f"{said}."))
+                except HTTPException as error:
+                    return _failed(request, Problem(error.status_code, "refused", str(error.detail)))
+
+            return answered
+
+    return APIRouter(route_class=Page)
+
+
+def _to_login(request: Request, error: LoginNeeded) -> Response:
+    """A browser that goes to a page is sent to the login; what asks for a part of one is told."""
+    if _is_browser(request) and "part" not in request.query_params:
+        return RedirectResponse(error.url, HTTPStatus.SEE_OTHER, headers={"Cache-Control": "no-store"})
+    return _failed(request, Problem(401, "login-needed", str(error.detail)))
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _failed(request: Request, problem: Problem) -> Response:
+    values = {
+        "status": problem.status,
+        "title": _TITLES.get(problem.status, HTTPStatus(problem.status).phrase),
+        "detail": problem.detail,
+        "way_out": _WAYS_OUT.get(problem.status, ""),
+    }
+    found = rendering.response(request, "error.html", values, status=problem.status)
+    if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        found.headers["Retry-After"] = str(RETRY_SECONDS)
+    return found

@@ -1,0 +1,260 @@
+"""One topology: what is live, what is built, its epochs over time, and what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from markupsafe import Markup
+
+from kappa.control.cutover import previous
+from kappa.errors import UnknownEpochError
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.moves import others_of
+from kappa.replay.stages import Stage
+from kappa.topology import event_time
+from kappa_web.pages import charts, conditions, history, overview, progress, words
+from kappa_web.pages.board import Board, Facts
+from kappa_web.pages.charts import Piece
+
+#: Epochs on the timeline, and moves below it: the last ones.
+_EPOCHS, _EVENTS = 12, 12
+#: Parts of a slice, in order.
+PARTS = (
+    ("wait", "waiting", "from the commit before to the plan: for records, for the next trigger, for maintenance"),
+    ("compute", "reading and computing", "from the plan until the rows are written"),
+    ("finish", "sending and committing", "the Kafka transaction, changes merged into tables, the commit"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something that can be done.
+
+    Attributes:
+        label: of its button.
+        what: what will change.
+        dag: the DAG whose form asks for it.
+        command: the same on the command line.
+        kind: ``main``, ``plain`` or ``risky``.
+    """
+
+    label: str
+    what: str
+    dag: str
+    command: str
+    kind: str = "plain"
+
+
+def page(board: Board, record: TopologyRecord, now: datetime) -> dict[str, Any]:
+    """What the page shows."""
+    numbers = sorted(record.epochs, reverse=True)
+    facts = {number: board.facts(record, number) for number in numbers[:_EPOCHS] if _is_there(record, number)}
+    if record.live is not None and record.live not in facts:
+        facts[record.live] = board.facts(record, record.live)
+    live = facts.get(record.live) if record.live is not None else None
+    candidate = facts.get(record.candidate.epoch) if record.candidate is not None else None
+    lag = board.lags.now(overview.positions({record.topology: live} if live is not None else {}))
+    return {
+        "record": record,
+        "state": conditions.of_topology(live, candidate),
+        "asks": list(conditions.attention(record, live, candidate)),
+        "live": live,
+        "lag": lag,
+        "lag_chart": overview.lag_chart(board, record.topology, now),
+        "rate_chart": overview.rate_chart(live, now),
+        "event_time": event_time.described(live.committed.stream_times) if live is not None and live.committed else "",
+        "rows": _counts(live),
+        "candidate": candidate,
+        "progress": progress.of(record, candidate) if candidate is not None else None,
+        "actions": actions(record),
+        "timeline": timeline(record, now),
+        "epochs": [(record.epoch(n), conditions.role(record, record.epoch(n)), facts.get(n)) for n in numbers],
+        "verdict": conditions.verdict,
+        "driver": conditions.driver,
+        "anatomy": anatomy(_last_rows(board, record, live)),
+        "events": history.told(reversed(record.events), _EVENTS),
+        "moves": len(record.moves),
+        "moving_with": others_of(record.topology, record.handover),
+        "handover": record.handover,
+    }
+
+
+def _is_there(record: TopologyRecord, number: int) -> bool:
+    return not record.epoch(number).stage.is_ended
+
+
+def _counts(live: Facts | None) -> dict[str, int]:
+    """Rows of the last half hour's slices, as far as they are rows of the ledger."""
+    if live is None:
+        return {}
+    recent = live.state.commits[-200:]
+    assert isinstance(recent, list | tuple)
+    return {
+        "slices": live.state.slices,
+        "dead": sum(row.rows_dead for row in recent),
+        "late": sum(row.rows_late for row in recent),
+        "of": len(recent),
+    }
+
+
+def actions(record: TopologyRecord) -> list[Action]:
+    """What can be done now, and what it will change."""
+    name, live, candidate = record.topology, record.live, record.candidate
+    found = []
+    if candidate is not None and candidate.stage in (Stage.VERIFIED, Stage.APPROVED) and live is not None:
+        found.append(
+            Action(
+                label=f"Cut over to epoch {candidate.epoch}",
+                what=f"Readers go from epoch {live} to epoch {candidate.epoch}, in one step, at one offset. "
+                f"Epoch {live} stops and is kept.",
+                dag=f"cutover__{name}",
+                command=f"kappa cutover {name} --execute",
+                kind="main",
+            )
+        )
+    if live is not None and (candidate is None or candidate.is_recalled):
+        found.append(
+            Action(
+                label="Replay",
+                what=f"The deployed code computes history again, beside epoch {live}. Readers keep epoch {live} until "
+                "the new epoch is verified.",
+                dag=f"replay__{name}",
+                command=f"kappa replay {name} --execute",
+                kind="main",
+            )
+        )
+    back = _previous(record)
+    if live is not None and back is not None and candidate is None:
+        found.append(
+            Action(
+                label=f"Roll back to epoch {back}",
+                what=f"Readers go back from epoch {live} to epoch {back}, which first catches up with its own code.",
+                dag=f"rollback__{name}",
+                command=f"kappa rollback {name} --execute",
+                kind="risky",
+            )
+        )
+    if candidate is not None:
+        keeps = f" Readers keep epoch {live}." if live is not None else ""
+        is_back = candidate.is_recalled
+        found.append(
+            Action(
+                label=f"{'Leave' if is_back else 'Abort'} epoch {candidate.epoch}",
+                what=f"Epoch {candidate.epoch} is retired again.{keeps}"
+                if is_back
+                else f"Epoch {candidate.epoch} goes for good, with its tables, topics and consumer group.{keeps}",
+                dag=f"abort__{name}",
+                command=f"kappa abort {name} {candidate.epoch} --execute",
+                kind="risky",
+            )
+        )
+    return found
+
+
+def _previous(record: TopologyRecord) -> int | None:
+    try:
+        return previous(record)
+    except UnknownEpochError:
+        return None
+
+
+def timeline(record: TopologyRecord, now: datetime) -> Markup:
+    """When each epoch was built, live and kept."""
+    epochs = [epoch for _, epoch in sorted(record.epochs.items())][-_EPOCHS:]
+    begin = min(epoch.planned.at for epoch in epochs)
+    span = max((now - begin).total_seconds(), 1.0)
+
+    def share(at: datetime) -> float:
+        return min(1.0, max(0.0, (at - begin).total_seconds() / span))
+
+    rows = []
+    for epoch in reversed(epochs):
+        pieces = [
+            Piece(
+                start=share(first),
+                end=share(last or now),
+                kind=kind,
+                title=f"{words.stamp(first)} UTC to {words.stamp(last) + ' UTC' if last else 'now'}: {said}",
+            )
+            for first, last, kind, said in _phases(record, epoch)
+        ]
+        rows.append((f"epoch {epoch.epoch}", pieces))
+    style = "%H:%M" if span < 86_400 * 2 else "%b %d"
+    ticks = [(n / 4, f"{begin + timedelta(seconds=span * n / 4):{style}}") for n in range(4)]
+    return charts.timeline(rows, [*ticks, (1.0, "now")], title="When each epoch was built, live and kept")
+
+
+def _phases(record: TopologyRecord, epoch: EpochRecord) -> list[tuple[datetime, datetime | None, str, str]]:
+    """Times of an epoch: from, to (None for now), class, and what it was."""
+    ended = next((e.at for e in record.events if e.epoch == epoch.epoch and e.event in ("aborted", "dropped")), None)
+    turns = [
+        (move, after)
+        for move, after in zip(record.moves, (*record.moves[1:], None), strict=False)
+        if move.epoch == epoch.epoch
+    ]
+    found: list[tuple[datetime, datetime | None, str, str]] = []
+    first = turns[0][0].at if turns else ended
+    found.append((epoch.planned.at, first, "building", "built"))
+    if epoch.verified is not None:
+        word = str(epoch.verified.detail["verdict"])
+        kind = conditions.verdict_kind(epoch)
+        found.append((epoch.verified.at, first, f"verified {kind}", f"verified: {word}"))
+    reached = first
+    for move, after in turns:
+        if reached is not None and reached < move.at:
+            found.append((reached, move.at, "kept", "kept for rollback"))
+        found.append((move.at, after.at if after is not None else None, "live", "live"))
+        reached = after.at if after is not None else None
+    if turns and reached is not None:
+        found.append((reached, ended, "kept", "kept for rollback"))
+    return found
+
+
+def _last_rows(board: Board, record: TopologyRecord, live: Facts | None) -> list[LedgerRow]:
+    if live is None or live.committed is None:
+        return []
+    return board.last_rows(record.topology, live.epoch.epoch, live.state.last)
+
+
+def anatomy(rows: Sequence[LedgerRow]) -> dict[str, Any] | None:
+    """Where the time of the last slices went, as the rows of their protocol say; None where there is no whole one."""
+    spent: dict[str, list[float]] = {part: [] for part, _, _ in PARTS}
+    marks: dict[str, LedgerRow] = {}
+    before: LedgerRow | None = None
+    for row in rows:
+        if row.kind in ("plan", "effects"):
+            marks[row.kind] = row
+        elif row.kind == "commit":
+            plan, effects = marks.get("plan"), marks.get("effects")
+            if plan is not None and effects is not None and plan.seq == effects.seq == row.seq:
+                spent["compute"].append((effects.at - plan.at).total_seconds())
+                spent["finish"].append((row.at - effects.at).total_seconds())
+                if before is not None and before.seq == row.seq - 1:
+                    spent["wait"].append((plan.at - before.at).total_seconds())
+            before, marks = row, {}
+    if not spent["compute"]:
+        return None
+    middles = {part: median(found) if found else 0.0 for part, found in spent.items()}
+    whole = sum(middles.values()) or 1.0
+    pieces, reached, table = [], 0.0, []
+    for part, label, what in PARTS:
+        share = middles[part] / whole
+        pieces.append(
+            Piece(
+                start=reached,
+                end=reached + share,
+                kind=f"part {part}",
+                title=f"{label}: {words.lasting(middles[part])}",
+                label=words.lasting(middles[part]),
+            )
+        )
+        reached += share
+        longest = max(spent[part], default=0.0)
+        table.append((part, label, what, words.lasting(middles[part]), round(100 * share), words.lasting(longest)))
+    chart = charts.bar(pieces, title="Where the time of a slice goes", height=26)
+    return {"chart": chart, "table": table, "slices": len(spent["compute"])}

@@ -1,0 +1,103 @@
+"""Who may read the pages inside Airflow: its user, and its auth manager's word on that user. No Airflow runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+from support.page_lake import CANDIDATE, Told, report, steady
+
+from kappa import clock
+from kappa.config import Config
+
+NAME = "retail.loyalty"
+PLUGIN = Path(__file__).parents[2] / "plugins" / "kappa_plugin.py"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """The plugin's application, mounted as Airflow mounts it; header ``x-role`` stands for a login of that role."""
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    from kappa_airflow import rights
+    from kappa_airflow.pages import Pages
+
+    real = rights.get_user
+
+    async def user(request: Any, token: Any, bearer: Any) -> Any:
+        role = request.headers.get("x-role")
+        if role is None:
+            return await real(request, token, bearer)
+        return SimpleAuthManagerUser(username=f"the {role}", role=None if role == "nobody" else role)
+
+    monkeypatch.setattr(rights, "get_user", user)
+    manager = SimpleAuthManager()
+    monkeypatch.setattr(rights, "get_auth_manager", lambda: manager)
+    for name, value in (("HOME", tmp_path), ("LAKE", tmp_path / "lake"), ("BOOTSTRAP_SERVERS", "127.0.0.1:1")):
+        monkeypatch.setenv(f"KAPPA_{name}", str(value))
+    config = Config.from_env()
+    Path(config.lake).mkdir()
+    told, now = Told(config=config, name=NAME, masked={"tables/rewards": ("Tier",)}), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now, 3))
+    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    return TestClient(Starlette(routes=[Mount("/kappa", app=Pages())]), follow_redirects=False)
+
+
+@pytest.mark.parametrize(
+    ("role", "reads", "unmasks"),
+    [
+        ("viewer", True, False),
+        ("user", True, False),
+        ("op", True, True),
+        ("admin", True, True),
+        ("nobody", False, False),
+    ],
+)
+def test_a_role_of_airflow_reads_what_its_rights_on_dags_and_connections_allow(
+    site: TestClient, role: str, reads: bool, unmasks: bool
+) -> None:
+    answer = site.get(f"/kappa/topologies/{NAME}/2", headers={"x-role": role})
+    assert answer.status_code == (200 if reads else 403)
+    assert ("gold" in answer.text) is unmasks
+    assert ("Values of masked columns are withheld." in answer.text) is (reads and not unmasks)
+    overview = site.get("/kappa/", headers={"x-role": role})
+    assert overview.status_code == 200
+    history = site.get("/kappa/history", headers={"x-role": role})
+    assert (NAME in history.text) is reads
+
+
+def test_without_a_login_a_browser_goes_to_airflows_and_a_program_gets_401(site: TestClient) -> None:
+    url = f"/kappa/topologies/{NAME}/2?x=1"
+    answer = site.get(url, headers={"accept": "text/html"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == f"/api/v2/auth/login?next=%2Fkappa%2Ftopologies%2F{NAME}%2F2%3Fx%3D1"
+    for accept in ("application/json", "*/*"):
+        assert site.get(url, headers={"accept": accept}).status_code == 401
+    for path in ("/kappa/", "/kappa/static/kappa.css", f"/kappa/tables/{NAME}/rewards/x"):
+        assert site.get(path).status_code == 401, path
+
+
+def test_buttons_lead_to_the_dags_on_the_same_server(site: TestClient) -> None:
+    html = site.get(f"/kappa/topologies/{NAME}", headers={"x-role": "viewer"}).text
+    assert f'href="/dags/cutover__{NAME}" target="_top"' in html and "--execute" not in html
+
+
+def test_the_plugin_puts_the_pages_into_airflows_navigation() -> None:
+    from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+
+    found = importlib.util.spec_from_file_location("kappa_plugin_here", PLUGIN)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    (view,) = module.KappaPlugin.external_views
+    shown = ExternalViewResponse.model_validate(view)
+    (app,) = module.KappaPlugin.fastapi_apps
+    assert shown.destination == "nav" and shown.nav_top_level and shown.href == f"{app['url_prefix']}/"

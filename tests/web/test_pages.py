@@ -1,0 +1,510 @@
+"""Pages as a browser gets them, over lakes made by hand: content, rights, errors, and nothing that runs or leaks."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.testclient import TestClient
+from support.page_lake import CANDIDATE, Told, demo, report, steady, turned
+
+from kappa import clock
+from kappa.config import Config
+from kappa.errors import BrokerUnreachableError, LakeUnreachableError, UnknownTopologyError
+from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.replay.verdict import DiffReport, Sample
+from kappa_web.access import LoginNeeded
+from kappa_web.app import build
+from kappa_web.lake import Lake
+from kappa_web.pages.board import Board, rates
+from kappa_web.pages.lags import STEPS, Lags
+from kappa_web.pages.topology import actions, anatomy
+
+NAME = "retail.loyalty"
+EVIL = '<script>alert("x")</script>'
+DEADLINE = 30.0
+
+
+@dataclass
+class Caller:
+    """A caller with these rights."""
+
+    name: str = "ann"
+    has_forms: bool = True
+    unmasks: bool = False
+    denied: tuple[str, ...] = ()
+
+    def may_read(self, topology: str) -> bool:
+        return topology not in self.denied
+
+    def may_unmask(self, topology: str) -> bool:
+        return self.unmasks
+
+
+def settings(folder: Path) -> Config:
+    found = Config.from_env({"KAPPA_HOME": str(folder), "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+    Path(found.lake).mkdir(parents=True, exist_ok=True)
+    return replace(found, stale_seconds=1e6)
+
+
+def client(config: Config, caller: Caller | Callable[[], Any] | None = None) -> TestClient:
+    given = caller or Caller()
+    return TestClient(build(config, given if not isinstance(given, Caller) else lambda: given))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    config = settings(tmp_path_factory.mktemp("pages"))
+    demo(config)
+    return config
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Config:
+    return settings(tmp_path)
+
+
+def text_of(html: str) -> str:
+    """What a reader sees, blanks as one."""
+    words: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_data(self, data: str) -> None:
+            words.append(data)
+
+    Reader().feed(html)
+    return re.sub(r"\s+", " ", " ".join(words))
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"it did not happen within {DEADLINE} s")
+
+
+def page(config: Config, path: str, caller: Caller | None = None) -> str:
+    """What a reader sees of a page, once the lake is read."""
+    asking = client(config, caller)
+
+    def read() -> str:
+        answer = asking.get(path)
+        assert answer.status_code == 200, answer.text
+        return "" if "Reading the lake" in answer.text else text_of(answer.text)
+
+    return str(until(read))
+
+
+def test_the_first_page_has_each_topology_with_its_state_and_what_to_look_at(shown: Config) -> None:
+    said = page(shown, "/")
+    for part in (
+        "retail.loyalty running epoch 2 version 2",
+        "retail.refunds stuck",
+        "epoch 2 replays, 44 %",
+        "The driver of live epoch 1 is stuck. slice 61 failed 3 times",
+        "Epoch 3 is verified and differs from the live one",
+        "Epoch 2 is verified and its verification failed",
+        "retail.baskets starting none",
+    ):
+        assert part in said
+
+
+def test_a_topology_shows_its_epochs_its_replay_and_what_each_button_will_change(shown: Config) -> None:
+    answer = client(shown).get(f"/topologies/{NAME}")
+    said = text_of(answer.text)
+    assert "Readers go from epoch 2 to epoch 3, in one step" in said
+    assert "Epoch 3 goes for good, with its tables, topics and consumer group. Readers keep epoch 2." in said
+    assert f'href="/dags/cutover__{NAME}" target="_top"' in answer.text
+    assert "100 % of the plan’s range: 124,000 of 124,000 offsets" in said
+    assert "waiting" in said and "reading and computing" in said and "Of the last" in said
+    assert answer.text.count('class="live"') >= 4, "each turn of an epoch is a bar of the timeline"
+    assert "it was the other way round" in said
+
+
+def test_without_forms_the_command_stands_in_the_place_of_the_button(shown: Config) -> None:
+    html = client(shown, Caller(has_forms=False)).get(f"/topologies/{NAME}").text
+    assert f"kappa cutover {NAME} --execute" in html and f"kappa abort {NAME} 3 --execute" in html
+    assert "/dags/" not in html
+
+
+def test_what_can_be_done_follows_from_the_record(empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME), clock.now()
+    board = Board(Lake(empty))
+
+    def labels() -> list[str]:
+        return [action.label for action in actions(board.records()[NAME])]
+
+    told.begin(1, now)
+    assert labels() == ["Abort epoch 1"]
+    told.move(1, None, 0, now)
+    assert labels() == ["Replay"]
+    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    assert labels() == ["Cut over to epoch 2", "Abort epoch 2"]
+    told.move(2, 1, 10, now)
+    assert labels() == ["Replay", "Roll back to epoch 1"]
+    told.tell(1, "recalled", now)
+    assert labels() == ["Replay", "Leave epoch 1"]
+
+
+def test_an_epoch_shows_plan_findings_stages_and_the_difference_to_its_samples(shown: Config) -> None:
+    said = page(shown, f"/topologies/{NAME}/3")
+    for part in (
+        "The live epoch is 12,400 offsets behind its topics.",
+        "Keys changed 6,310",
+        "TotalLoyaltyPoints 6,310 13.1 %",
+        "8,120,333.5 8,407,112",
+        "C0451882 changed silver gold 1204.5000 1324.5000",
+        "C0733001 added",
+        "C0000017 removed",
+        "LastVisit added",
+        "holds no customer is lost",
+        "kept rewards.keys_removed: found 12, allowed 50",
+        "compare rewards, notifications at the same commit as epoch 2",
+    ):
+        assert part in said, part
+    failed = page(shown, "/topologies/market.prices/2")
+    assert "exceeded rewards.keys_removed: found 12, allowed 5" in failed and "The cutover is refused." in failed
+
+
+def test_a_certificate_is_drawn_by_partition_and_says_that_kafka_was_not_asked(shown: Config) -> None:
+    html = client(shown).get(f"/topologies/{NAME}/certificate").text
+    said = text_of(html)
+    assert "complete By the ledgers, each offset was sent by exactly one epoch. Live is epoch 2." in said
+    assert "Kafka was not asked" in said and f"kappa certify {NAME}" in said
+    assert "epoch 1: offsets 0 to 16,000" in said and "epoch 2: offsets 16,000 to 22,000" in said
+    assert html.count('class="bar"') == 4
+
+
+def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME, partitions=1), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    slices = turned(steady(now, 20), [(500, "live"), (700, "held"), (900, "live")])
+    told.ledger(1, slices)
+    said = page(empty, f"/topologies/{NAME}/certificate")
+    assert "not complete" in said and "pos[0] 500..700: no epoch has sent it." in said
+
+
+def test_the_history_is_paged_and_has_only_what_the_caller_may_read(shown: Config) -> None:
+    assert "points of returns were counted twice" in page(shown, "/history")
+    caller = Caller(denied=(NAME,))
+    said = page(shown, "/history", caller)
+    assert NAME not in said and "windows of an hour" in said
+    assert "Nothing earlier is on record" in page(shown, "/history?before=1")
+    assert "3 went live" not in page(shown, f"/topologies/{NAME}/history")
+
+
+@pytest.mark.parametrize("path", ["", "/3", "/certificate", "/history"])
+def test_a_topology_that_may_not_be_read_is_refused_with_a_page_and_named_nowhere(shown: Config, path: str) -> None:
+    caller = Caller(denied=(NAME,))
+    answer = client(shown, caller).get(f"/topologies/{NAME}{path}")
+    assert answer.status_code == 403 and "You may not read this" in answer.text
+    assert answer.headers["content-type"].startswith("text/html")
+    assert NAME not in client(shown, caller).get("/").text
+
+
+def test_each_route_asks_for_the_rights_of_its_caller(shown: Config) -> None:
+    def nobody() -> None:
+        raise LoginNeeded("/login?next=x")
+
+    app = build(shown, nobody)
+    paths = [route.path for route in routes_of(app.routes)]
+    assert {"/", "/history", "/topologies/{name}", "/static/{file}"} <= set(paths)
+    asking = TestClient(app, follow_redirects=False)
+    for path in paths:
+        url = re.sub(r"\{[^}]*\}", "1", path)
+        answer = asking.get(url)
+        assert answer.status_code == 401, f"{path} answers {answer.status_code} without a login"
+        if not path.startswith("/tables") and "metadata" not in path and "openapi" not in path:
+            answer = asking.get(url, headers={"accept": "text/html"})
+            assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=x")
+            assert asking.get(f"{url}?part=1", headers={"accept": "text/html"}).status_code == 401
+
+
+def routes_of(found: Iterable[Any]) -> Iterable[APIRoute]:
+    for route in found:
+        if isinstance(route, APIRoute):
+            yield route
+        else:
+            yield from routes_of(getattr(route, "routes", ()))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/topologies/nope", 404, "No epoch of topology 'nope' is on record"),
+        (f"/topologies/{NAME}/99", 404, "has no epoch 99"),
+        (f"/topologies/{NAME}/three", 400, "valid integer"),
+        ("/history?before=x", 400, "valid integer"),
+        ("/topologies/<script>alert(1)", 404, "&lt;script&gt;alert(1)"),
+        ("/nope/1", 404, "There is no page nope/1"),
+        ("/static/passwd", 404, "There is no file"),
+    ],
+)
+def test_an_error_is_a_page_that_says_what_to_do(shown: Config, path: str, status: int, words: str) -> None:
+    answer = client(shown).get(path, headers={"accept": "text/html,*/*"})
+    assert answer.status_code == status
+    assert answer.headers["content-type"].startswith("text/html") and "All topologies" in answer.text
+    assert words in answer.text.replace("&#39;", "'") and "<script>alert" not in answer.text
+
+
+def test_a_program_that_asks_for_nothing_gets_a_problem_body(shown: Config) -> None:
+    answer = client(shown).get("/nope/1", headers={"accept": "application/json"})
+    assert answer.status_code == 404 and answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_lake_that_is_not_there_gives_a_page_that_tries_again(tmp_path: Path) -> None:
+    config = replace(settings(tmp_path), lake=str(tmp_path / "unmounted"))
+    answer = client(config).get("/")
+    assert answer.status_code == 503 and "Not at the moment" in answer.text and "unmounted" in answer.text
+    assert answer.headers["retry-after"] and 'data-refresh="5"' in answer.text
+
+
+def test_a_lake_that_is_not_read_yet_says_so_and_asks_again_soon(
+    shown: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    asking = client(shown)
+    opened = Lake.opened
+
+    def slow(lake: Lake, paths: EpochPaths) -> Ledger:
+        assert released.wait(DEADLINE)
+        return opened(lake, paths)
+
+    monkeypatch.setattr(Lake, "opened", slow)
+    html = asking.get("/").text
+    assert "Reading the lake" in html and "0 of 9 ledgers are read" in text_of(html) and 'data-refresh="1"' in html
+    released.set()
+    assert "retail.loyalty running" in until(
+        lambda: "All topologies" in (found := asking.get("/").text) and text_of(found)
+    )
+
+
+def test_a_ledger_that_cannot_be_read_is_an_error_and_no_endless_wait(
+    shown: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(lake: Lake, paths: EpochPaths) -> Ledger:
+        raise LakeUnreachableError("The storage does not answer.", path=paths.ledger)
+
+    monkeypatch.setattr(Lake, "opened", broken)
+    asking = client(shown)
+    assert until(lambda: (found := asking.get("/")).status_code == 503 and "The storage does not answer." in found.text)
+
+
+def test_what_newer_code_wrote_hides_no_other_topology(empty: Config) -> None:
+    now = clock.now()
+    for name in (NAME, "retail.other"):
+        told = Told(config=empty, name=name)
+        told.begin(1, now)
+        told.move(1, None, 0, now)
+        told.ledger(1, steady(now, 3))
+        told.beat(1)
+    beat = Path(told.paths(1).heartbeat)
+    beat.write_text(beat.read_text().replace('"format": 1', '"format": 99'))
+    said = page(empty, "/")
+    assert "retail.other not readable epoch 1" in said and f"{NAME} running epoch 1" in said
+    assert "not readable" in page(empty, "/topologies/retail.other")
+
+
+def test_an_empty_lake_says_how_to_begin(empty: Config) -> None:
+    said = page(empty, "/")
+    assert "No topology is on record" in said and "kappa start retail.loyalty --execute" in said
+    assert "Nothing is on record" in page(empty, "/history")
+
+
+def test_an_epoch_that_is_only_planned_has_pages(empty: Config) -> None:
+    Told(config=empty, name=NAME).begin(1, clock.now(), stages=("planned",))
+    assert "nothing live" not in page(empty, f"/topologies/{NAME}")
+    assert "No epoch is live yet." in page(empty, f"/topologies/{NAME}")
+    assert "There is nothing to certify yet" in page(empty, f"/topologies/{NAME}/certificate")
+    assert "under way" in page(empty, f"/topologies/{NAME}/1")
+
+
+def hostile(config: Config) -> DiffReport:
+    """A topology whose words all try to become markup."""
+    told, now = Told(config=config, name="evil<b>"), clock.now()
+    told.begin(1, now, reason=EVIL, actor=EVIL, topology_version=EVIL)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now, 3))
+    found = report("evil<b>")
+    table = replace(
+        found.tables[0],
+        name=EVIL,
+        changed_columns={EVIL: 3},
+        samples=(Sample(key={"k": EVIL}, live={"v": EVIL}, candidate={"v": f"{EVIL}2"}),),
+    )
+    found = replace(found, tables=(table,), notes=(EVIL,))
+    told.begin(2, now, live=1, upto=10, stages=CANDIDATE, report=found, reason=EVIL)
+    told.beat(1, message=EVIL)
+    return found
+
+
+def test_words_from_outside_are_text_on_every_page(empty: Config) -> None:
+    hostile(empty)
+    asking = client(empty)
+    until(lambda: "Reading the lake" not in asking.get("/").text)
+    for path in ("/", "/history", *(f"/topologies/evil%3Cb%3E{end}" for end in ("", "/2", "/certificate", "/history"))):
+        answer = asking.get(path)
+        assert answer.status_code == 200, path
+        assert "<script>alert" not in answer.text and "evil<b>" not in answer.text, path
+        assert "evil&lt;b&gt;" in answer.text, path
+    assert "&lt;script&gt;alert" in asking.get("/topologies/evil%3Cb%3E/2").text
+
+
+def test_pages_load_two_files_of_their_own_and_name_no_other_server(shown: Config) -> None:
+    asking = client(shown)
+    for path in ("/", f"/topologies/{NAME}", f"/topologies/{NAME}/3", f"/topologies/{NAME}/certificate", "/history"):
+        answer = asking.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'self'" in policy
+        assert answer.headers["cache-control"] == "no-store"
+        loaded = re.findall(r'(?:src|href)="([^"]*)"', answer.text)
+        assert loaded and not [url for url in loaded if "//" in url or url.startswith(("data:", "javascript:"))]
+        assert not re.findall(r"<[^>]*\s(?:style|on\w+)=", answer.text), "a policy without unsafe-inline refuses these"
+        scripts = re.findall(r"<script[^>]*>(.*?)</script>", answer.text, re.DOTALL)
+        assert scripts == [""], "the script is a file"
+    for name in ("kappa.css", "kappa.js", "kappa.svg"):
+        content = asking.get(f"/static/{name}")
+        assert content.status_code == 200 and not re.search(r"https?://(?!www\.w3\.org/2000/svg)", content.text)
+
+
+def test_a_part_is_the_page_without_its_frame(shown: Config) -> None:
+    whole, part = (client(shown).get(f"/topologies/{NAME}{query}").text for query in ("", "?part=1"))
+    assert "<html" in whole and "<html" not in part
+    assert re.findall(r'data-part="(\w+)"', whole) == re.findall(r'data-part="(\w+)"', part)
+
+
+def test_addresses_follow_where_the_application_is_mounted(shown: Config) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    caller = Caller()
+    app = Starlette(routes=[Mount("/kappa", app=build(shown, lambda: caller))])
+    html = TestClient(app).get(f"/kappa/topologies/{NAME}").text
+    assert 'src="/kappa/static/kappa.js' in html and f'href="/kappa/topologies/{NAME}/3"' in html
+    assert f'href="/dags/cutover__{NAME}"' in html, "Airflow's own pages are beside the mount"
+
+
+def test_values_of_masked_columns_need_a_right_of_their_own(empty: Config) -> None:
+    masked = {"tables/rewards": ("TotalLoyaltyPoints", "CustomerCardNo")}
+    told, now = Told(config=empty, name=NAME, masked=masked), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now, 3))
+    told.begin(2, now, live=1, stages=CANDIDATE, report=report())
+    secrets = ("1324.5000", "C0451882", "8,407,112")
+    said = page(empty, f"/topologies/{NAME}/2")
+    assert not [value for value in secrets if value in said], "columns that were declared after the report was made"
+    assert "Values of masked columns are withheld." in said and "gold" in said
+    shown = page(empty, f"/topologies/{NAME}/2", Caller(unmasks=True))
+    assert all(value in shown for value in secrets) and "withheld" not in shown
+
+
+class Ends:
+    """A broker of which only the ends are asked."""
+
+    def __init__(self, answer: Callable[[set[str]], Offsets]) -> None:
+        self._answer = answer
+
+    def stable_offsets(self, topics: Iterable[str]) -> Offsets:
+        return self._answer(set(topics))
+
+
+POSITIONS = {"one": Offsets({"a": {0: 5, 1: 7}}), "two": Offsets({"b": {0: 1}})}
+
+
+def test_the_lag_of_all_topologies_is_one_question() -> None:
+    asked: list[set[str]] = []
+
+    def ends(topics: set[str]) -> Offsets:
+        asked.append(topics)
+        return Offsets({"a": {0: 9, 1: 7, 2: 3}, "b": {0: 1}})
+
+    lags = Lags(lambda: Ends(ends))
+    found = until(lambda: lags.now(POSITIONS).offsets)
+    assert found == {"one": 7, "two": 0} and asked == [{"a", "b"}], "a new partition counts from its beginning"
+    assert lags.charted("one", clock.now())[-1] == 7.0
+
+
+def test_a_topic_that_is_gone_hides_no_lag_of_others() -> None:
+    def ends(topics: set[str]) -> Offsets:
+        if "a" in topics:
+            raise UnknownTopologyError("no such topic", name="a")
+        return Offsets({"b": {0: 4}})
+
+    lags = Lags(lambda: Ends(ends))
+    assert until(lambda: lags.now(POSITIONS).offsets) == {"two": 3}
+
+
+def test_no_page_waits_for_a_broker_that_hangs() -> None:
+    released = threading.Event()
+
+    def hangs(topics: set[str]) -> Offsets:
+        assert released.wait(DEADLINE)
+        raise BrokerUnreachableError("it is down")
+
+    lags = Lags(lambda: Ends(hangs))
+    assert lags.now(POSITIONS).offsets == {}, "it returned while the question was under way"
+    assert not lags.now(POSITIONS).problem
+    released.set()
+    assert until(lambda: lags.now(POSITIONS).problem) == "Kafka does not answer."
+
+
+def test_the_page_says_that_the_broker_does_not_answer(empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now, 3))
+    asking = client(empty)
+    assert "Kafka does not answer. Lag is not known." in until(
+        lambda: found if "Kafka does not" in (found := text_of(asking.get("/").text)) else ""
+    )
+
+
+def test_rates_are_records_by_time_and_gaps_before_the_first_row() -> None:
+    now = clock.now()
+    rows = [
+        LedgerRow(kind="commit", seq=1, writer="d", at=now - timedelta(minutes=15), rows_read=600),
+        LedgerRow(kind="commit", seq=2, writer="d", at=now, rows_read=300),
+    ]
+    found = rates(reversed(rows), now)
+    assert len(found) == STEPS and found[0] is None
+    assert found[STEPS // 2] == 20.0 and found[-1] == 10.0 and found[STEPS // 2 + 1] == 0.0
+
+
+def test_the_time_of_a_slice_is_told_by_the_rows_of_its_protocol(empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME), clock.now()
+    told.ledger(1, steady(now, 5, seconds=10), take=4)
+    rows = Ledger(told.paths(1).ledger).newest(9)
+    assert [row.kind for row in rows] == ["plan", "effects", "commit"] * 3
+    found = anatomy(rows)
+    assert found is not None and found["slices"] == 3
+    assert [(part, middle) for part, _, _, middle, _, _ in found["table"]] == [
+        ("wait", "6 s"),
+        ("compute", "2.6 s"),
+        ("finish", "1.4 s"),
+    ]
+    assert anatomy([]) is None
+
+
+def test_a_refusal_of_the_login_itself_is_a_page(shown: Config) -> None:
+    def refused() -> None:
+        raise HTTPException(403, "Invalid JWT token")
+
+    answer = client(shown, refused).get("/")
+    assert answer.status_code == 403 and "Invalid JWT token" in answer.text
