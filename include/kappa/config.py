@@ -57,6 +57,9 @@ class Config:
         rollup_slices: slices after which the rows of those before are rolled up in an epoch's ledger.
         mask_key: key of masked values, at least 16 characters; part of no lake, topic or log.
         schema_registry: URL of the schema registry, for sources and topic outputs of Avro; empty for none.
+        metrics_port: where each driver answers Prometheus; 0 for any free port, None for no endpoint. Where the port is
+            taken, any free one.
+        metrics_address: interface on which it does.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -89,6 +92,8 @@ class Config:
     rollup_slices: int = 1000
     mask_key: str = field(default="", repr=False)
     schema_registry: str = field(default="", repr=False)
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"
     launcher: str = "here"
 
     @classmethod
@@ -139,6 +144,8 @@ def _lake(given: str) -> str:
 
 
 def _render(value: Any) -> str:
+    if value is None:
+        return ""
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
@@ -152,6 +159,8 @@ def _parse(name: str, value: Any) -> Any:
     try:
         if kind == "Path":
             return Path(value).absolute()
+        if kind == "int | None":
+            return None if value in ("", None) else int(value)
         if kind == "int":
             return int(value)
         if kind == "float":

@@ -281,7 +281,7 @@ def test_every_stored_example_is_read_and_the_newest_written_as_it_was(name: str
     # Fields that came later are written too, as what a record without them means.
     written = FORMS[name].write(found, folder)
     assert {field: written[field] for field in values} == values
-    assert not any(json.loads(v) if isinstance(v, str) else v for f, v in written.items() if f not in values)
+    assert not any(json.loads(v or "null") if isinstance(v, str) else v for f, v in written.items() if f not in values)
 
 
 @pytest.mark.parametrize("name", FORMS)

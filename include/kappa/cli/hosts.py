@@ -1,25 +1,46 @@
-"""The command that makes this host one for drivers."""
+"""Commands about the hosts of drivers: being one, and where the drivers answer Prometheus."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
 import threading
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from kappa.cli.options import config
+from kappa.cli.options import Json, config, say, say_json, table
 from kappa.driver import host
+from kappa.driver.targets import targets as all_targets
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command()(drivers)
+    app.command()(metrics)
 
 
-def drivers() -> None:
+def drivers(
+    targets: Annotated[
+        Path | None,
+        typer.Option("--targets", help="A file that tells Prometheus where drivers are; it is kept up to date."),
+    ] = None,
+) -> None:
     """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    host.host(dataclasses.replace(config(), launcher="here"), stopping)
+    host.host(dataclasses.replace(config(), launcher="here"), stopping, targets)
+
+
+def metrics(json: Json = False) -> None:
+    """Show where the drivers answer Prometheus; as JSON, what its file_sd_configs read."""
+    found = all_targets(config())
+    if json:
+        say_json(found)
+        return
+    rows = [[one["labels"]["topology"], one["labels"]["epoch"], f"http://{one['targets'][0]}/metrics"] for one in found]
+    table(rows, ["topology", "epoch", "endpoint"])
+    if not rows:
+        say("No driver has an endpoint: set KAPPA_METRICS_PORT=0 and start the drivers again.")

@@ -16,6 +16,7 @@ import structlog
 from kappa import clock
 from kappa.config import Config
 from kappa.driver import process
+from kappa.driver.exporter import Exporter
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import KappaError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
@@ -83,6 +84,7 @@ class Context:
         self.code = code or self.record().epoch(epoch).code
         self.beat: heartbeat.Beating
         self.watchdog = Watchdog(60 * config.slow_minutes, 60 * config.stuck_minutes)
+        self.exporter = Exporter(config, self.paths)
         self._given_session = session
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
@@ -116,7 +118,7 @@ class Context:
             session=self.session,
             broker=self.broker,
             bootstrap_servers=config.bootstrap_servers,
-            begin=self.watchdog.begin,
+            begin=self.begin,
             arrow_rows=config.arrow_rows,
             small_slice=config.small_slice,
             mask_key=config.mask_key,
@@ -209,6 +211,11 @@ class Context:
         self.watchdog.begin("waiting for what comes next")
         self.merge_when_due()
         time.sleep(seconds)
+
+    def begin(self, line: str) -> None:
+        """A line of the slice protocol begins."""
+        self.watchdog.begin(line)
+        self.exporter.begin(line)
 
     def alarm(self, line: Line) -> None:
         """Put into the log what every thread is at: a line does not end."""

@@ -19,6 +19,7 @@ from kappa.driver.claiming import claim
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.handover import Handover
 from kappa.driver.live import Live
+from kappa.driver.metrics import Metrics
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.errors import DisagreementError, StaleWriterError, SupersededError
@@ -97,7 +98,10 @@ class Driver:
         context = self.context
         claim(context)
         record = context.record()
-        first = replace(heartbeat.this_process(context.writer, context.code), **self._standing(record))
+        said = self._standing(record)
+        self._open_exporter(is_live=said["role"] == "live")
+        said["metrics"] = context.exporter.address
+        first = replace(heartbeat.this_process(context.writer, context.code), **said)
         context.beat = heartbeat.Beating(
             context.paths.heartbeat,
             first,
@@ -120,6 +124,7 @@ class Driver:
         finally:
             probe.close()
             context.beat.close(message=reason)
+            context.exporter.close()
             self.close()
             context.log.info("ended", reason=reason)
         if self._is_overtaken:
@@ -136,6 +141,23 @@ class Driver:
         is_live = record.live == self.context.paths.epoch
         return {"role": "live" if is_live else "candidate", **({} if committed is None else {"seq": committed.seq})}
 
+    def _open_exporter(self, *, is_live: bool) -> None:
+        context = self.context
+
+        def metrics() -> Metrics:
+            return Metrics(
+                context.topology,
+                context.paths.epoch,
+                bound=context.upstreams.topics,
+                start=context.plan.start,
+                end=context.plan.end,
+            )
+
+        def state() -> str:
+            return context.beat.state if "beat" in context.__dict__ else "running"
+
+        context.exporter.open(metrics, state, context.ledger.state().committed, is_live=is_live)
+
     # What comes next
 
     def _loop(self) -> str:
@@ -149,7 +171,9 @@ class Driver:
                 raise
             except Exception as error:  # anything that a step or an engine raises is weighed
                 self._is_attested &= not isinstance(error, DisagreementError)
-                self._pause(self._attempts.failed(error))
+                seconds = self._attempts.failed(error)
+                self.context.exporter.failed(error, self._attempts.failures)
+                self._pause(seconds)
 
     def _next(self) -> str | None:
         """One act; the reason to end, or None to look again."""

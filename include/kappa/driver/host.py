@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import structlog
 
 from kappa.config import Config
 from kappa.driver import process
+from kappa.driver.targets import write_targets
 from kappa.errors import KappaError
 from kappa.lake import heartbeat
 from kappa.names import EpochPaths
@@ -22,11 +24,14 @@ LONGEST_PAUSE_SECONDS = 120.0
 log = structlog.get_logger("kappa.driver.host")
 
 
-def host(config: Config, stopping: threading.Event) -> None:
+def host(config: Config, stopping: threading.Event, targets: Path | None = None) -> None:
     """Keep every wanted driver running until told to stop; then end the drivers of this host at a slice boundary.
 
     A driver that dies is started again with growing pauses. A crash of this process leaves its drivers running: the
     next one finds them by their heartbeats.
+
+    Args:
+        targets: a file that tells Prometheus where drivers answer; None for none.
     """
     failures: dict[tuple[str, int], int] = {}
     not_before: dict[tuple[str, int], float] = {}
@@ -53,7 +58,16 @@ def host(config: Config, stopping: threading.Event) -> None:
                 process.ensure_driver(config, *one)
             except KappaError as error:
                 log.error("did not start", topology=one[0], epoch=one[1], error=str(error))
+        if targets is not None:
+            _tell(config, targets)
     end_local(config)
+
+
+def _tell(config: Config, targets: Path) -> None:
+    try:
+        write_targets(config, targets)
+    except (OSError, KappaError) as error:  # the drivers are what this process is for
+        log.error("targets not written", file=str(targets), error=str(error))
 
 
 def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:

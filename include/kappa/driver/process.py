@@ -41,6 +41,7 @@ class DriverStatus:
         role: ``live`` or ``candidate``.
         message: what it is doing.
         records_per_second: rate of its last slice.
+        metrics: ``host:port`` where it answers Prometheus; None where it does not.
     """
 
     topology: str
@@ -53,6 +54,7 @@ class DriverStatus:
     role: str | None = None
     message: str = ""
     records_per_second: float | None = None
+    metrics: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -159,6 +161,7 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
         role=beat.role,
         message=message,
         records_per_second=beat.records_per_second,
+        metrics=beat.metrics or None,
     )
 
 

@@ -149,6 +149,7 @@ class Slices:
         if logged:
             context.open_sender()
         started = time.monotonic()
+        context.exporter.begin("plan")
         released = self._releases(state, ranges, sends)
         row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots, releases=released)
         self.seconds = time.monotonic() - started
@@ -175,6 +176,7 @@ class Slices:
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""
         self._attempts.committed()
+        self._context.exporter.committed(row, seconds)
         rate = row.rows_read / seconds if seconds else None
         role = "live" if row.sends == "live" else "candidate"
         self._context.beat.say(seq=row.seq, message=what, records_per_second=rate, role=role)

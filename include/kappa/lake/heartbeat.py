@@ -43,6 +43,7 @@ class Heartbeat:
         monotonic: when it was written, by that kernel's monotonic clock, in seconds.
         line: what the thread that is at it longest is at.
         line_seconds: for how long, by the driver's own clock.
+        metrics: ``host:port`` where it answers Prometheus; empty where it does not.
     """
 
     writer: str
@@ -60,6 +61,7 @@ class Heartbeat:
     monotonic: float = 0.0
     line: str = ""
     line_seconds: float = 0.0
+    metrics: str = ""
 
     @property
     def is_process(self) -> bool:
@@ -168,6 +170,13 @@ class Beating:
     def is_lost(self) -> bool:
         """Whether the epoch was removed, or is another driver's by now."""
         return self._lost.is_set()
+
+    @property
+    def state(self) -> str:
+        """What the driver would say of itself now: ``running``, ``slow``, ``stuck`` or ``stopped``."""
+        line = self._watchdog.worst() if self._watchdog is not None else Line()
+        said = self._beat.state
+        return line.level if line.level and said == "running" else said
 
     def say(self, **changes: Any) -> None:
         """Change what the heartbeat says, and write it at once."""

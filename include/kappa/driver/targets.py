@@ -1,0 +1,38 @@
+"""Where Prometheus finds the drivers: a file of targets for its ``file_sd_configs``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from kappa.config import Config
+from kappa.driver.process import wanted_drivers
+from kappa.lake import heartbeat
+from kappa.names import EpochPaths
+
+
+def targets(config: Config) -> list[dict[str, Any]]:
+    """The endpoint of each driver that should be running, as Prometheus reads a file of targets.
+
+    A driver that died keeps its last endpoint until the next one of its epoch has another: Prometheus then says that it
+    is down. One that was stopped has none.
+    """
+    found = []
+    for topology, epoch in wanted_drivers(config):
+        beat = heartbeat.read(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).heartbeat)
+        if beat is not None and beat.metrics:
+            found.append({"targets": [beat.metrics], "labels": {"topology": topology, "epoch": str(epoch)}})
+    return found
+
+
+def write_targets(config: Config, file: Path) -> None:
+    """Replace a file of targets in one step, if they changed; its folder is made."""
+    text = json.dumps(targets(config), indent=2) + "\n"
+    if file.is_file() and file.read_text() == text:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(file)

@@ -1,0 +1,83 @@
+"""A lab whose driver answers Prometheus, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.request import urlopen
+
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+
+from kappa.lake import heartbeat
+from support.epochs import Lab
+
+BEGIN = 1_700_000_000_000
+SUMS = '''
+"""Amounts of each account in windows of ten seconds; each amount counts {factor} times."""
+
+from kappa import Append, Source, Topic, Topology
+from kappa.operators import agg, tumbling_window
+
+MOVE = "id STRING NOT NULL, amount BIGINT NOT NULL, at BIGINT"
+SUMS = tumbling_window(rows=MOVE, key="id", size="10 seconds", aggregates={{"total": agg.sum("amount")}})
+
+
+def step(slice):
+    """Sums of the windows that are open, and those of the windows that closed."""
+    moves = slice["{topic}"].withColumn("amount", slice["{topic}"]["amount"] * {factor})
+    sums = SUMS(moves, before=slice.table("open_windows"), frontier=slice.frontier("{topic}"))
+    return {{"open_windows": sums.changes, "sums": sums.final, "late_records": sums.late}}
+
+
+windows = Topology(
+    name="{name}",
+    version="{version}",
+    sources=[Source(topic="{topic}", schema=MOVE, time="at", grace="5 seconds")],
+    tables=[SUMS.table("open_windows")],
+    outputs=[Append(name="sums", schema=SUMS.schema), Topic(name="{topic}.sums", of="sums", key="id")],
+    step=step,
+)
+'''
+
+#: Name and labels of a series, without those that every one has -> its value.
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class MeasuredLab(Lab):
+    """A lab whose topology sums amounts in windows of event time, and whose drivers answer Prometheus."""
+
+    template: ClassVar[str] = SUMS
+
+    def moves(self, partition: int, seconds: Sequence[float], *others: bytes) -> None:
+        """A move at each of these seconds of event time, then other records, in one partition."""
+        rows = [orjson.dumps({"id": "a", "amount": 1, "at": BEGIN + round(1000 * second)}) for second in seconds]
+        self.produce([*rows, *others], partition=partition, start_ms=BEGIN)
+
+    def endpoint(self, epoch: int) -> str:
+        """Where an epoch's driver answers, by its heartbeat."""
+        found = heartbeat.read(self.paths(epoch).heartbeat)
+        assert found is not None and found.metrics
+        return f"http://{found.metrics}/metrics"
+
+    def samples(self, epoch: int) -> Samples:
+        """What an epoch's driver answers now."""
+        return scraped(self.endpoint(epoch), {"topology": self.name, "epoch": str(epoch)})
+
+
+def scraped(endpoint: str, common: Mapping[str, str]) -> Samples:
+    """What an endpoint answers; every series has to have the common labels."""
+    with urlopen(endpoint, timeout=30) as answer:
+        text = answer.read().decode()
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert common.items() <= sample.labels.items(), sample
+            own = frozenset(item for item in sample.labels.items() if item[0] not in common)
+            found[sample.name, own] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, **labels: Any) -> float | None:
+    """The value of one series."""
+    return samples.get((name, frozenset((key, str(word)) for key, word in labels.items())))
