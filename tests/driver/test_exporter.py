@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Iterator
@@ -117,9 +118,11 @@ def test_what_rests_on_a_commit_has_no_value_before_the_first(metrics: Metrics) 
 def test_the_frontier_is_that_of_the_slowest_partition_less_the_grace(metrics: Metrics) -> None:
     metrics.committed(commit(1, (11, 0), stream_times={"orders": {0: 100_000}}), 1)
     assert value(metrics, "kappa_frontier_timestamp_seconds", source="orders") is None
+    assert value(metrics, "kappa_event_time_skew_seconds", source="orders") == math.inf
     metrics.committed(commit(2, (12, 1), stream_times={"orders": {0: 100_000, 1: 40_000}}), 1)
     assert value(metrics, "kappa_frontier_timestamp_seconds", source="orders") == 35
     assert value(metrics, "kappa_stream_time_seconds", source="orders") == 100
+    assert value(metrics, "kappa_event_time_skew_seconds", source="orders") == 60
 
 
 def test_a_lag_that_is_not_known_has_no_series(metrics: Metrics) -> None:

@@ -31,7 +31,7 @@ def test_a_service_that_stays_has_a_health_check(name):
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_an_image_has_a_version(name):
-    assert re.search(r":\d+\.\d+", SERVICES[name]["image"])
+    assert re.search(r":v?\d+\.\d+", SERVICES[name]["image"])
 
 
 def test_the_images_that_are_built_start_from_a_version_and_the_lock():
@@ -98,11 +98,23 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_the_compose_tool_accepts_the_file(compose):
-    run = subprocess.run(
-        compose, env=environment(**dict.fromkeys(SECRETS, "given")), capture_output=True, text=True, check=False
-    )
+    given = environment(**dict.fromkeys(SECRETS, "given"), COMPOSE_PROFILES="metrics")
+    run = subprocess.run(compose, env=given, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert set(yaml.safe_load(run.stdout)["services"]) == set(SERVICES)
+
+
+def test_prometheus_is_started_only_where_it_is_asked_for_and_reads_what_the_drivers_host_writes():
+    prometheus, drivers = SERVICES["prometheus"], SERVICES["drivers"]
+    assert prometheus["profiles"] == ["metrics"]
+    assert [name for name, found in SERVICES.items() if "profiles" in found] == ["prometheus"]
+    config = yaml.safe_load((REPOSITORY / "docker" / "prometheus" / "prometheus.yaml").read_text())
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == "kappa" and job["file_sd_configs"][0]["files"] == [drivers["command"][-1]]
+    assert "targets:/targets" in drivers["volumes"] and "targets:/targets:ro" in prometheus["volumes"]
+    for mounted in [volume.split(":") for volume in prometheus["volumes"] if volume.startswith("./")]:
+        assert (REPOSITORY / mounted[0]).is_file()
+    assert config["rule_files"] == ["/etc/prometheus/alerts.yaml"]
 
 
 @pytest.mark.parametrize("missing", sorted(SECRETS))

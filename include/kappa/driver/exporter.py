@@ -109,6 +109,13 @@ class Exporter:
         self.metrics.begin(line)
 
     @_measured
+    def stands_at(self, row: LedgerRow | None) -> None:
+        """The last commit is this one, which is no slice: the seed."""
+        assert self.metrics is not None
+        if row is not None:
+            self.metrics.stands_at(row)
+
+    @_measured
     def committed(self, row: LedgerRow, seconds: float) -> None:
         """A slice was committed."""
         assert self.metrics is not None

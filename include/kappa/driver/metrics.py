@@ -6,6 +6,7 @@ fixed word: the number of series does not grow with the stream.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,12 @@ class Metrics:
             "source",
         )
         self._furthest = one(Gauge, "kappa_stream_time_seconds", "Largest event time of any partition.", "source")
+        self._skew = one(
+            Gauge,
+            "kappa_event_time_skew_seconds",
+            "By how much the slowest partition is behind the furthest; infinite where one had no record.",
+            "source",
+        )
         self._unmeasured = one(Counter, "kappa_unmeasured_total", "Measures that failed; the log says why.")
         for metric in (self._records, self._dead, self._late, self._in_a_row, self._slices, self._unmeasured):
             metric.labels(**self._at)
@@ -112,7 +119,7 @@ class Metrics:
         """Where the epoch's last driver left it."""
         self._is_live.labels(**self._at).set(is_live)
         if committed is not None:
-            self._stands_at(committed)
+            self.stands_at(committed)
 
     def begin(self, line: str) -> None:
         """A line begins, and the one before it has ended; what is no line of the protocol is not measured.
@@ -141,7 +148,7 @@ class Metrics:
         self._late.labels(**self._at).inc(row.rows_late)
         self._in_a_row.labels(**self._at).set(0)
         self._is_live.labels(**self._at).set(row.sends == "live")
-        self._stands_at(row)
+        self.stands_at(row)
 
     def failed(self, kind: str, in_a_row: int) -> None:
         """An error was weighed; what the slice at hand took is not counted.
@@ -169,7 +176,8 @@ class Metrics:
         """A measure failed."""
         self._unmeasured.labels(**self._at).inc()
 
-    def _stands_at(self, row: LedgerRow) -> None:
+    def stands_at(self, row: LedgerRow) -> None:
+        """The last commit is this one: a slice, or the seed."""
         self.position = ranges_end(row.ranges)
         self._seq.labels(**self._at).set(row.seq)
         self._at_seconds.labels(**self._at).set(row.at.timestamp())
@@ -184,4 +192,7 @@ class Metrics:
             if found.ms is not None:
                 self._frontier.labels(**self._at, source=source.topic).set(found.ms / 1000)
             if times:
-                self._furthest.labels(**self._at, source=source.topic).set(max(times.values()) / 1000)
+                known = [times[partition] for partition in partitions if partition in times]
+                behind = (max(known) - min(known)) / 1000 if len(known) == len(partitions) else math.inf
+                self._furthest.labels(**self._at, source=source.topic).set(max(known) / 1000)
+                self._skew.labels(**self._at, source=source.topic).set(behind)

@@ -92,6 +92,7 @@ class Replay:
             else measurements.folded(context.broker, context.paths, context.plan, time.monotonic() - begun)
         )
         crash_point("seeded")
+        context.exporter.stands_at(context.ledger.state().committed)
         # Here, where there is a JVM anyway, and before hours of replay: a plan is made without one.
         findings = inspected(context.session, context.topology)
         for finding in findings:

@@ -1,0 +1,105 @@
+"""Prometheus' own tool for rules: Debian's package, unpacked into the cache where the host has none."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kappa.config import Config
+from kappa_local.airflow import REPOSITORY
+from support.metrics import Samples
+
+RULES = REPOSITORY / "docker" / "prometheus" / "alerts.yaml"
+
+
+def promtool() -> str:
+    """Path of the tool."""
+    folder = Config.from_env({}).cache / "promtool"
+    found = shutil.which("promtool") or shutil.which("promtool", path=str(folder / "usr" / "bin"))
+    if found is None and shutil.which("apt-get"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for command in (
+            ["apt-get", "download", "prometheus"],
+            ["sh", "-c", "dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb"],
+        ):
+            subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120)
+        found = shutil.which("promtool", path=str(folder / "usr" / "bin"))
+    if found is None:
+        pytest.skip("promtool is missing and could not be fetched: `apt-get download prometheus`")
+    return found
+
+
+def check(*arguments: str | Path) -> str:
+    """Run the tool; what it printed. It has to succeed."""
+    done = subprocess.run([promtool(), *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+#: Samples of one look, and for how many minutes Prometheus sees them.
+Looks = Sequence[tuple[int, Samples]]
+
+
+def firing(folder: Path, name: str, looks: Looks, labels: dict[str, str]) -> None:
+    """Let Prometheus evaluate the rules on what it would have scraped: quiet after the first look, then it fires.
+
+    Args:
+        folder: where the tool's test is written.
+        name: the alert.
+        looks: what was scraped; during the first of them no alert may fire.
+        labels: those that the series have in Prometheus beside their own.
+    """
+    minutes = [minute for minute, _ in looks]
+    quiet, end = minutes[0] - 1, sum(minutes) - 1
+    test = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": series(key, labels), "values": " ".join(values(key, looks))}
+                    for key in sorted({key for _, samples in looks for key in samples}, key=str)
+                    if not key[0].startswith("kappa_slice_")
+                ],
+                "promql_expr_test": [
+                    expectation('count(ALERTS{alertstate="firing"})', quiet, None),
+                    expectation(f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', end, 1),
+                ],
+            }
+        ],
+    }
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(test))
+    check("test", "rules", file)
+
+
+def expectation(query: str, minute: int, found: int | None) -> dict[str, Any]:
+    """A query with its value at a minute; None for no value."""
+    samples = [] if found is None else [{"labels": "{}", "value": found}]
+    return {"expr": query, "eval_time": f"{minute}m", "exp_samples": samples}
+
+
+def series(key: tuple[str, frozenset[tuple[str, str]]], labels: dict[str, str]) -> str:
+    """A series in Prometheus' notation."""
+    name, own = key
+    words = ", ".join(f'{label}="{word}"' for label, word in sorted({**labels, **dict(own)}.items()))
+    return f"{name}{{{words}}}"
+
+
+def values(key: tuple[str, frozenset[tuple[str, str]]], looks: Looks) -> list[str]:
+    """A value for each minute; one that is gone is ``stale``, as Prometheus marks it at the scrape that lacks it."""
+    found: list[str] = []
+    for minutes, samples in looks:
+        value = samples.get(key)
+        gone = "stale" if set(found) - {"_"} else "_"
+        word = gone if value is None else "Inf" if value == math.inf else repr(value)
+        found += [word] * minutes
+    return found
