@@ -60,6 +60,8 @@ class Config:
         metrics_port: where each driver answers Prometheus; 0 for any free port, None for no endpoint. Where the port is
             taken, any free one.
         metrics_address: interface on which it does.
+        webhook_url: where notices are posted; empty for nowhere. A secret.
+        webhook_url_file: a file on the driver's host that holds it instead.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -94,6 +96,8 @@ class Config:
     schema_registry: str = field(default="", repr=False)
     metrics_port: int | None = None
     metrics_address: str = "127.0.0.1"
+    webhook_url: str = field(default="", repr=False)
+    webhook_url_file: str = ""
     launcher: str = "here"
 
     @classmethod
@@ -119,6 +123,7 @@ class Config:
             "home": str(home),
         }
         found = {name: _parse(name, value) for name, value in values.items()}
+        _check_webhook(found.get("webhook_url", ""), found.get("webhook_url_file", ""))
         return cls(**{**found, "lake": _lake(found["lake"])})
 
     def to_env(self) -> dict[str, str]:
@@ -141,6 +146,16 @@ def _lake(given: str) -> str:
             value=given,
         )
     return path
+
+
+def _check_webhook(url: str, file: str) -> None:
+    """Refuse what cannot be meant; the URL is a secret, and in no message."""
+    if url and not re.match(r"https?://[^/\s]", url):
+        raise ConfigError(f"{PREFIX}WEBHOOK_URL is no URL: it begins with http:// or https://.", name="webhook_url")
+    if url and file:
+        raise ConfigError(
+            f"{PREFIX}WEBHOOK_URL and {PREFIX}WEBHOOK_URL_FILE are both set. Unset one of them.", name="webhook_url"
+        )
 
 
 def _render(value: Any) -> str:

@@ -39,6 +39,11 @@ class EpochPaths:
         return f"{self.root}/heartbeat.json"
 
     @property
+    def notices(self) -> str:
+        """Up to which event the receiver of notices has been told."""
+        return f"{self.root}/notices.json"
+
+    @property
     def dead_letters(self) -> str:
         """Records that did not parse."""
         return f"{self.root}/dead_letters"

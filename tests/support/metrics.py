@@ -78,6 +78,6 @@ def scraped(endpoint: str, common: Mapping[str, str]) -> Samples:
     return found
 
 
-def value(samples: Samples, name: str, **labels: Any) -> float | None:
+def value(samples: Samples, name: str, /, **labels: Any) -> float | None:
     """The value of one series."""
     return samples.get((name, frozenset((key, str(word)) for key, word in labels.items())))

@@ -17,6 +17,7 @@ from kappa import clock
 from kappa.config import Config
 from kappa.driver import process
 from kappa.driver.exporter import Exporter
+from kappa.driver.notices import Notices
 from kappa.driver.upstreams import Upstreams
 from kappa.errors import KappaError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
@@ -85,6 +86,7 @@ class Context:
         self.beat: heartbeat.Beating
         self.watchdog = Watchdog(60 * config.slow_minutes, 60 * config.stuck_minutes)
         self.exporter = Exporter(config, self.paths)
+        self.notices = Notices(config, self.paths)
         self._given_session = session
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
@@ -220,6 +222,7 @@ class Context:
     def alarm(self, line: Line) -> None:
         """Put into the log what every thread is at: a line does not end."""
         self.log.error(line.level, line=line.name, seconds=round(line.seconds, 1), stacks=stacks())
+        self.notices.hangs(line, self.beat.seq, clock.now().isoformat())
 
     def merge_when_due(self) -> None:
         """Merge changes that wait for longer than they may. Between two slices only."""

@@ -111,6 +111,7 @@ class Driver:
             alarm=context.alarm,
         )
         probe = JvmProbe(context.watchdog, lambda: context.__dict__.get("session"), context.config.heartbeat_seconds)
+        context.notices.open(record.events, context.epochs.lake_id())
         context.log.info("claimed", code=context.code)
         if record.epoch(context.paths.epoch).stage is not Stage.SEEDED:
             discard(context.paths, SECOND_RUN)  # its result is on record; the driver that wrote it ended before this
@@ -125,6 +126,7 @@ class Driver:
             probe.close()
             context.beat.close(message=reason)
             context.exporter.close()
+            context.notices.close()
             self.close()
             context.log.info("ended", reason=reason)
         if self._is_overtaken:
@@ -180,6 +182,7 @@ class Driver:
         context = self.context
         context.watchdog.begin("looking at the record")
         record = context.record()
+        context.notices.look(record.events)
         mine = record.epoch(context.paths.epoch)
         ended = context.stop_reason or self._unwanted(mine) or self._overtaken(mine)
         if ended is not None:

@@ -138,6 +138,7 @@ class Live:
         if self._context.stop_reason or self._context.beat.is_lost:
             return None
         record = self._context.record()
+        self._context.notices.look(record.events)
         mine = record.epoch(self._context.paths.epoch)
         is_asked = record.handover is not None or mine.upgrade is not None
         return record if record.live == self._context.paths.epoch and not is_asked and mine.is_wanted else None

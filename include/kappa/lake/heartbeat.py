@@ -178,6 +178,11 @@ class Beating:
         said = self._beat.state
         return line.level if line.level and said == "running" else said
 
+    @property
+    def seq(self) -> int:
+        """The last committed slice that was said; -1 where there is none."""
+        return self._beat.seq
+
     def say(self, **changes: Any) -> None:
         """Change what the heartbeat says, and write it at once."""
         with self._lock:
