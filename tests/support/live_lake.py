@@ -55,6 +55,13 @@ def live_lake(base: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return config
 
 
+def further_slices(config: Config, count: int) -> None:
+    """Slices behind those of :func:`live_lake`, each of three records, of which one changes a customer."""
+    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=1)
+    for _ in range(count):
+        _slice(_run(config, paths, Ledger(paths.ledger)), {"c3": Decimal(1)}, rows_read=3, rows_parsed=3)
+
+
 def _begun(config: Config, paths: EpochPaths) -> EpochRun:
     """The epoch with empty tables, after its slice 0."""
     topology = registry.load(config.topologies, NAME)
@@ -64,18 +71,23 @@ def _begun(config: Config, paths: EpochPaths) -> EpochRun:
     create_tables(topology, paths)
     places = ("dead_letters", "outputs/notifications", "changes/rewards", "tables/rewards")
     ledger.append(LedgerRow(kind="commit", seq=0, writer="me", at=clock.now(), delta_versions=dict.fromkeys(places, 0)))
+    return _run(config, paths, ledger)
+
+
+def _run(config: Config, paths: EpochPaths, ledger: Ledger) -> EpochRun:
     engines = Engines(
         session=None,
         broker=None,  # type: ignore[arg-type]
         bootstrap_servers="",
         savepoint_grain=timedelta(days=1),
     )
+    topology = registry.load(config.topologies, NAME)
     return EpochRun(
         topology=topology, paths=paths, writer="me", code="code", ledger=ledger, topic_ids={}, engines=engines
     )
 
 
-def _slice(run: EpochRun, points: dict[str, Decimal]) -> None:
+def _slice(run: EpochRun, points: dict[str, Decimal], **counts: int) -> None:
     """One slice that changes these customers' points."""
     state = run.ledger.state()
     seq, changes = state.seq + 1, run.paths.changes("rewards")
@@ -86,7 +98,7 @@ def _slice(run: EpochRun, points: dict[str, Decimal]) -> None:
     run.scratch.written = {"changes/rewards": pa.Table.from_pylist(rows, _REWARD)}
     tables.append(changes, run.scratch.written["changes/rewards"], seq)
     versions = {"changes/rewards": tables.version(changes), "dead_letters": 0, "outputs/notifications": 0}
-    effects = run.ledger.append(replace(row, kind="effects", ranges=(), delta_versions=versions))
+    effects = run.ledger.append(replace(row, kind="effects", ranges=(), delta_versions=versions, **counts))
     apply_changes(run, plan, effects)
     commit_slice(run, plan, effects)
 
