@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.request import urlopen
 
 import orjson
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kappa.lake import heartbeat
@@ -69,8 +70,13 @@ def scraped(endpoint: str, common: Mapping[str, str]) -> Samples:
     """What an endpoint answers; every series has to have the common labels."""
     with urlopen(endpoint, timeout=30) as answer:
         text = answer.read().decode()
+    return samples_of(text_string_to_metric_families(text), common)
+
+
+def samples_of(families: Iterable[Metric], common: Mapping[str, str]) -> Samples:
+    """The samples of what a registry holds or an endpoint answered; every series has to have the common labels."""
     found: Samples = {}
-    for family in text_string_to_metric_families(text):
+    for family in families:
         for sample in family.samples:
             assert common.items() <= sample.labels.items(), sample
             own = frozenset(item for item in sample.labels.items() if item[0] not in common)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +48,49 @@ def check(*arguments: str | Path) -> str:
 Looks = Sequence[tuple[int, Samples]]
 
 
-def firing(folder: Path, name: str, looks: Looks, labels: dict[str, str]) -> None:
-    """Let Prometheus evaluate the rules on what it would have scraped: quiet after the first look, then it fires.
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """An alert and what Prometheus scraped.
+
+    Attributes:
+        alert: its name; it has to fire at the end.
+        looks: samples, oldest first; during the first of them no alert may fire.
+        labels: those that the series have in Prometheus beside their own.
+    """
+
+    alert: str
+    looks: Looks
+    labels: Mapping[str, str]
+
+
+def assert_firing(folder: Path, cases: Sequence[Case]) -> None:
+    """Let Prometheus evaluate the rules on what it would have scraped: each case by itself.
 
     Args:
         folder: where the tool's test is written.
-        name: the alert.
-        looks: what was scraped; during the first of them no alert may fire.
-        labels: those that the series have in Prometheus beside their own.
+        cases: one for each alert.
     """
-    minutes = [minute for minute, _ in looks]
+    file = folder / "alerts-test.yaml"
+    tests = [_test(case) for case in cases]
+    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    check("test", "rules", file)
+
+
+def _test(case: Case) -> dict[str, Any]:
+    minutes = [minute for minute, _ in case.looks]
     quiet, end = minutes[0] - 1, sum(minutes) - 1
-    test = {
-        "rule_files": [str(RULES)],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    {"series": series(key, labels), "values": " ".join(values(key, looks))}
-                    for key in sorted({key for _, samples in looks for key in samples}, key=str)
-                    if not key[0].startswith("kappa_slice_")
-                ],
-                "promql_expr_test": [
-                    expectation('count(ALERTS{alertstate="firing"})', quiet, None),
-                    expectation(f'count(ALERTS{{alertname="{name}", alertstate="firing"}})', end, 1),
-                ],
-            }
+    keys = {key for _, samples in case.looks for key in samples if not key[0].startswith("kappa_slice_")}
+    return {
+        "interval": "1m",
+        "input_series": [
+            {"series": series(key, case.labels), "values": " ".join(values(key, case.looks))}
+            for key in sorted(keys, key=str)
+        ],
+        "promql_expr_test": [
+            expectation('count(ALERTS{alertstate="firing"})', quiet, None),
+            expectation(f'count(ALERTS{{alertname="{case.alert}", alertstate="firing"}})', end, 1),
         ],
     }
-    file = folder / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(test))
-    check("test", "rules", file)
 
 
 def expectation(query: str, minute: int, found: int | None) -> dict[str, Any]:
@@ -87,7 +99,7 @@ def expectation(query: str, minute: int, found: int | None) -> dict[str, Any]:
     return {"expr": query, "eval_time": f"{minute}m", "exp_samples": samples}
 
 
-def series(key: tuple[str, frozenset[tuple[str, str]]], labels: dict[str, str]) -> str:
+def series(key: tuple[str, frozenset[tuple[str, str]]], labels: Mapping[str, str]) -> str:
     """A series in Prometheus' notation."""
     name, own = key
     words = ", ".join(f'{label}="{word}"' for label, word in sorted({**labels, **dict(own)}.items()))
