@@ -122,7 +122,8 @@ def show(config: Config, arguments: argparse.Namespace) -> bool:
     await_caught_up(config, second)
     headline("5  What happened")
     for event in control.history(config, TOPOLOGY):
-        print(f"{event.at:%H:%M:%S}  epoch {event.epoch}  {event.event:<10} {event.actor}: {event.reason}")
+        said = ": ".join(filter(None, (event.actor, event.reason)))  # what a driver does by itself has no reason
+        print(f"{event.at:%H:%M:%S}  epoch {event.epoch}  {event.event:<10} {said}")
     reader.complaints += unproved(reading, "the reader") + unproved(arriving, "the arrival of invoices")
     return proofs(config, reader)
 

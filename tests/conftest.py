@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings
 from support.brokers import mortal, watched
 from support.deaths import DEATHS
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from kappa_local.kafka import KafkaProcess
 
 pytest_plugins = ["conftest_spark", "conftest_run"]
+
+# A machine with other work on it is no reason to fail: a test that hangs is ended by its limit.
+settings.register_profile("kappa", deadline=None)
+settings.load_profile("kappa")
 
 _numbers = itertools.count(1)
 

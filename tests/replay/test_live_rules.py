@@ -94,6 +94,20 @@ def test_a_key_in_several_partitions_is_told_by_its_table_and_never_by_itself(fa
     (found,) = plan_of(replace(facts, spread=("rewards",), live=replace(facts.live, is_cut_by_arrival=True))).findings
     assert (found.code, found.numbers["tables"]) == ("order-across-cuts", ["rewards"])
     assert "keys of ['rewards'] were seen in several partitions" in found.message
+    assert "--cuts live" not in found.remedy, "the plan begins at none of the live epoch's commits"
+
+
+def test_where_the_cuts_of_the_live_epoch_are_known_they_are_the_way_and_along_them_nothing_is_told(
+    facts: Facts, plan_of: PlanOf
+) -> None:
+    assert facts.live is not None
+    live = replace(facts.live, is_cut_by_arrival=True)
+    start = plan_of(facts).start
+    assert start is not None
+    given = replace(facts, spread=("rewards",), live=replace(live, begin=start))
+    (found,) = plan_of(given).findings
+    assert "`kappa replay --cuts live` ends the slices where those of the live epoch ended" in found.remedy
+    assert plan_of(given, cuts="live").findings == ()
 
 
 def test_a_plan_with_two_keyed_sources_has_it(facts: Facts, plan_of: PlanOf) -> None:

@@ -6,70 +6,19 @@ What changes something is a dry run unless ``--execute`` is given. Exit codes: 0
 
 from __future__ import annotations
 
-import json
-import sys
-from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from kappa.cli import (
-    archives,
-    backfills,
-    explanations,
-    hosts,
-    moves,
-    offsets,
-    reads,
-    replays,
-    restores,
-    savepoints,
-    starters,
-    topics,
-    upgrades,
-)
-from kappa.cli.options import KappaGroup
-from kappa.errors import KappaError
-
-app = typer.Typer(
-    name="kappa",
-    cls=KappaGroup,
-    help="Change the code of a running stream, recompute its history beside it, prove it, swap it over, and back.",
-    epilog="What changes something is a dry run unless --execute is given. Exit codes: 0 done, 1 refused, 2 usage, 3 "
-    "unreachable.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,
-)
-for found in entry_points(group="kappa.commands"):
-    found.load()(app)
-for module in (
-    hosts,
-    reads,
-    explanations,
-    replays,
-    backfills,
-    moves,
-    upgrades,
-    restores,
-    savepoints,
-    archives,
-    topics,
-    offsets,
-    starters,
-):
-    module.register(app)
-
-
-def main() -> None:
-    """Run a command; an error becomes one message on standard error and an exit code."""
-    try:
-        app()
-    except KappaError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": type(error).__name__, "message": str(error), "data": error.data}, default=str))
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-
+if TYPE_CHECKING:
+    from kappa.cli.commands import app as app
+    from kappa.cli.commands import main as main
 
 __all__ = ["app", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    """The commands, imported when they are asked for: a package that brings some may import the options before."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from kappa.cli import commands
+
+    return getattr(commands, name)

@@ -15,6 +15,7 @@ from kappa.errors import (
     CodeError,
     DriverNotRunningError,
     MoveRefusedError,
+    NewerFormatError,
     RefusedError,
     UnknownTopologyError,
     UsageError,
@@ -24,6 +25,7 @@ from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
+from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refusals
@@ -86,6 +88,7 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
     Raises:
         UnknownTopologyError: the topology is not deployed, or has no live epoch.
         CodeError: the code that the epoch runs is not in the lake.
+        NewerFormatError: newer code than the deployed one wrote what the epoch has in the lake.
     """
     record = Epochs(config.lake).record(topology)
     if record.live is None:
@@ -94,6 +97,7 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
             name=topology,
         )
     epoch = record.epoch(record.live)
+    _check_readable(config, topology, record.live)
     deployed, _ = code_store.snapshot(config.topologies, topology)
     found = [*upgrade_rules.same_code(epoch.code, deployed), *_busy(record)]
     before = registry.load_apart(code_store.extract(config.lake, epoch.code, config.home) / "topologies", topology)
@@ -117,6 +121,20 @@ def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
         findings=tuple(found),
         evidence=report,
     )
+
+
+def _check_readable(config: Config, topology: str, epoch: int) -> None:
+    """Raise where the platform that is deployed here, this one, could not read what the epoch's driver has written."""
+    try:
+        Ledger(EpochPaths(lake=config.lake, topology=topology, epoch=epoch).ledger).state()
+    except NewerFormatError as error:
+        raise NewerFormatError(
+            f"The deployed version of Kappa is older than the one that live epoch {epoch} of {topology!r} runs: "
+            f"a {error.data['what']} in {error.data['where']} has format {error.data['format']}, and the deployed code "
+            f"reads formats up to {error.data['known']}. A driver with it could not go on; nothing was changed. Deploy "
+            f"the newer version, then: kappa upgrade {topology}",
+            **error.data,
+        ) from error
 
 
 def upgrade(config: Config, wanted: Upgrade, *, history_stands: bool, actor: str, reason: str) -> None:

@@ -53,7 +53,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
     found += log_rules.future_timestamps(topology, facts.log.future_ms)
-    found += live_rules.live_findings(topology, facts.log, facts.live, facts.spread) if facts.live else []
+    found += live_rules.live_findings(topology, facts.log, facts.live) if facts.live else []
     if facts.live and request.resolved_seed is not Seed.FROM_CHANGELOG:
         found += live_rules.wall_clock_time(topology, facts.live.epoch)
     if facts.live and request.resolved_seed is Seed.EMPTY:
@@ -72,9 +72,20 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     found += topic_rules.topic_findings(topology, facts)
-    found += request_rules.live_cuts_unknown(
-        request.cuts, facts.live, resolved.start, is_chained=bool(facts.chain.bound)
-    )
+    live_cuts = request_rules.live_cuts_unknown(facts.live, resolved.start, is_chained=bool(facts.chain.bound))
+    if request.cuts == "live":
+        found += live_cuts
+    elif facts.live:
+        keyed = [source.topic for source in topology.sources if source.keyed]
+        found += live_rules.order_across_cuts(
+            keyed,
+            facts.live.origin,
+            facts.log.high,
+            facts.live.epoch,
+            is_cut_by_arrival=facts.live.is_cut_by_arrival,
+            spread=facts.spread,
+            has_live_cuts=not live_cuts,
+        )
     if request.resolved_seed is Seed.FROM_CHANGELOG:
         appended = [name for name, of in topology.versioned.items() if of in topology.appends]
         found += topic_rules.versioned_history_lost(appended, facts.next_epoch, resolved.seed_epoch)

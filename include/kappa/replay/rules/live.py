@@ -14,7 +14,7 @@ from kappa.replay.rules import log as log_rules
 from kappa.topology.shapes import Shape
 
 
-def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, spread: Iterable[str]) -> list[Finding]:
+def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts) -> list[Finding]:
     """What speaks against a replay beside that live epoch, wherever it starts."""
     keeper = f"The live epoch {live.epoch}"
     keyed = [source.topic for source in topology.sources if source.keyed]
@@ -25,9 +25,6 @@ def live_findings(topology: TopologyFacts, log: LogFacts, live: LiveFacts, sprea
         *mask_key_changed(topology.mask, live.mask, live.epoch),
         *reader_schema_changed(topology.shapes, live.shapes, live.epoch),
         *group_moved(f"kappa.{topology.name}.e{live.epoch:04d}", live.group, live.position),
-        *order_across_cuts(
-            keyed, live.origin, log.high, live.epoch, is_cut_by_arrival=live.is_cut_by_arrival, spread=spread
-        ),
     ]
 
 
@@ -145,11 +142,18 @@ ORDER_ACROSS_CUTS = warns(
     "order-across-cuts",
     "Live epoch {epoch} cut its slices as records arrived, the replay cuts by time, and {whys}: what depends on the "
     "order of such records, as a running total at each of them does, may differ for that reason alone.",
-    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. keyed=False in "
-    "the sources says so for good.",
+    "No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. {live_cuts}"
+    "keyed=False in the sources says so for good.",
     meaning="records of one key lie in several partitions (a table's key was seen in two; two keyed sources; "
     "partitions that were added), and the live epoch was cut by arrival, a replay is cut by time: what depends on "
     "their order may differ for that reason alone",
+    way_out="No action needed if changes commute, as sums do in the end; `kappa replay --determinism` tells. "
+    "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too; it "
+    "needs a start at the live epoch's first slice or at one of its commits. keyed=False in the sources says so for "
+    "good.",
+)
+_LIVE_CUTS = (
+    "`kappa replay --cuts live` ends the slices where those of the live epoch ended, and compares the order too. "
 )
 
 
@@ -161,10 +165,12 @@ def order_across_cuts(
     *,
     is_cut_by_arrival: bool,
     spread: Iterable[str] = (),
+    has_live_cuts: bool = False,
 ) -> list[Finding]:
     """Records of one key may lie in several partitions, and the two epochs cut those into slices in different ways.
 
-    Of ``spread`` tables one key was seen in several partitions.
+    Of ``spread`` tables one key was seen in several partitions. ``has_live_cuts`` says whether the replay could end its
+    slices where the live epoch ended them.
 
     Inside a slice their order is that of time; from slice to slice it is that of the cuts, by arrival in a live stream
     and by time in a replay. Sources that are declared ``keyed=False`` do not depend on it.
@@ -176,5 +182,5 @@ def order_across_cuts(
     whys += [f"{more} got more partitions, so that records of one key lie in several"] if more else []
     if not is_cut_by_arrival or not whys:
         return []
-    words = {"whys": "; ".join(whys)}
+    words = {"whys": "; ".join(whys), "live_cuts": _LIVE_CUTS if has_live_cuts else ""}
     return [ORDER_ACROSS_CUTS(words, epoch=epoch, topics=topics, more_partitions=more, tables=tables)]

@@ -98,9 +98,11 @@ LIVE_CUTS_UNKNOWN = refuses(
 )
 
 
-def live_cuts_unknown(cuts: str, live: LiveFacts | None, start: Offsets | None, *, is_chained: bool) -> list[Finding]:
-    """A ledger has the cuts of its own epoch, from its first slice on."""
-    if cuts != "live" or start is None:
+def live_cuts_unknown(live: LiveFacts | None, start: Offsets | None, *, is_chained: bool) -> list[Finding]:
+    """Why a replay cannot end its slices where the live epoch did: a ledger has the cuts of its own epoch, from its
+    first slice on.
+    """
+    if start is None:
         return []
     if live is None:
         return [LIVE_CUTS_UNKNOWN(why="no epoch is live")]
