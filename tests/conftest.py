@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -83,6 +83,16 @@ def topic(kafka: Broker) -> Iterator[TopicFactory]:
 
     yield create
     kafka.delete_topics(created)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Counts a case that held, by its kind and its name; a run says at its end how many there were of each kind."""
+
+    def count(kind: str, name: str) -> None:
+        request.node.user_properties.append((f"{kind} case", name))
+
+    return count
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,9 @@ DURATIONS = HERE / "durations.json"
 #: Paths and node ids of tests that need more time than the run before a landing has; one a line.
 NIGHTLY = HERE / "nightly.txt"
 
+#: How the names of kinds of cases end, which a run counts.
+CASE = " case"
+
 #: Tests that are scheduled one by one, unless they share a fixture of their module.
 _MARKS_OF_SINGLES = ("spark", "broker", "e2e")
 #: What a test takes that was never measured, by its dearest mark.
@@ -199,6 +202,10 @@ class Run:
             lines.append(
                 f"{deaths.total()} deaths: " + ", ".join(f"{point} {n}" for point, n in sorted(deaths.items()))
             )
+        for kind in sorted({key for key, _ in self.notes if key.endswith(CASE)}):
+            cases = Counter(value for key, value in self.notes if key == kind)
+            told = ", ".join(f"{name} {n}" if n > 1 else name for name, n in sorted(cases.items()))
+            lines.append(f"{cases.total()} {kind}s: {told}")
         if self.hours:
             from kappa import faults
 

@@ -1,9 +1,10 @@
-"""Counts the cases, so that a run says how many there were."""
+"""Cases of a soak, and rigs on the run's broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,11 @@ if TYPE_CHECKING:
 
     from kappa.kafka.broker import Broker
 
-_cases: list[str] = []
-
 
 @pytest.fixture
-def case() -> Callable[[str], None]:
+def case(case: Callable[[str, str], None]) -> Callable[[str], None]:
     """Counts one case: one process that died or froze at one place, and what followed was proven."""
-    return _cases.append
+    return partial(case, "crash")
 
 
 @pytest.fixture
@@ -37,8 +36,3 @@ def machines(
             yield made
 
     yield make
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _cases:
-        terminalreporter.write_line(f"{len(_cases)} crash cases: {', '.join(_cases)}")

@@ -124,13 +124,14 @@ def drawn(
 ) -> list[Sent]:
     topics = [topic for topic, feed in feeds.items() for _ in range(feed.share)]
     clocks = {(topic, at): 20_000 + chance.randint(0, 3) * 500 for topic in feeds for at in range(partitions)}
+    huge = min(_HUGE, 16_000_000 // records)
     found: list[Sent] = []
+    repeatable: dict[str, list[Sent]] = {topic: [] for topic in feeds}
     for _ in range(records):
         topic = chance.choice(topics)
         feed, source = feeds[topic], sources[topic]
-        repeated = [one for one in found if one.input.topic == topic and one.kinds <= {"huge"}]
-        if repeated and chance.random() < 0.08:
-            one = chance.choice(repeated)
+        if repeatable[topic] and chance.random() < 0.08:
+            one = chance.choice(repeatable[topic])
             found.append(Sent(input=one.input, value=one.value, at=one.at, kinds=one.kinds | {"repeated"}))
             continue
         key, value = feed.make(chance)
@@ -143,17 +144,25 @@ def drawn(
         at = clock - chance.choice(feed.behind)
         if text is not None and not feed.is_pinned and chance.random() < 0.02:
             text = b"\xff" + text
-        body, kind, content = _value(chance, source, feed, value, at, sent_ms)
+        body, kind, content = _value(chance, source, feed, value, at, sent_ms, huge)
         given = Input(topic=topic, value=body, key=text, partition=partition, timestamp_ms=sent_ms)
         is_own = source.grace is not None and source.time is not None and content is not None
         found.append(
             Sent(input=given, value=content, at=at if is_own else sent_ms, kinds=frozenset({kind} if kind else ()))
         )
+        if found[-1].kinds <= {"huge"}:
+            repeatable[topic].append(found[-1])
     return found
 
 
 def _value(
-    chance: random.Random, source: Source, feed: Feed, drawn: dict[str, Any] | str, at: int, sent_ms: int
+    chance: random.Random,
+    source: Source,
+    feed: Feed,
+    drawn: dict[str, Any] | str,
+    at: int,
+    sent_ms: int,
+    huge_bytes: int,
 ) -> tuple[bytes | None, str, dict[str, Any] | None]:
     """A record's value, what is odd about it, and its fields."""
     draw = chance.random()
@@ -162,7 +171,7 @@ def _value(
     if isinstance(drawn, str):
         if draw < feed.nulls + 0.06:
             return b"\xff\xfe" + drawn.encode(), "dead", None
-        huge = drawn + " a" * (_HUGE // 2) if draw > 0.98 else drawn
+        huge = drawn + " a" * (huge_bytes // 2) if draw > 0.98 else drawn
         return huge.encode(), "huge" if huge != drawn else "", {"value": huge}
     value = {**drawn, source.time: at} if _time_of(source) else dict(drawn)
     fields = {column.name: value.get(column.name) for column in source.columns}
@@ -170,7 +179,7 @@ def _value(
     if draw < feed.nulls + 0.12:
         return chance.choice(_bad(source, value, text, sent_ms)), "dead", None
     if draw > 0.97:
-        return text[:-1] + b', "no column": "' + b"x" * _HUGE + b'"}', "huge", fields
+        return text[:-1] + b', "no column": "' + b"x" * huge_bytes + b'"}', "huge", fields
     return b" \r\n" + text + b"\t" if draw > 0.9 else text, "", fields
 
 
@@ -266,16 +275,16 @@ def ways_of(
     if cuts == "time":
         times = sorted(set(order_ms))
         made = {"in one slice": [list(sent)]}
-        for many in (3, 5):
+        for many in (2, 3):
             ends = sorted(chance.sample(times, many))
             parts: list[list[Sent]] = [[] for _ in range(many + 1)]
             for one, time in zip(sent, order_ms, strict=True):
                 parts[sum(time >= end for end in ends)].append(one)
             made[f"cut at {many} times"] = [part for part in parts if part]
         return made
-    slices: list[list[Sent]] = [[] for _ in range(4)]
+    slices: list[list[Sent]] = [[] for _ in range(3)]
     for log in logs.values():
-        ends = sorted(chance.randint(0, len(log)) for _ in range(3))
+        ends = sorted(chance.randint(0, len(log)) for _ in range(2))
         for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(log)], strict=True)):
             slices[number] += log[start:end]
     return {
@@ -283,3 +292,12 @@ def ways_of(
         "as they came": [part for part in slices if part],
         "one partition after the other": chance.sample(list(logs.values()), len(logs)),
     }
+
+
+def long_way(sent: Sequence[Sent], order_ms: Sequence[int]) -> dict[str, list[list[Sent]]]:
+    """A slice of nearly all, which is large by itself, and one of the rest: a cut by time and by arrival alike."""
+    end = sorted(order_ms)[len(sent) - len(sent) // 40]
+    parts: list[list[Sent]] = [[], []]
+    for one, time in zip(sent, order_ms, strict=True):
+        parts[time >= end].append(one)
+    return {"in two slices": parts}

@@ -1,36 +1,54 @@
 """Random histories of any topology, and what must come of them by plain Python.
 
-    FEEDS = {"ticks": Feed(make=tick)}
-    assert_as_expected(STATS, FEEDS, oracle_topologies.stocks_stats, spark, seed=20261121)
+    case = OracleCase(feeds={"ticks": Feed(make=tick)}, oracle=oracle_topologies.stocks_stats)
+    assert_as_expected(STATS, case, spark, tmp_path, seed=20261121000)
 
 A history has records that are out of order, late, repeated, null, no JSON or no record of the schema, huge or all but
-empty, in partitions that lag each other. It is run under three ways of slicing; tables, outputs, late records and dead
-letters must be those that the oracle computes from all of it at once.
+empty, in partitions that lag each other. It is run under three ways of slicing, one of them in a lake with all slices
+large; tables, outputs, late records and dead letters must be those that the oracle computes from all of it at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.testing import TopologyDriver
 from kappa.topology import Source, Topology
-from support.drawn_histories import EPOCH, KEYS, Feed, History, Record, drawn, placed, ways_of
+from support.drawn_histories import EPOCH, Feed, History, Record, drawn, long_way, placed, ways_of
+from support.held_slices import HeldSlices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DATED", "KEYS", "SOAK", "Expected", "Feed", "History", "Late", "Oracle", "Record", "assert_as_expected"]
+__all__ = [
+    "DAY",
+    "LARGE",
+    "WAYS",
+    "Expected",
+    "Feed",
+    "History",
+    "Late",
+    "Oracle",
+    "OracleCase",
+    "Record",
+    "assert_as_expected",
+]
 
-#: Days whose histories are part of every run, and those of a soak.
-DATED = (20261121, 20261122, 20261123)
-SOAK = tuple(range(50))
+#: ``SEED=20261122`` plays the histories of that day again.
+DAY = int(os.environ.get("SEED") or f"{datetime.now(UTC):%Y%m%d}")
+#: How many ways of slicing there are.
+WAYS = 3
+#: Longest history that is sliced in three ways; what a slice of a driver holds in memory.
+LARGE = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,44 +82,73 @@ class Expected:
 Oracle = Callable[[History], Expected]
 
 
-def assert_as_expected(
-    topology: Topology,
-    feeds: Mapping[str, Feed],
-    oracle: Oracle,
-    spark: SparkSession,
-    *,
-    seed: int,
-    records: int = 80,
-    partitions: int = 2,
-    cuts: Literal["arrival", "time"] = "arrival",
-) -> None:
-    """Assert that a random history gives what the oracle says, sliced in three ways; prints what was tried.
+@dataclass(frozen=True, kw_only=True)
+class OracleCase:
+    """A topology's input and what must come of it.
 
-    Args:
+    Attributes:
         feeds: topic -> how its records are drawn.
         oracle: what must come of a history, whatever the slices.
+        cuts: ``arrival`` lets partitions and topics lag each other; ``time`` follows the total order, for a topology of
+            class time cut.
+    """
+
+    feeds: Mapping[str, Feed]
+    oracle: Oracle
+    cuts: Literal["arrival", "time"] = "arrival"
+
+
+def assert_as_expected(
+    topology: Topology,
+    case: OracleCase,
+    spark: SparkSession,
+    base: Path,
+    *,
+    seed: int,
+    ways: Collection[int] = range(WAYS),
+    large: Collection[int] = (1,),
+    records: int = 80,
+    partitions: int = 2,
+) -> str:
+    """Assert that a random history gives what the oracle says.
+
+    In memory (:class:`kappa.testing.TopologyDriver`), or in a lake in which all slices are large
+    (:class:`support.held_slices.HeldSlices`). A history of over 50,000 records has one way: in a lake, a slice that is
+    large by itself and one that is small.
+
+    Args:
+        base: an empty folder.
         seed: which history.
+        ways: which of the ways of slicing.
+        large: which of them in a lake.
         records: how many.
         partitions: how many each topic has.
-        cuts: ``arrival`` lets partitions and topics lag each other; ``time`` follows the total order, for a topology
-            of class time cut.
+
+    Returns:
+        What was tried.
 
     Raises:
         AssertionError: something differs; names the seed, the way of slicing and the first rows that do.
     """
     chance = random.Random(seed)
     sources = {source.topic: source for source in topology.sources}
-    sent = drawn(chance, sources, feeds, records, partitions)
+    sent = drawn(chance, sources, case.feeds, records, partitions)
     log = placed(sent, sources, partitions)
-    expected = oracle(log.history)
+    expected = case.oracle(log.history)
     wanted = _wanted(expected, sources)
-    ways = ways_of(chance, sent, log.order_ms, cuts)
+    made = ways_of(chance, sent, log.order_ms, case.cuts) if records <= LARGE else long_way(sent, log.order_ms)
+    tried = [(number in large, *way) for number, way in enumerate(made.items()) if number in ways]
     compared = 0
-    for way, slices in ways.items():
-        driver = TopologyDriver(topology, spark, partitions=dict.fromkeys(sources, partitions))
+    for is_large, way, slices in tried:
+        driver: TopologyDriver | HeldSlices
+        if is_large or records > LARGE:
+            small = 0 if records <= LARGE else LARGE
+            driver = HeldSlices(topology, spark, base, partitions=partitions, small_slice=small)
+        else:
+            driver = TopologyDriver(topology, spark, partitions=dict.fromkeys(sources, partitions))
         for part in slices:
             driver.pipe(one.input for one in part)
-        said = f"{topology.name}, seed {seed}, {way}"
+        said = f"{topology.name}, seed {seed}, {way}, {'in a lake' if isinstance(driver, HeldSlices) else 'in memory'}"
         compared += _compare(driver, topology, wanted, said)
         letters = sorted((row["_topic"], row["_partition"], row["_offset"]) for row in driver.dead_letters)
         assert letters == sorted(log.dead), f"{said}: dead letters"
@@ -109,9 +156,9 @@ def assert_as_expected(
     kinds["out of order"] = sum(record.is_out_of_order for record in log.history.records)
     kinds["late"] = len({(late.record.topic, late.record.partition, late.record.offset) for late in expected.late})
     shown = ", ".join(f"{many} {kind}" for kind, many in sorted(kinds.items()))
-    print(
-        f"{topology.name}: seed {seed}: {len(sent)} records ({shown}), {len(ways)} ways of slicing, "
-        f"{sum(map(len, ways.values()))} slices, {compared} rows compared"
+    return (
+        f"{topology.name}: seed {seed}: {len(sent)} records ({shown}), {len(tried)} ways of slicing, "
+        f"{sum(len(slices) for *_, slices in tried)} slices, {compared} rows compared"
     )
 
 
@@ -148,7 +195,9 @@ def _wanted(expected: Expected, sources: Mapping[str, Source]) -> dict[str, list
     return {name: [dict(row) for row in rows] for name, rows in named.items()}
 
 
-def _compare(driver: TopologyDriver, topology: Topology, wanted: Mapping[str, list[dict[str, Any]]], said: str) -> int:
+def _compare(
+    driver: TopologyDriver | HeldSlices, topology: Topology, wanted: Mapping[str, list[dict[str, Any]]], said: str
+) -> int:
     compared = 0
     members = {member.name: member for member in (*topology.tables, *topology.appends)}
     for name, member in members.items():
@@ -166,7 +215,7 @@ def _compare(driver: TopologyDriver, topology: Topology, wanted: Mapping[str, li
         theirs = _sorted(rows)
         assert mine == theirs, f"{said}: {name}: {_difference(mine, theirs)}"
         compared += len(mine)
-    for topic in topology.topics:
+    for topic in topology.topics if isinstance(driver, TopologyDriver) else ():
         if topic.of in {append.name for append in topology.appends}:
             many = len(driver.sent(topic.name))
             assert many == len(wanted[topic.of]), f"{said}: {many} records sent to {topic.name}"
@@ -177,8 +226,8 @@ def _compare(driver: TopologyDriver, topology: Topology, wanted: Mapping[str, li
 
 
 def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
-    extra = [row for row in found if row not in wanted]
-    lacking = [row for row in wanted if row not in found]
+    mine, theirs = Counter(map(repr, found)), Counter(map(repr, wanted))
+    extra, lacking = list((mine - theirs).elements()), list((theirs - mine).elements())
     lines = [f"{len(found)} rows, {len(wanted)} wanted", *(f"  found:  {row}" for row in extra[:3])]
     return "\n".join([*lines, *(f"  wanted: {row}" for row in lacking[:3])])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
-from support.oracle_histories import Expected, History, Late, Record, moment, money
+from support.drawn_histories import History, Record
+from support.oracle_histories import Expected, Late, moment, money
 
 _SECOND = 1000
 _MINUTE = 60_000
@@ -111,6 +113,7 @@ def inventory_orders(history: History) -> Expected:
 def inventory_enriched(history: History) -> Expected:
     """Orders that the products' frontier has passed, with the version of their product that was valid at their time."""
     versions = [record for record in history.of("products") if _sku(record) is not None]
+    by_sku = {sku: _greatest_so_far(_of_sku(versions, sku)) for sku in {_sku(one) for one in versions}}
     own, others = history.frontiers["orders"], history.frontiers["products"]
     waiting, rows, late = [], [], []
     for order in history.of("orders"):
@@ -124,8 +127,9 @@ def inventory_enriched(history: History) -> Expected:
         elif others is None or order.at >= others:
             waiting.append(columns)
         else:
-            valid = [one for one in versions if _sku(one) == order["sku"] and _valid_from(one) <= order.at]
-            seen = max(valid, key=lambda one: (one.at, one.order), default=None)
+            valid_from, greatest = by_sku.get(order["sku"], ([], []))
+            began = bisect_right(valid_from, order.at)
+            seen = greatest[began - 1] if began else None
             price = None if seen is None else money(seen["price"])
             quantity = order["quantity"]
             amount = None if price is None or quantity is None else price * quantity
@@ -133,9 +137,9 @@ def inventory_enriched(history: History) -> Expected:
             rows.append({**columns, "name": name, "price": price, "amount": amount, **order.place})
     since = None if own is None or others is None else min(own, others)
     products = [
-        {"sku": _sku(one), "name": one["name"], "price": money(one["price"])}
-        for one in versions
-        if _is_asked_for(one, versions, since)
+        {"sku": sku, "name": one["name"], "price": money(one["price"])}
+        for sku in by_sku
+        for one in _asked_for(_of_sku(versions, sku), since)
     ]
     return Expected(tables={"waiting": waiting, "products": products}, outputs={"enriched": rows}, late=late)
 
@@ -147,11 +151,17 @@ def inventory_matched(history: History) -> Expected:
     late: list[Late] = []
     orders = _admitted(placed, "left", late)
     payments = _admitted([one for one in history.of("payments") if one.has("orderID")], "right", late)
+    by_order: dict[str, tuple[list[int], list[Record]]] = {}
+    for one in sorted(payments, key=lambda one: one.at):
+        times, own = by_order.setdefault(one["orderID"], ([], []))
+        times.append(one.at)
+        own.append(one)
     rows: list[dict[str, Any]] = []
     unpaid = []
     for order in orders:
         columns = {name: order[name] for name in ("orderID", "customerID", "sku", "quantity", "CreatedTime")}
-        mine = [one for one in payments if one["orderID"] == order["orderID"] and abs(one.at - order.at) <= reach]
+        times, own = by_order.get(order["orderID"], ([], []))
+        mine = own[bisect_left(times, order.at - reach) : bisect_right(times, order.at + reach)]
         paid = [{"paymentID": one["paymentID"], "amount": money(one["amount"])} for one in mine]
         is_over = _is_past(order.at + reach, history.frontiers["payments"])
         if not paid and is_over:
@@ -222,13 +232,28 @@ def _valid_from(version: Record) -> int:
     return max(version.at, version.frontier)
 
 
-def _is_asked_for(version: Record, versions: Iterable[Record], since: int | None) -> bool:
-    """Whether an order at ``since`` or later may see it."""
-    greater = [one for one in versions if _sku(one) == _sku(version)]
-    until = min(
-        (_valid_from(one) for one in greater if (one.at, one.order) > (version.at, version.order)), default=None
-    )
-    return until is None or (until > _valid_from(version) and (since is None or until > since))
+def _of_sku(versions: Iterable[Record], sku: str | None) -> list[Record]:
+    return [one for one in versions if _sku(one) == sku]
+
+
+def _greatest_so_far(versions: Iterable[Record]) -> tuple[list[int], list[Record]]:
+    """From when versions are valid, and the one with the greatest time of its own among those valid by then."""
+    valid_from, greatest = [], []
+    for one in sorted(versions, key=_valid_from):
+        valid_from.append(_valid_from(one))
+        greatest.append(max([*greatest[-1:], one], key=lambda one: (one.at, one.order)))
+    return valid_from, greatest
+
+
+def _asked_for(versions: Iterable[Record], since: int | None) -> list[Record]:
+    """Versions that an order at ``since`` or later may see: until one with a greater time of its own is valid."""
+    found = []
+    until: int | None = None
+    for one in sorted(versions, key=lambda one: (one.at, one.order), reverse=True):
+        if until is None or (until > _valid_from(one) and (since is None or until > since)):
+            found.append(one)
+        until = _valid_from(one) if until is None else min(until, _valid_from(one))
+    return found
 
 
 def _is_reached(time: int, frontier: int | None) -> bool:

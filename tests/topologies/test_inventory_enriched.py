@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from support import oracle_topologies
-from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected
 from support.topologies import first_version, shipped
 
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
@@ -35,26 +33,6 @@ def product(sku: str, at: float, price: float | None, partition: int = 0) -> Inp
     time = round(at * _MINUTE)
     value = None if price is None else {"sku": sku, "name": f"The {sku}", "price": price, "CreatedTime": time}
     return Input(topic="products", value=value, key=sku.encode(), partition=partition, timestamp_ms=time)
-
-
-def some_order(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    number, sku = f"o{chance.randrange(50)}", chance.choice([*KEYS[:5], None])
-    quantity = chance.choice([None, 0, 1, 2_147_483_647])
-    return number, {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity}
-
-
-def some_product(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    sku = chance.choice(KEYS[:5])
-    return sku, {"sku": sku, "name": chance.choice([None, "", "Ж"]), "price": chance.choice([0.01, 9_999_999_999.99])}
-
-
-#: Minutes: orders may be ten late, products one.
-FEEDS = {
-    "orders": Feed(
-        make=some_order, steps=[0, 30_000, 2 * _MINUTE], behind=[0, 0, 0, _MINUTE, 4 * _MINUTE, 15 * _MINUTE], share=2
-    ),
-    "products": Feed(make=some_product, steps=[0, _MINUTE, 4 * _MINUTE], behind=[0, 0, 30_000, 5 * _MINUTE], nulls=0.2),
-}
 
 
 def prices(driver: TopologyDriver) -> list[tuple[str, Decimal | None]]:
@@ -120,14 +98,3 @@ def test_enriched_orders_are_the_same_however_the_logs_are_cut(spark: SparkSessi
         inputs.append(product(chance.choice(["SKU1", "Größe"]), at, price, partition=number % 2))
 
     assert_slice_invariant(ENRICHED, inputs, spark, by_arrival=True, cuts=2)
-
-
-@pytest.mark.parametrize("seed", DATED)
-def test_random_orders_and_products_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(ENRICHED, FEEDS, oracle_topologies.inventory_enriched, spark, seed=seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SOAK)
-def test_more_random_orders_and_products_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(ENRICHED, FEEDS, oracle_topologies.inventory_enriched, spark, seed=seed)

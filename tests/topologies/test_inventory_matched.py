@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from support import oracle_topologies
-from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected
 from support.topologies import first_version, shipped
 
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
@@ -37,26 +35,6 @@ def payment(number: str, at: float, amount: float = 9.5, of: str = "p", partitio
     value = {"paymentID": f"{of}-{number}", "orderID": number, "amount": amount, "method": "CARD", "CreatedTime": time}
     key = number.encode()
     return Input(topic="payments", value=value, key=key, partition=partition, timestamp_ms=time + 3_600_000)
-
-
-def some_order(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    number = chance.choice([*KEYS, "o1", "o2", "o3"])
-    kind, quantity = chance.choice(["PLACED", "PLACED", "PLACED", "CANCELLED"]), chance.choice([None, 1])
-    return number, {"orderID": number, "type": kind, "customerID": "c1", "sku": "", "quantity": quantity}
-
-
-def some_payment(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    number = chance.choice([*KEYS, "o1", "o2", "o3"])
-    payment = f"p{chance.randrange(1000)}"
-    return number, {"paymentID": payment, "orderID": number, "amount": chance.choice([0, 0.01, 9_999_999_999.99])}
-
-
-_PACE = {"steps": [0, 30_000, 2 * _MINUTE], "behind": [0, 0, 0, 45_000, 2 * _MINUTE, 15 * _MINUTE]}
-#: Minutes: the reach is ten of them, the grace of both one.
-FEEDS = {
-    "order-events": Feed(make=some_order, **_PACE),  # type: ignore[arg-type]
-    "payments": Feed(make=some_payment, **_PACE),  # type: ignore[arg-type]
-}
 
 
 def matched(driver: TopologyDriver) -> list[tuple[str, str | None]]:
@@ -117,14 +95,3 @@ def test_matches_are_the_same_however_the_logs_are_cut(spark: SparkSession) -> N
         inputs.append(payment(chance.choice(["o1", "Größe", "o3"]), other, of=f"p{number}", partition=number % 2))
 
     assert_slice_invariant(MATCHED, inputs, spark, by_arrival=True, cuts=2)
-
-
-@pytest.mark.parametrize("seed", DATED)
-def test_random_orders_and_payments_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(MATCHED, FEEDS, oracle_topologies.inventory_matched, spark, seed=seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SOAK)
-def test_more_random_orders_and_payments_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(MATCHED, FEEDS, oracle_topologies.inventory_matched, spark, seed=seed)

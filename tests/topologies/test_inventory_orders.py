@@ -7,8 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import oracle_topologies
-from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected, moment
+from support.oracle_histories import moment
 from support.topologies import first_version, shipped
 
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
@@ -32,24 +31,6 @@ def event(order: str, kind: str, at: float, partition: int = 0, **more: Any) -> 
     value = {"orderID": order, "type": kind, "CreatedTime": round(at * _MINUTE), **more}
     sent = round((at + 60) * _MINUTE)
     return Input(topic="order-events", value=value, key=order.encode(), partition=partition, timestamp_ms=sent)
-
-
-def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    order, kind = chance.choice([*KEYS, "o1", "o2", "o3"]), chance.choice(["PLACED", "PLACED", "CANCELLED", "?"])
-    if kind != "PLACED":
-        return order, {"orderID": order, "type": kind}
-    sku, quantity = chance.choice(["SKU1", "SKU2", None]), chance.choice([None, 0, 1, 2_147_483_647])
-    return order, {"orderID": order, "type": kind, "customerID": "c1", "sku": sku, "quantity": quantity}
-
-
-#: Minutes: the time to cancel is 30 of them, the grace 5.
-FEEDS = {
-    "order-events": Feed(
-        make=drawn,
-        steps=[0, 30_000, 2 * _MINUTE, 5 * _MINUTE],
-        behind=[0, 0, 0, _MINUTE, 4 * _MINUTE, 15 * _MINUTE, 40 * _MINUTE],
-    )
-}
 
 
 def test_an_order_stands_when_half_an_hour_has_passed_without_a_cancellation(spark: SparkSession) -> None:
@@ -124,14 +105,3 @@ def test_orders_are_the_same_however_the_log_is_cut(spark: SparkSession) -> None
         events.append(made)
 
     assert_slice_invariant(ORDERS, events, spark, by_arrival=True, cuts=2)
-
-
-@pytest.mark.parametrize("seed", DATED)
-def test_random_events_of_orders_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(ORDERS, FEEDS, oracle_topologies.inventory_orders, spark, seed=seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SOAK)
-def test_more_random_events_of_orders_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(ORDERS, FEEDS, oracle_topologies.inventory_orders, spark, seed=seed)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from support import oracle_topologies
-from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected, moment
+from support.drawn_histories import KEYS
+from support.oracle_histories import moment
 from support.topologies import first_version, shipped
 
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
@@ -28,12 +28,6 @@ def event(browser: str, at: int, action: str | None = "view", level: str = "INFO
     """A log event with its own time; it is sent a day later, with all the others of that day."""
     value = {"browser": browser, "thread": "worker-1", "level": level, "action": action, "CreatedTime": at}
     return Input(topic="logs", value=value, key=browser.encode(), partition=partition, timestamp_ms=_DAY)
-
-
-def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    browser = chance.choice(KEYS)
-    level, action = chance.choice(["INFO", "ERROR", None]), chance.choice(["login", "view", "", None])
-    return browser, {"browser": browser, "level": level, "action": action}
 
 
 def test_events_errors_and_actions_of_a_browser_are_counted_in_each_window(spark: SparkSession) -> None:
@@ -88,14 +82,3 @@ def test_windows_are_the_same_however_the_log_is_cut(spark: SparkSession) -> Non
     ]
 
     assert_slice_invariant(WINDOWS, events, spark, by_arrival=True, cuts=2)
-
-
-@pytest.mark.parametrize("seed", DATED)
-def test_random_events_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(WINDOWS, {"logs": Feed(make=drawn)}, oracle_topologies.logs_browser_windows, spark, seed=seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SOAK)
-def test_more_random_events_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(WINDOWS, {"logs": Feed(make=drawn)}, oracle_topologies.logs_browser_windows, spark, seed=seed)

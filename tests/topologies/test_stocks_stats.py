@@ -6,11 +6,11 @@ import json
 import random
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from support import oracle_topologies
-from support.oracle_histories import DATED, KEYS, SOAK, Feed, assert_as_expected, moment
+from support.drawn_histories import KEYS
+from support.oracle_histories import moment
 from support.topologies import first_version, shipped
 
 from kappa.testing import Input, TopologyDriver, assert_slice_invariant
@@ -28,11 +28,6 @@ def tick(symbol: str, at: int, price: float, partition: int = 0) -> Input:
     """A tick with its own time, sent a minute later."""
     value = {"symbol": symbol, "CreatedTime": at, "price": price, "volume": 1}
     return Input(topic="ticks", value=value, key=symbol.encode(), partition=partition, timestamp_ms=at + 60_000)
-
-
-def drawn(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    symbol = chance.choice(KEYS)
-    return symbol, {"symbol": symbol, "price": chance.choice([0, 0.01, 1, 12.34, 9_999_999_999.99, -3.5])}
 
 
 def test_a_window_has_count_range_and_average_of_the_ticks_of_its_five_seconds(spark: SparkSession) -> None:
@@ -125,14 +120,3 @@ def test_windows_are_the_same_however_the_log_is_cut(spark: SparkSession) -> Non
     ]
 
     assert_slice_invariant(STATS, ticks, spark, by_arrival=True, cuts=2)
-
-
-@pytest.mark.parametrize("seed", DATED)
-def test_random_ticks_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(STATS, {"ticks": Feed(make=drawn)}, oracle_topologies.stocks_stats, spark, seed=seed)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", SOAK)
-def test_more_random_ticks_give_what_plain_python_gives(spark: SparkSession, seed: int) -> None:
-    assert_as_expected(STATS, {"ticks": Feed(make=drawn)}, oracle_topologies.stocks_stats, spark, seed=seed)
