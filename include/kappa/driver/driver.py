@@ -95,6 +95,13 @@ class Driver:
 
     def run(self) -> str:
         """Claim the epoch, then do what comes next until nothing does."""
+        try:
+            return self._life()
+        finally:  # last: the driver that follows waits neither for a scrape nor for the receiver of a notice
+            self.context.exporter.close()
+            self.context.notices.close()
+
+    def _life(self) -> str:
         context = self.context
         claim(context)
         record = context.record()
@@ -125,8 +132,6 @@ class Driver:
         finally:
             probe.close()
             context.beat.close(message=reason)
-            context.exporter.close()
-            context.notices.close()
             self.close()
             context.log.info("ended", reason=reason)
         if self._is_overtaken:
