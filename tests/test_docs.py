@@ -36,6 +36,7 @@ PAGES = (
     ROOT / "CHANGELOG.md",
     ROOT / "docs" / "concepts.md",
     ROOT / "docs" / "formats.md",
+    ROOT / "docs" / "readers.md",
     ROOT / "docs" / "operations.md",
     ROOT / "docs" / "findings.md",
     ROOT / "docs" / "runbook.md",

@@ -23,11 +23,11 @@ def test_another_word_is_no_attribute() -> None:
         _ = kappa.Tabel  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", ["kappa", "kappa.topology", "kappa.operators"])
+@pytest.mark.parametrize("module", ["kappa", "kappa.topology", "kappa.operators", "kappa.serving"])
 def test_importing_it_loads_no_engine(module: str) -> None:
     probe = (
         f"import sys, {module}; print(sorted({{'pyspark', 'py4j', 'deltalake', 'confluent_kafka', 'pyarrow', "
-        "'airflow'} & set(sys.modules)))"
+        "'airflow', 'polars', 'duckdb'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from support.slices import AT, Epoch, Rows, as_rows, merged
 
@@ -105,9 +106,14 @@ def test_a_snapshot_finds_its_rows_though_the_merge_that_it_knew_is_gone(tmp_pat
     for number in range(8, 12):
         watch.at += timedelta(minutes=1)
         epoch.slice({("a", 0): number})
+    connection = duckdb.connect()
+    frame, view = snapshot.polars("sums"), snapshot.duckdb("sums", connection)
     maintain(epoch.run, config, watch.at)
     with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
         queries.query(*snapshot.place("sums"))
+    for found in (snapshot.arrow("sums"), frame.collect().to_arrow(), view.to_arrow_table()):
+        assert as_rows(found) == {("a", 0): 2}
+    connection.close()
     assert as_rows(snapshot.rows("sums")) == {("a", 0): 2}
     assert as_rows(again.rows("sums", "total = 7")) == {("a", 0): 7}
     assert serving.snapshot(config, "sums", seq=3).merged("sums") < 3

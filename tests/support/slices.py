@@ -51,10 +51,11 @@ class Epoch:
     Args:
         base: the lake.
         topology: of one table.
+        epoch: its number.
     """
 
-    def __init__(self, base: Path, topology: Topology = TOPOLOGY, **settings: Any) -> None:
-        self.paths = EpochPaths(lake=str(base), topology=topology.name, epoch=1)
+    def __init__(self, base: Path, topology: Topology = TOPOLOGY, epoch: int = 1, **settings: Any) -> None:
+        self.paths = EpochPaths(lake=str(base), topology=topology.name, epoch=epoch)
         self.name = topology.tables[0].name
         ledger = Ledger(self.paths.ledger)
         ledger.create()
@@ -104,6 +105,10 @@ class Epoch:
         plan, effects = self._begin([{"_deleted": False, **row} for row in rows])
         apply_changes(self.run, plan, effects)
         return commit_slice(self.run, plan, effects)
+
+    def put_without_commit(self, *rows: dict[str, Any]) -> None:
+        """A slice of which the changes are written, and nothing is committed."""
+        self._begin([{"_deleted": False, **row} for row in rows])
 
     def _begin(self, changes: list[dict[str, Any]]) -> tuple[LedgerRow, LedgerRow]:
         ledger = self.run.ledger

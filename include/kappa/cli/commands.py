@@ -19,6 +19,7 @@ from kappa.cli import (
     replays,
     restores,
     savepoints,
+    sql,
     starters,
     topics,
     upgrades,
@@ -42,6 +43,7 @@ for found in entry_points(group="kappa.commands"):
 for module in (
     hosts,
     reads,
+    sql,
     explanations,
     replays,
     backfills,

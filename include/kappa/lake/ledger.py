@@ -15,13 +15,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
-from kappa.errors import ConflictError, KappaError, StaleWriterError
+from kappa.errors import ConflictError, KappaError, StaleWriterError, UnknownEpochError
 from kappa.faults import crash_point
 from kappa.lake import row_files
 from kappa.lake.append_log import AppendLog
 from kappa.lake.ledger_rows import FORMAT, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateBuilder
 from kappa.lake.rollup import stays
+from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
 from kappa.replay import stored
 
@@ -190,6 +191,43 @@ class Ledger:
     def _write(self, row: LedgerRow) -> LedgerRow:
         (written,) = self._log.append([_to_record(row)])
         return replace(row, n=written["n"])
+
+
+def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
+    """A commit of an epoch whose files can be read.
+
+    Raises:
+        UnknownEpochError: the epoch has no such slice, or its files were cleaned up.
+
+    Examples:
+        >>> from kappa import serving
+        >>> from kappa.config import Config
+        >>> from kappa.lake.ledger import Ledger
+        >>> from kappa.names import EpochPaths
+        >>> paths = EpochPaths(lake=Config.from_env().lake, topology="retail.loyalty", epoch=1)
+        >>> serving.commit_of(paths, Ledger(paths.ledger).state(), 1).seq
+        1
+    """
+    topology, epoch, commits = paths.topology, paths.epoch, state.commits
+    found = [commit for commit in commits if commit.seq == seq]
+    is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
+    if not found and not is_rolled:
+        raise UnknownEpochError(
+            f"Epoch {epoch} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
+            epoch=epoch,
+            seq=seq,
+        )
+    if not found or not state.is_readable(seq):
+        raise UnknownEpochError(
+            f"The files of slice {seq} of epoch {epoch} of {topology!r} were cleaned up. Readable are "
+            f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
+            "KAPPA_SAVEPOINT_HOURS say how long.",
+            epoch=epoch,
+            seq=seq,
+            readable_from=state.readable_from,
+            savepoints=sorted(state.savepoints),
+        )
+    return state.resolved(found[-1])
 
 
 #: Fields that are times by topic and partition.

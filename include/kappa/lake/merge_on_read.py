@@ -118,7 +118,7 @@ def query(
         where=where,
         order_by=order_by,
         limit=limit,
-        over=_over(contents),
+        over=changes_over(contents),
     )
 
 
@@ -139,12 +139,17 @@ def row_of(contents: Contents, key: str) -> pa.Table:
 
 def chunks(contents: Contents, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
     """Rows about so many at a time, in no order; see :func:`kappa.lake.queries.chunks`."""
-    return queries.chunks(contents.path, contents.version, columns, rows, over=_over(contents))
+    return queries.chunks(contents.path, contents.version, columns, rows, over=changes_over(contents))
+
+
+def batches(contents: Contents, columns: Sequence[str] | None = None, limit: int | None = None) -> pa.RecordBatchReader:
+    """Rows as a stream, in no order; see :func:`kappa.lake.queries.batches`."""
+    return queries.batches(contents.path, contents.version, columns, limit=limit, over=changes_over(contents))
 
 
 def changed(contents: Contents) -> pa.Table | None:
     """The newest change of each key since the merge, with ``_deleted``; None where all is merged."""
-    over = _over(contents)
+    over = changes_over(contents)
     return None if over is None else over.newest()
 
 
@@ -156,7 +161,8 @@ def changed_rows(contents: Contents) -> int:
     return int(found["n"][0].as_py())
 
 
-def _over(contents: Contents) -> queries.Changes | None:
+def changes_over(contents: Contents) -> queries.Changes | None:
+    """The changes since the merge; None where all is merged."""
     if contents.is_merged:
         return None
     return queries.Changes(

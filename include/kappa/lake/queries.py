@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -69,20 +70,27 @@ class Changes:
 
         found = DeltaTable(self.path, version=self.delta_version)
         names = [name for name in declared_schema(found).names if name != SEQ.name]
-        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _newest", _changes=found), found)
+        return _cast(_run(f"WITH {self._newest()} SELECT {_listed(names)} FROM _changes_newest", _changes=found), found)
 
-    def over(self, names: Sequence[str]) -> str:
-        """SQL of the rows of table ``_table`` with these changes (``_changes``) brought in: a relation in brackets."""
-        on = " AND ".join(f"_table.{quoted_name(name)} = _newest.{quoted_name(name)}" for name in self.key)
-        kept = f"SELECT {_listed(names, '_table.')} FROM _table LEFT ANTI JOIN _newest ON {on}"
-        made = f"SELECT {_listed(names)} FROM _newest WHERE NOT _deleted"
-        return f"(WITH {self._newest()} {kept} UNION ALL {made})"
+    def over(self, names: Sequence[str], *, table: str = "_table", changes: str = "_changes") -> str:
+        """SQL of a table's rows with these changes brought in: a relation in brackets.
 
-    def _newest(self) -> str:
+        Args:
+            names: the columns.
+            table: relation of the table.
+            changes: relation of the changes.
+        """
+        newest = f"{changes}_newest"
+        on = " AND ".join(f"_table.{quoted_name(name)} = {newest}.{quoted_name(name)}" for name in self.key)
+        kept = f"SELECT {_listed(names, '_table.')} FROM {table} AS _table LEFT ANTI JOIN {newest} ON {on}"
+        made = f"SELECT {_listed(names)} FROM {newest} WHERE NOT _deleted"
+        return f"(WITH {self._newest(changes)} {kept} UNION ALL {made})"
+
+    def _newest(self, changes: str = "_changes") -> str:
         rank = f"row_number() OVER (PARTITION BY {_listed(self.key)} ORDER BY _seq DESC) AS _rank"
         since = f"_seq > {self.after} AND _seq <= {self.upto}"
-        ranked = f"SELECT *, {rank} FROM _changes WHERE {since}"
-        return f"_newest AS (SELECT * FROM ({ranked}) WHERE _rank = 1)"
+        ranked = f"SELECT *, {rank} FROM {changes} WHERE {since}"
+        return f"{changes}_newest AS (SELECT * FROM ({ranked}) WHERE _rank = 1)"
 
 
 def query(
@@ -141,6 +149,36 @@ def chunks(
             batches = []
     if batches:
         yield pa.Table.from_batches(batches)
+
+
+def batches(
+    path: str,
+    delta_version: int,
+    columns: Sequence[str] | None = None,
+    *,
+    limit: int | None = None,
+    over: Changes | None = None,
+) -> pa.RecordBatchReader:
+    """Rows of a table as of a version as a stream, unordered, with the declared columns.
+
+    The first batch is read already: what is not there is an error here, and not in the middle of another engine.
+    """
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=delta_version)
+    declared = declared_schema(table)
+    schema = declared if columns is None else pa.schema([declared.field(name) for name in columns])
+    relations, source = _source(table, over)
+    sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" LIMIT {limit}" if limit is not None else "")
+    found = _builder(relations).execute(sql)
+    first = next(found, None)
+
+    def rest() -> Iterator[pa.RecordBatch]:
+        for batch in chain([] if first is None else [first], found):
+            yield pa.record_batch(batch).cast(schema)
+
+    return pa.RecordBatchReader.from_batches(schema, rest())
 
 
 def _source(table: DeltaTable, over: Changes | None) -> tuple[dict[str, DeltaTable], str]:

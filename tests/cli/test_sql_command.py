@@ -1,0 +1,105 @@
+"""``kappa sql``: tables of several topologies in one query, as a table, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.live_lake import live_lake
+from typer.testing import CliRunner, Result
+
+from kappa import serving
+from kappa.cli import app
+from kappa.errors import UnknownTableError, UsageError
+
+REWARDS = "SELECT CustomerCardNo, TotalLoyaltyPoints FROM retail.loyalty.rewards ORDER BY 1"
+MANY = "SELECT value AS n FROM generate_series(1, 100000)"
+
+
+@pytest.fixture(autouse=True)
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live_lake(tmp_path, monkeypatch)
+
+
+def sql(*words: str) -> Result:
+    return CliRunner().invoke(app, ["sql", *words])
+
+
+def test_rows_are_shown_with_the_epochs_and_slices_that_they_are_of() -> None:
+    lines = sql(REWARDS).output.splitlines()
+    assert [line.split() for line in lines[1:3]] == [["c1", "2.0000"], ["c2", "3.0000"]]
+    assert lines[3:] == ["retail.loyalty: epoch 1, slice 2", "2 rows shown"]
+
+
+def test_json_has_the_snapshots_and_each_value_in_its_json_form() -> None:
+    found = json.loads(sql(REWARDS, "--json", "--seq", "retail.loyalty=1").output, parse_float=str)
+    assert found == {
+        "snapshots": {"retail.loyalty": {"epoch": 1, "seq": 1, "position": {"pos": {"0": 1}}}},
+        "rows": [{"CustomerCardNo": "c1", "TotalLoyaltyPoints": "2.0000"}],
+    }
+    assert json.loads(sql("SELECT 1 AS n WHERE 1 = 2", "--format", "json").output)["rows"] == []
+
+
+def test_csv_has_nested_values_as_json() -> None:
+    query = 'SELECT \'a,"b\' AS "Größe", make_array(1, 2) AS items, NULL AS nothing, 1.5 AS n'
+    rows = list(csv.reader(io.StringIO(sql(query, "--format", "csv").output)))
+    assert rows == [["Größe", "items", "nothing", "n"], ['a,"b', "[1,2]", "", "1.5"]]
+
+
+def test_a_table_ends_after_a_screenful_and_says_so() -> None:
+    lines = sql(MANY).output.splitlines()
+    assert (
+        len(lines) == 102 and lines[-1] == "100 rows shown, and there are more: --limit, or all of them by --format csv"
+    )
+    assert sql(MANY, "--limit", "2").output.split()[:3] == ["n", "1", "2"]
+    assert sql(MANY, "--format", "csv", "--limit", "2").output.split() == ["n", "1", "2"]
+    assert len(json.loads(sql(MANY, "--json", "--limit", "8193").output)["rows"]) == 8193
+    assert sql(MANY, "--limit", "0").output.splitlines()[0] == "n"
+
+
+def test_csv_and_json_hold_one_batch_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, held = io.StringIO(), []
+    real = serving.answer
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        found = real(*arguments, **named)
+
+        def batches() -> Any:
+            for batch in found.batches:
+                held.append(written.tell())
+                yield batch
+
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(found.batches.schema, batches())
+        return serving.Answer(snapshots=found.snapshots, batches=reader)
+
+    monkeypatch.setattr(serving, "answer", watched)
+    for words in (("--format", "csv"), ("--json",)):
+        written.seek(0)
+        held.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", written)
+            app(["sql", MANY, *words], standalone_mode=False)
+        assert len(held) > 5 and all(before < after for before, after in pairwise(held))
+
+
+@pytest.mark.parametrize("given", ["retail.loyalty", "=1", "retail.loyalty=", "retail.loyalty=-1", "retail.loyalty=x"])
+@pytest.mark.parametrize("option", ["--seq", "--epoch"])
+def test_a_number_without_its_topology_is_refused(option: str, given: str) -> None:
+    found = sql(REWARDS, option, given)
+    assert isinstance(found.exception, UsageError), found.exception
+    assert str(found.exception).endswith(f"{option} retail.loyalty=7")
+
+
+def test_what_cannot_be_written_or_read_is_an_error_in_words() -> None:
+    twice = sql("SELECT a.*, b.* FROM retail.loyalty.rewards a JOIN retail.loyalty.rewards b ON true", "--json")
+    assert isinstance(twice.exception, UsageError) and "several columns named CustomerCardNo" in str(twice.exception)
+    assert isinstance(sql(REWARDS, "--json", "--format", "csv").exception, UsageError)
+    assert isinstance(sql("SELECT 1 FROM retail.loyalty.reward").exception, UnknownTableError)
+    assert isinstance(sql("DROP TABLE retail.loyalty.rewards").exception, UsageError)
