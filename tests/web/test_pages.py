@@ -21,11 +21,13 @@ from support.page_lake import CANDIDATE, Told, demo, report, steady, turned
 from kappa import clock
 from kappa.config import Config
 from kappa.errors import BrokerUnreachableError, LakeUnreachableError, UnknownTopologyError
+from kappa.lake.epochs import Epochs
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.verdict import DiffReport, Sample
+from kappa.verify.certificate import certificate_of
 from kappa_web.access import LoginNeeded
 from kappa_web.app import build
 from kappa_web.lake import Lake
@@ -198,6 +200,18 @@ def test_a_certificate_with_a_gap_is_not_complete_and_names_it(empty: Config) ->
     told.ledger(1, slices)
     said = page(empty, f"/topologies/{NAME}/certificate")
     assert "not complete" in said and "pos[0] 500..700: no epoch has sent it." in said
+
+
+def test_a_brief_certificate_says_the_same_of_each_offset(shown: Config, empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME, partitions=2), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, turned(steady(now, 60), [(3_000, "live"), (4_000, "held"), (9_000, "live")]))
+    for config, is_complete in ((shown, True), (empty, False)):
+        record = Epochs(config.lake).record(NAME)
+        whole, brief = (certificate_of(config.lake, record, is_brief=is_brief) for is_brief in (False, True))
+        assert whole.complete is brief.complete is is_complete
+        assert (whole.at, whole.partitions, whole.rows_read) == (brief.at, brief.partitions, brief.rows_read)
 
 
 def test_the_history_is_paged_and_has_only_what_the_caller_may_read(shown: Config) -> None:

@@ -183,7 +183,7 @@ class Board:
         known, now = self._certificates.get(record.topology), time.monotonic()
         if known is None or (known[0] != sign and (known[0][0] != sign[0] or now - known[1] > _PROOF_SECONDS)):
             ledgers = {found.ledger: self.lake.opened(found) for found in paths}
-            made = certificate_of(self.lake.config.lake, record, ledgers=ledgers)
+            made = certificate_of(self.lake.config.lake, record, ledgers=ledgers, is_brief=True)
             known = self._certificates[record.topology] = (sign, now, made)
         return known[2]
 
