@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +24,30 @@ RULES = REPOSITORY / "docker" / "prometheus" / "alerts.yaml"
 
 
 def promtool() -> str:
-    """Path of the tool."""
-    folder = Config.from_env({}).cache / "promtool"
-    found = shutil.which("promtool") or shutil.which("promtool", path=str(folder / "usr" / "bin"))
-    if found is None and shutil.which("apt-get"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for command in (
-            ["apt-get", "download", "prometheus"],
-            ["sh", "-c", "dpkg-deb --extract prometheus_*.deb . && rm prometheus_*.deb"],
-        ):
-            subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120)
-        found = shutil.which("promtool", path=str(folder / "usr" / "bin"))
+    """Path of the tool; the server is beside it."""
+    folder = Config.from_env({}).cache / "prometheus"
+    places = os.pathsep.join([os.environ.get("PATH", ""), str(folder / "usr" / "bin")])
+    if shutil.which("promtool", path=places) is None and shutil.which("apt-get"):
+        _fetch(folder)
+    found = shutil.which("promtool", path=places)
     if found is None:
         pytest.skip("promtool is missing and could not be fetched: `apt-get download prometheus`")
     return found
+
+
+def _fetch(folder: Path) -> None:
+    """Unpack the package into a folder, in one step: two processes may do it at once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+
+        def run(*command: str) -> bool:
+            return not subprocess.run(command, cwd=scratch, capture_output=True, check=False, timeout=120).returncode
+
+        download = ("apt-get", "download", "prometheus")
+        if run(*download) or (run("apt-get", "update") and run(*download)):
+            run("sh", "-c", "dpkg-deb --extract prometheus_*.deb unpacked")
+            with contextlib.suppress(OSError):  # the other one was first, or there is nothing
+                (Path(scratch) / "unpacked").rename(folder)
 
 
 def check(*arguments: str | Path) -> str:
