@@ -10,11 +10,19 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.moves import Abort, ChooseCandidateToAbort, dag_by_hand
+from kappa_airflow.factory import move_dag
+from kappa_airflow.moves import Abort, ChooseCandidateToAbort
 
 config = Config.from_env()
-for name in [topology.name for topology in declared(config.topologies)]:
-    with dag_by_hand("abort", name, epoch="the one that is being built, or was rejected last", doc=__doc__):
+for topology in declared(config.topologies):
+    with move_dag(
+        "abort",
+        topology,
+        epoch="the one that is being built, or was rejected last",
+        doc=__doc__,
+        wait_hours=config.approval_hours,
+    ):
+        name = topology.name
         choose = ChooseCandidateToAbort(task_id="choose", topology=name)
         of = {"topology": name, "epoch": choose.output}
         what = f"Remove an epoch of {name}?"

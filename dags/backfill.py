@@ -8,23 +8,22 @@ task is safe to clear.
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
-
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.backfill import BackfillInterval
+from kappa_airflow.factory import topology_dag
 from kappa_airflow.forms import backfill_form
 from kappa_airflow.timetables import BackfillTimetable
 
 for topology in declared(Config.from_env().topologies):
-    with DAG(
-        dag_id=f"backfill__{topology.name}",
+    with topology_dag(
+        "backfill",
+        topology,
+        doc=__doc__,
         schedule=BackfillTimetable("@daily", timezone="UTC"),
         catchup=False,  # which is how the timetable tells the scheduler from a backfill
         is_paused_upon_creation=False,  # the runs of a paused DAG stay queued
         description=f"Computes days of {topology.name} again and replaces them in the live epoch.",
-        doc_md=__doc__,
         params=backfill_form(),
-        tags=["kappa", "backfill", topology.name],
     ):
         BackfillInterval(task_id="backfill", topology=topology.name)

@@ -10,13 +10,21 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ApproveCutover
-from kappa_airflow.moves import ChooseCandidate, dag_by_hand
+from kappa_airflow.factory import move_dag
+from kappa_airflow.moves import ChooseCandidate
 from kappa_airflow.replay import CutOver
 from kappa_airflow.reports import Verify
 
 config = Config.from_env()
-for name in [topology.name for topology in declared(config.topologies)]:
-    with dag_by_hand("cutover", name, epoch="the one that waits, or was rejected last", doc=__doc__):
+for topology in declared(config.topologies):
+    with move_dag(
+        "cutover",
+        topology,
+        epoch="the one that waits, or was rejected last",
+        doc=__doc__,
+        wait_hours=config.approval_hours,
+    ):
+        name = topology.name
         choose = ChooseCandidate(task_id="choose", topology=name)
         epoch = choose.output
         verify = Verify(task_id="verified", topology=name, epoch=epoch)

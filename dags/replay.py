@@ -7,29 +7,29 @@ otherwise.
 
 from __future__ import annotations
 
-from airflow.sdk import DAG, chain
+from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import ApproveCutover
+from kappa_airflow.factory import STAGES, topology_dag
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay
 from kappa_airflow.reports import Verify
 
-STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
-
 config = Config.from_env()
 for topology in declared(config.topologies):
-    with DAG(
-        dag_id=f"replay__{topology.name}",
+    with topology_dag(
+        "replay",
+        topology,
+        doc=__doc__,
+        wait_hours=config.approval_hours,
         schedule=None,
         is_paused_upon_creation=False,
         # a second one is refused with the reason, and need not queue behind one that waits for an answer
         max_active_runs=3,
         description=f"Replays {topology.name} into a new epoch, asks for approval and cuts over.",
-        doc_md=__doc__,
         params=replay_form(topology.name, topology.version, topology.file.name),
-        tags=["kappa", "replay", topology.name],
     ):
         name = topology.name
         plan = PlanReplay(task_id="plan", topology=name)

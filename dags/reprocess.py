@@ -9,31 +9,30 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, CronTriggerTimetable, chain
+from airflow.sdk import CronTriggerTimetable, chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa.topology.schedule import is_cron
+from kappa_airflow.factory import STAGES, topology_dag
 from kappa_airflow.replay import AwaitStage
 from kappa_airflow.reports import Verify
 from kappa_airflow.reprocess import Conclude, PlanReprocess, StartReprocess
-
-STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
 
 for topology in declared(Config.from_env().topologies):
     schedule = topology.reprocess or {}
     if not is_cron(schedule.get("cron")):  # none; or a wrong one, which is an error of the topology's file
         continue
-    with DAG(
-        dag_id=f"reprocess__{topology.name}",
+    with topology_dag(
+        "reprocess",
+        topology,
+        doc=__doc__,
         # Without a start date and with no run for a time that has passed: what was declared now does not begin now.
         schedule=CronTriggerTimetable(schedule["cron"], timezone="UTC", run_immediately=timedelta(0)),
         catchup=False,
         is_paused_upon_creation=False,
         max_active_runs=1,
         description=f"Recomputes {topology.name} and compares it with what is live.",
-        doc_md=__doc__,
-        tags=["kappa", "reprocess", topology.name],
     ):
         name = topology.name
         plan = PlanReprocess(task_id="plan", topology=name, savepoint=schedule.get("savepoint", ""))

@@ -11,12 +11,16 @@ from airflow.sdk import chain
 from kappa.config import Config
 from kappa.topology.registry import declared
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.moves import BringBack, ChoosePrevious, dag_by_hand
+from kappa_airflow.factory import move_dag
+from kappa_airflow.moves import BringBack, ChoosePrevious
 from kappa_airflow.replay import CutOver
 
 config = Config.from_env()
-for name in [topology.name for topology in declared(config.topologies)]:
-    with dag_by_hand("rollback", name, epoch="the one that was live before", doc=__doc__):
+for topology in declared(config.topologies):
+    with move_dag(
+        "rollback", topology, epoch="the one that was live before", doc=__doc__, wait_hours=config.approval_hours
+    ):
+        name = topology.name
         choose = ChoosePrevious(task_id="choose", topology=name)
         of = {"topology": name, "epoch": choose.output}
         confirm = Confirm(

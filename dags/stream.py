@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow.sdk import DAG
+from airflow.utils.types import DagRunType
 
 from kappa.config import Config
 from kappa.topology.registry import declared
+from kappa_airflow.factory import topology_dag
 from kappa_airflow.stream import WatchStream
 
 # Without a start date the first run covers no time, the second gets the first one's logical date, and Airflow (3.3.2)
@@ -18,14 +19,16 @@ from kappa_airflow.stream import WatchStream
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 for topology in declared(Config.from_env().topologies):
-    with DAG(
-        dag_id=f"stream__{topology.name}",
+    with topology_dag(
+        "stream",
+        topology,
+        doc=__doc__,
+        is_paused_upon_creation=True,  # unpausing it is how a stream is started
+        allowed_run_types=[DagRunType.SCHEDULED],  # a second run would only queue behind the first
         schedule="@continuous",
         start_date=START,
         catchup=False,
         max_active_runs=1,
         description=f"Keeps the live epoch of {topology.name} running.",
-        doc_md=__doc__,
-        tags=["kappa", "stream", topology.name],
     ):
         WatchStream(task_id="watch", topology=topology.name)

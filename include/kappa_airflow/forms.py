@@ -223,6 +223,24 @@ def move_form(epoch: str) -> dict[str, Param]:
     }
 
 
+def rebuild_form() -> dict[str, Param]:
+    """Fields of the form of a rebuild."""
+    form = replay_form("", "", "")
+    return {name: form[name] for name in ("then", "reason", "keep_old_running", "allow")}
+
+
+def housekeeping_form() -> dict[str, Param]:
+    """Fields of a run of ``housekeeping``; the scheduled ones have the defaults."""
+    return {
+        "remove": Param(
+            True,
+            type="boolean",
+            title="Remove",
+            description="No: the log says what is left over, and nothing is removed.",
+        )
+    }
+
+
 def backfill_form() -> dict[str, Param]:
     """Fields of a backfill, also those that ``--dag-run-conf`` of ``airflow backfill create`` may have."""
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
@@ -17,26 +16,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kappa.lake.epoch_record import EpochRecord, TopologyRecord
-
-
-def dag_by_hand(verb: str, topology: str, *, epoch: str, doc: str | None) -> DAG:
-    """A DAG that is only ever triggered by hand, with the form of a move.
-
-    Args:
-        verb: what it does; the first part of its id.
-        epoch: which epoch is meant where the form names none.
-        doc: its documentation; the first sentence describes it.
-    """
-    return DAG(
-        dag_id=f"{verb}__{topology}",
-        schedule=None,
-        is_paused_upon_creation=False,
-        max_active_runs=1,
-        doc_md=doc,
-        description=(doc or "").partition(".")[0] + ".",
-        params=move_form(epoch),
-        tags=["kappa", verb, topology],
-    )
 
 
 class _Choice(ReplayTask):

@@ -137,6 +137,10 @@ class StartReplay(ReplayTask):
         super().__init__(**kwargs)
         self.plan = plan
 
+    def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
+        """The plan that is recorded: what was planned."""
+        return plan
+
     def author(self, context: Context) -> str:
         """What is on record as the author of the epoch."""
         return actor(context)
@@ -155,7 +159,7 @@ class StartReplay(ReplayTask):
         if context["params"].get("then") == Then.PLAN:
             skip(self.log, "The form asks for the plan only: nothing was built. The plan is in the log of task plan.")
         with terminal_errors_fail():
-            plan = ReplayPlan.from_json(self.plan)
+            plan = self.final(context, ReplayPlan.from_json(self.plan))
             epoch = control.replay(self._config(), plan, actor=self.author(context), reason=plan.request.reason)
         self.log.info("Replay %s of %s builds epoch %s.", plan.id, self.topology, epoch)
         return epoch

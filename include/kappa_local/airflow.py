@@ -23,6 +23,7 @@ from typing import Any
 from kappa.config import Config
 from kappa.errors import ConfigError, Transient
 from kappa.spark.jars import java_home
+from kappa_airflow.pools import POOLS
 from kappa_local.kafka import HOST
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -159,15 +160,16 @@ def run(config: Config, words: Sequence[str], *, api_port: int) -> int:
 
 
 def migrate(config: Config, *, api_port: int) -> None:
-    """Bring the metadata database to this Airflow's schema and create the Spark connection once.
+    """Bring the metadata database to this Airflow's schema, create the Spark connection once, and the pools.
 
-    Idempotent and quick when it is done already. A connection that was changed or deleted stays that way.
+    Idempotent and quick when it is done already. A connection that was changed or deleted stays that way, and so does
+    the size of a pool.
 
     Raises:
         ConfigError: Airflow refused; the message has what it said.
     """
     stamp = airflow_home(config) / "migrated"
-    current = version("apache-airflow")
+    current = " ".join([version("apache-airflow"), *(pool.name for pool in POOLS)])
     done = stamp.read_text() if stamp.is_file() else ""
     if done == current and (airflow_home(config) / "airflow.db").is_file():
         return
@@ -182,14 +184,16 @@ def migrate(config: Config, *, api_port: int) -> None:
                 ["connections", "add", SPARK_CONNECTION, "--conn-type", "spark", "--conn-host", config.spark_master],
                 env,
             )
+    _run(["-m", "kappa_airflow.pools"], env, program=(sys.executable,))
     stamp.write_text(current)
 
 
-def _run(arguments: list[str], env: dict[str, str]) -> None:
-    run = subprocess.run([*_AIRFLOW, *arguments], env=env, capture_output=True, text=True, check=False)
+def _run(arguments: list[str], env: dict[str, str], program: Sequence[str] = _AIRFLOW) -> None:
+    run = subprocess.run([*program, *arguments], env=env, capture_output=True, text=True, check=False)
     if run.returncode:
         said = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
-        raise ConfigError(f"`airflow {' '.join(arguments)}` ended with code {run.returncode}:\n{said}")
+        what = " ".join(["airflow", *arguments] if program is _AIRFLOW else [*program, *arguments])
+        raise ConfigError(f"`{what}` ended with code {run.returncode}:\n{said}")
 
 
 def health(api_port: int, timeout_seconds: float = 3.0) -> dict[str, str]:

@@ -1,10 +1,19 @@
+import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import pytest
+from airflow.sdk import RetryAction
 from support.airflow_stack import FAKES, load
+
+from kappa import clock
+from kappa.errors import LakeUnreachableError, LedgerError
+from kappa_airflow.factory import BY_KIND
+from kappa_airflow.pools import POOLS
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -23,16 +32,22 @@ print(dict(errors=bag.import_errors, dags=sorted(bag.dags), heavy=sorted(heavy),
 
 
 def parsed(folder: Path, **environment: str) -> dict[str, object]:
+    return dict(eval(_child(_PARSE, folder, **environment)))
+
+
+def _child(program: str, folder: Path, **environment: str) -> str:
+    """The last line that a program prints which is given the folder of the DAGs."""
     env = {"PYTHONPATH": str(REPOSITORY / "include"), "AIRFLOW_HOME": str(folder), "HOME": str(folder)}
     run = subprocess.run(
-        [sys.executable, "-c", _PARSE, str(REPOSITORY / "dags")],
+        [sys.executable, "-c", program, str(REPOSITORY / "dags")],
         env={**env, "AIRFLOW__CORE__LOAD_EXAMPLES": "False", **environment},
         cwd=folder,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    return dict(eval(run.stdout.splitlines()[-1]))
+    assert run.returncode == 0, run.stderr[-3000:]
+    return run.stdout.splitlines()[-1]
 
 
 def test_every_dag_parses_in_an_empty_environment_and_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -45,7 +60,7 @@ def test_a_dag_costs_no_more_to_parse_where_many_topologies_are_declared(tmp_pat
     alone.mkdir()
     (alone / "one.py").write_text((REPOSITORY / "include" / "topologies" / "retail_shipments.py").read_text())
     one, many = parsed(tmp_path, KAPPA_TOPOLOGIES=str(alone)), parsed(tmp_path)
-    assert len(many["dags"]) > 10 * len(one["dags"])  # type: ignore[arg-type]
+    assert len(many["dags"]) > 8 * len(one["dags"])  # type: ignore[arg-type]
     each = [float(str(found["seconds"])) / len(found["dags"]) for found in (one, many)]  # type: ignore[arg-type]
     assert each[1] < 2 * each[0]
 
@@ -56,8 +71,85 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     (folder / "good.py").write_text("Topology(name='demo.good', version='1')")
     (folder / "broken.py").write_text("def")
     found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
-    verbs = ("abort", "backfill", "cutover", "replay", "rollback", "stream")
-    assert (found["errors"], found["dags"]) == ({}, [f"{verb}__demo.good" for verb in verbs])
+    verbs = ("abort", "backfill", "cutover", "rebuild", "replay", "rollback", "stream")
+    assert (found["errors"], found["dags"]) == ({}, sorted(["housekeeping", *(f"{verb}__demo.good" for verb in verbs)]))
+
+
+# Parses and hashes, then once more a year later, in another process's view of the lake and of the code.
+_HASHES = """
+import datetime, json, os, pathlib, sys, time
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.serialization.serialized_objects import DagSerialization
+def hashes():
+    bag = DagBag(sys.argv[1])
+    assert not bag.import_errors, bag.import_errors
+    return {name: SerializedDagModel.hash(DagSerialization.to_dict(dag)) for name, dag in bag.dags.items()}
+first = hashes()
+class Later(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(time.time(), tz)
+began = time.time
+time.time = lambda: began() + 365 * 86400
+datetime.datetime = Later
+lake = pathlib.Path(os.environ["KAPPA_LAKE"])
+lake.mkdir(parents=True)
+(lake / "fake.json").write_text("{}")
+for name in [name for name in sys.modules if name.startswith("kappa")]:
+    del sys.modules[name]
+print(json.dumps([first, hashes(), Later.now(datetime.UTC).isoformat()]))
+"""
+
+
+def test_what_a_run_or_the_time_changes_makes_no_new_version_of_a_dag(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    plugins = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins")}
+    first, second, later = json.loads(_child(_HASHES, tmp_path, KAPPA_LAKE=str(lake), **plugins))
+    assert lake.is_dir() and datetime.fromisoformat(later) > clock.now() + timedelta(days=360)
+    assert "replay__retail.loyalty" in first and second == first
+
+
+def _dags(folder: Path) -> dict[str, Any]:
+    return dict(json.loads(_child(_FACTS, folder)))
+
+
+_FACTS = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+print(json.dumps({
+    dag.dag_id: dict(
+        tags=sorted(dag.tags), doc=dag.doc_md, limit=dag.dagrun_timeout.total_seconds(), owner=dag.owner,
+        pools=sorted({task.pool for task in dag.tasks}), paused=dag.is_paused_upon_creation,
+        types=sorted(dag.allowed_run_types or []), fields=sorted(dag.params),
+        fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
+    ) for dag in DagBag(sys.argv[1]).dags.values()
+}))
+"""
+
+
+def test_every_dag_is_made_by_the_factory(tmp_path: Path) -> None:
+    found = _dags(tmp_path)
+    pools = {"stream": "kappa_streams", "backfill": "kappa_backfills"}
+    assert set(pools.values()) < {pool.name for pool in POOLS}
+    for dag_id, dag in found.items():
+        verb, _, topology = dag_id.partition("__")
+        assert dag["tags"] == sorted({"kappa", verb, topology} - {""}), dag_id
+        assert dag["owner"] == "kappa" and dag["limit"] > 0, dag_id
+        assert dag["pools"] == [pools.get(verb, "kappa_replays")], dag_id
+        assert dag["fails"] == ([] if verb == "stream" else dag["tasks"]), dag_id
+        assert not topology or f"```text\n{topology} version" in dag["doc"], dag_id
+    stream = found["stream__retail.loyalty"]
+    assert (stream["paused"], stream["types"]) == (True, ["scheduled"])
+    assert "└─-> output notifications\n     └─-> topic  loyalty" in stream["doc"]
+    assert found["replay__retail.loyalty"]["paused"] is False and "start" in found["replay__retail.loyalty"]["fields"]
+
+
+@pytest.mark.parametrize(
+    ("error", "action"), [(LedgerError("gone"), RetryAction.FAIL), (LakeUnreachableError("later"), RetryAction.DEFAULT)]
+)
+def test_what_another_try_cannot_change_has_none(error: Exception, action: RetryAction) -> None:
+    assert BY_KIND.evaluate(error, 1, 10).action is action
 
 
 def test_a_dag_file_is_a_screenful() -> None:
@@ -86,6 +178,9 @@ def test_the_fake_control_has_the_functions_and_values_of_the_real_one() -> None
         "previous",
         "rollback",
         "abort",
+        "supersede",
+        "housekeeping",
+        "clean",
     ):
         known, faked = (list(signature(getattr(module, name)).parameters) for module in (control, fake))
         assert faked == known, name

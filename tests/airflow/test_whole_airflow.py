@@ -10,6 +10,7 @@ import pytest
 from support.airflow_stack import FAKES, AirflowStack, load, wait_for
 
 from kappa.errors import Transient
+from kappa_airflow.pools import POOLS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
@@ -163,6 +164,16 @@ def test_a_key_that_the_form_does_not_have_fails_the_run_before_anything_is_plan
     run = stack.trigger("replay__demo.refused", {**FORM, "cut_over": True})
     assert stack.finish("replay__demo.refused", run) == "failed"
     assert "no field 'cut_over'" in stack.task_log("replay__demo.refused", run, "plan")
+
+
+def test_housekeeping_runs_and_a_stream_takes_no_run_by_hand(stack: AirflowStack) -> None:
+    pools = {pool["name"]: pool for pool in stack.call("GET", "/pools")["pools"]}
+    assert all(pools[pool.name]["include_deferred"] and pools[pool.name]["slots"] == pool.slots for pool in POOLS)
+    run = stack.trigger("housekeeping", {"remove": False})
+    assert stack.finish("housekeeping", run) == "success"
+    assert "stays: topic kappa.other.e0001.markers" in stack.task_log("housekeeping", run, "remove")
+    with pytest.raises(Transient, match="manual"):
+        stack.trigger("stream__demo.refused", {})
 
 
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:

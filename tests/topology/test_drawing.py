@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,8 +14,11 @@ from hypothesis import strategies as st
 
 from kappa.topology import Append, Slice, Source, Table, Topic, Topology
 from kappa.topology.drawing import Format, Graph, Kind, drawn, graph_of, markdown
+from kappa.topology.drawing.graph import all_boxes
 from kappa.topology.drawing.lines import width, wrapped
+from kappa.topology.drawing.literals import graph_of_literals
 from kappa.topology.drawing.svg import _COLUMN
+from kappa.topology.registry import declared, load
 
 ROW = "symbol STRING NOT NULL, n BIGINT"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -215,3 +219,21 @@ def test_wrapped_lines_are_as_long_as_they_can_be() -> None:
     assert wrapped("abcdefgh i", 3) == ["abc", "def", "gh", "i"]
     for first, second in pairwise(wrapped("one two three four five six seven", 9)):
         assert width(f"{first} {second.split()[0]}") > 9
+
+
+def test_a_file_that_is_only_read_is_drawn_with_the_same_parts() -> None:
+    folder = Path(__file__).parents[2] / "include" / "topologies"
+    for found in declared(folder):
+        graphs = graph_of_literals(found), graph_of(load(folder, found.name))
+        read, imported = ([(b.kind, b.name) for b in all_boxes([*g.sources, g.center])] for g in graphs)
+        assert read == imported, found.name
+
+
+def test_what_a_file_computes_is_drawn_as_a_part_without_a_name(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "Topology(name='demo.odd', version='1', sources=[Source(topic=T), *more], tables=made(), step=lambda s: {},"
+        " outputs=[Topic(name='t', of=X, key=['a', 'b'])])"
+    )
+    graph = graph_of_literals(*declared(tmp_path))
+    assert [box.name for box in all_boxes([*graph.sources, graph.center])] == ["…", "…", "…", "…", "t"]
+    assert graph.center.leads_to[-1].details == ("key a, b", "on_replay hold")

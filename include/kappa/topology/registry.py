@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kappa.errors import CodeError, UnknownTopologyError
@@ -29,12 +29,14 @@ class Declared:
         version: its version.
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
+        call: the call that declares it, as the file has it.
     """
 
     name: str
     version: str
     file: Path
     reprocess: Mapping[str, str] | None = None
+    call: ast.Call | None = field(default=None, repr=False, compare=False)
 
 
 def declared(folder: Path) -> tuple[Declared, ...]:
@@ -125,7 +127,11 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
             words = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
             if isinstance(words.get("name"), str):
                 yield Declared(
-                    name=str(words["name"]), version=str(words.get("version", "")), file=file, reprocess=_schedule(node)
+                    name=str(words["name"]),
+                    version=str(words.get("version", "")),
+                    file=file,
+                    reprocess=_schedule(node),
+                    call=node,
                 )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kappa.config import Config
 from kappa.control.approval import Terms
+from kappa.control.leftovers import Found, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
 from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
@@ -152,6 +153,26 @@ def rebuild_request(config, topology, *, actor, reason):
     if topology not in world(config).get("markers", ()):
         raise UnknownEpochError(f"No epoch of {topology!r} left a marker.")
     return ReplayRequest(topology=topology, start=FromMarker(epoch=1), reason=reason, actor=actor)
+
+
+def supersede(config, plan):
+    with changed(config) as now:
+        now.setdefault("superseded", []).append([plan.topology, plan.seed_epoch, plan.epoch])
+
+
+def housekeeping(config):
+    left = [
+        Leftover(kind="log", name=name, reason="its epoch is gone", size_bytes=2_000_000)
+        for name in world(config).get("left", ())
+    ]
+    kept = (Leftover(kind="topic", name="kappa.other.e0001.markers", reason="no record knows it"),)
+    return Found(leftovers=tuple(left), kept=kept)
+
+
+def clean(config, leftovers):
+    with changed(config) as now:
+        now["left"] = [name for name in now.get("left", ()) if name not in {item.name for item in leftovers}]
+    return tuple(leftovers)
 
 
 def progress(config, topology, epoch):

@@ -1,10 +1,11 @@
 """Plans of :mod:`fake_control`: the real ones, of a log that is always the same."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from kappa.offsets.vector import Offsets
 from kappa.replay.building import build_plan
-from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, SourceFacts, TopologyFacts
+from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime
 
@@ -37,4 +38,7 @@ def fake_plan(world, request):
         active=active[0] if active else None,
         first_records=first,
     )
+    if request.topology in world.get("markers", ()):
+        marker = MarkerFacts(epoch=1, seq=4, position=Offsets({SOURCE: {0: 400}}), topic_ids={SOURCE: "id"}, shapes={})
+        facts = replace(facts, markers=(marker,))
     return build_plan(request, facts, now=datetime.now(UTC))

@@ -1,0 +1,98 @@
+"""The graph of a topology whose file was read and not imported: what its literals say."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kappa.topology.drawing.graph import Box, Graph, Kind
+from kappa.topology.event_time import LATE_RECORDS
+from kappa.topology.registry import Declared
+
+#: What stands for a name that is no literal.
+UNREAD = "…"
+
+
+def graph_of_literals(topology: Declared) -> Graph:
+    """Sources, step, tables and outputs, as far as the topology's file names them as literals.
+
+    A part that an operator declares (``totals.table("spent")``) has the name that it is called with. A list that is
+    computed is one box named ``…``.
+    """
+    parts = _words(topology.call) if topology.call is not None else {}
+    outputs = [(_callee(node), _words(node), node) for node in _items(parts.get("outputs"))]
+    topics = [
+        (str(_literal(words.get("of")) or ""), _topic(node)) for callee, words, node in outputs if callee == "Topic"
+    ]
+    members = [_member(Kind.TABLE, node) for node in _items(parts.get("tables"))]
+    members += [_member(Kind.OUTPUT, node) for callee, _, node in outputs if callee != "Topic"]
+    if any("grace" in _words(node) for node in _items(parts.get("sources"))):
+        members.append(Box(kind=Kind.OUTPUT, name=LATE_RECORDS))
+    members = [
+        replace(member, leads_to=tuple(topic for of, topic in topics if of == member.name)) for member in members
+    ]
+    alone = [topic for of, topic in topics if of not in {member.name for member in members}]
+    step = parts.get("step")
+    center = Box(kind=Kind.STEP, name=step.id if isinstance(step, ast.Name) else UNREAD, leads_to=(*members, *alone))
+    sources = tuple(_source(node) for node in _items(parts.get("sources")))
+    return Graph(name=topology.name, version=topology.version, sources=sources, center=center)
+
+
+def _source(node: ast.expr) -> Box:
+    words = _words(node)
+    details = [f"format {_literal(words['format'])}"] if _literal(words.get("format")) else []
+    if _literal(words.get("of")):
+        details.append(f"the versioned topic of {_literal(words['of'])}")
+    if _literal(words.get("grace")):
+        details.append(f"event time {_literal(words.get('time')) or 'of Kafka'}, grace {_literal(words['grace'])}")
+    return Box(kind=Kind.SOURCE, name=_name(node, "topic"), details=tuple(details))
+
+
+def _member(kind: Kind, node: ast.expr) -> Box:
+    words = _words(node)
+    return Box(kind=kind, name=_name(node, "name"), details=_key(words))
+
+
+def _topic(node: ast.expr) -> Box:
+    words = _words(node)
+    on_replay = _literal(words.get("on_replay")) or "hold"
+    return Box(kind=Kind.TOPIC, name=_name(node, "name"), details=(*_key(words), f"on_replay {on_replay}"))
+
+
+def _key(words: Mapping[str, ast.expr]) -> tuple[str, ...]:
+    key = _literal(words.get("key"))
+    columns = [key] if isinstance(key, str) else key or []
+    return (f"key {', '.join(map(str, columns))}",) if columns else ()
+
+
+def _name(node: ast.expr, word: str) -> str:
+    found = _literal(_words(node).get(word))
+    if found is None and isinstance(node, ast.Call) and node.args:
+        found = _literal(node.args[0])
+    return found if isinstance(found, str) else UNREAD
+
+
+def _items(node: ast.expr | None) -> Sequence[ast.expr]:
+    if node is None:
+        return ()
+    return node.elts if isinstance(node, ast.List | ast.Tuple) else (node,)
+
+
+def _callee(node: ast.expr) -> str:
+    function = node.func if isinstance(node, ast.Call) else None
+    return str(getattr(function, "id", getattr(function, "attr", "")))
+
+
+def _words(node: ast.expr) -> dict[str, ast.expr]:
+    return {word.arg: word.value for word in node.keywords if word.arg} if isinstance(node, ast.Call) else {}
+
+
+def _literal(node: ast.expr | None) -> str | Sequence[object] | None:
+    if node is None:
+        return None
+    try:
+        found = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return found if isinstance(found, str | list | tuple) else None

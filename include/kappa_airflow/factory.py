@@ -1,0 +1,134 @@
+"""Every DAG of the platform is made here: its id, tags, owner, documentation, time limit, pool and retries.
+
+What enters a DAG comes from its file, the topology's file and the settings. Nothing that a run changes may: Airflow
+makes a new version of a DAG whenever its serialised form differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule
+from airflow.sdk.definitions.param import ParamsDict
+
+from kappa.topology.drawing import text
+from kappa.topology.drawing.literals import graph_of_literals
+from kappa_airflow.forms import move_form
+from kappa_airflow.pools import BACKFILLS, REPLAYS, STREAMS, Pool
+
+if TYPE_CHECKING:
+    from kappa.topology.registry import Declared
+
+OWNER = "kappa"
+
+#: Stages that a replay waits for, one task each, before it is verified.
+STAGES = ("REWOUND", "SEEDED", "REPLAYED", "CAUGHT_UP")
+
+#: Retries by kind of error: what a further try cannot change fails at once, everything else has its tries.
+BY_KIND = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(
+            exception="kappa.errors.Terminal", action=RetryAction.FAIL, reason="trying again would change nothing"
+        )
+    ]
+)
+
+_POOLS = {"stream": STREAMS, "backfill": BACKFILLS}
+#: Longest time of a run, on top of the time for an answer. Drivers go on after it, and clearing a task goes on waiting.
+_LASTS = {
+    "stream": timedelta(days=1),
+    "replay": timedelta(days=14),
+    "rebuild": timedelta(days=14),
+    "reprocess": timedelta(days=14),
+    "backfill": timedelta(days=1),
+}
+_SHORT = timedelta(days=1)
+
+
+def topology_dag(
+    verb: str, topology: Declared, *, doc: str | None, wait_hours: float = 0.0, **settings: Any
+) -> AbstractContextManager[DAG]:
+    """A DAG of one topology, ``<verb>__<topology>``.
+
+    Args:
+        verb: what it does.
+        doc: what its file says of it; the first sentence describes it. A drawing of the topology is added.
+        wait_hours: how long a question of it may wait for an answer.
+        **settings: what else :class:`airflow.sdk.DAG` takes.
+    """
+    drawing = text(graph_of_literals(topology))
+    return platform_dag(
+        f"{verb}__{topology.name}",
+        tags=[verb, topology.name],
+        doc=f"{doc or ''}\n```text\n{drawing}```\n",
+        lasts=_LASTS.get(verb, _SHORT) + timedelta(hours=wait_hours),
+        pool=_POOLS.get(verb, REPLAYS),
+        policy=None if verb == "stream" else BY_KIND,  # a stream is looked at again whatever happened
+        **settings,
+    )
+
+
+def move_dag(
+    verb: str, topology: Declared, *, epoch: str, doc: str | None, wait_hours: float
+) -> AbstractContextManager[DAG]:
+    """A DAG that is only ever triggered by hand, with the form of a move.
+
+    Args:
+        verb: what it does; the first part of its id.
+        epoch: which epoch is meant where the form names none.
+        doc: its documentation.
+        wait_hours: how long its question may wait for an answer.
+    """
+    return topology_dag(
+        verb,
+        topology,
+        doc=doc,
+        wait_hours=wait_hours,
+        schedule=None,
+        is_paused_upon_creation=False,
+        max_active_runs=1,
+        params=move_form(epoch),
+    )
+
+
+@contextmanager
+def platform_dag(
+    dag_id: str,
+    *,
+    tags: list[str],
+    doc: str,
+    lasts: timedelta,
+    pool: Pool = REPLAYS,
+    policy: ExceptionRetryPolicy | None = BY_KIND,
+    params: Mapping[str, Param] | None = None,
+    description: str = "",
+    **settings: Any,
+) -> Iterator[DAG]:
+    """A DAG with what all DAGs of the platform have; its tasks are made inside.
+
+    Args:
+        tags: beside ``kappa``.
+        doc: Markdown.
+        lasts: longest time of a run.
+        pool: whose places its tasks take.
+        policy: how its tasks are tried again.
+        params: the fields of its form.
+        description: one line; by default the first sentence of ``doc``.
+        **settings: what else :class:`airflow.sdk.DAG` takes.
+    """
+    with DAG(
+        dag_id=dag_id,
+        tags=["kappa", *tags],
+        doc_md=doc,
+        description=description or " ".join(doc.partition(".")[0].split()) + ".",
+        dagrun_timeout=lasts,
+        default_args={"owner": OWNER, "pool": pool.name, **({"retry_policy": policy} if policy else {})},
+        **settings,
+    ) as dag:
+        yield dag
+    # Not before its tasks are there: each of them would copy the whole form several times, which was half of the time
+    # that a DAG's file took. At run time a task gets the DAG's params in any case.
+    dag.params = ParamsDict(dict(params or {}))

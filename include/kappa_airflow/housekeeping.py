@@ -1,0 +1,49 @@
+"""The task of ``housekeeping``: what is left over in the lake, on the broker and below home, removed. Safe to clear."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
+from kappa_airflow.drivers import terminal_errors_fail
+from kappa_airflow.forms import check_form, housekeeping_form
+from kappa_airflow.replay import REPLAY_RETRIES
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RemoveLeftovers(BaseOperator):
+    """Finds what is left over and removes it, unless the form says to look only. Idempotent.
+
+    It looks again immediately before it removes, and two at once harm nothing. A crash leaves some of it, which the
+    next run finds.
+    """
+
+    ui_color = "#eeeeee"
+
+    def __init__(self, *, spark_conn_id: str = DEFAULT_SPARK_CONNECTION, **kwargs: Any) -> None:
+        super().__init__(**{**REPLAY_RETRIES, "execution_timeout": timedelta(hours=2), **kwargs})
+        self.spark_conn_id = spark_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return how much was ``found`` and ``removed``, and the ``bytes`` of what was removed."""
+        from kappa import control
+
+        with terminal_errors_fail():
+            check_form(list(housekeeping_form()), getattr(context["dag_run"], "conf", None) or {})
+            config = config_with_spark(self.spark_conn_id)
+            found = control.housekeeping(config)
+            is_wanted = bool(context["params"].get("remove", True))
+            removed = control.clean(config, found.leftovers) if is_wanted else ()
+        for item in found.leftovers:
+            done = "removed" if item in removed else "left over"
+            self.log.info("%s: %s %s: %s", done, item.kind, item.name, item.reason)
+        for item in found.kept:
+            self.log.info("stays: %s %s: %s", item.kind, item.name, item.reason)
+        total = sum(item.size_bytes or 0 for item in removed)
+        self.log.info("%s left over, %s removed, %.1f MB.", len(found.leftovers), len(removed), total / 1_000_000)
+        return {"found": len(found.leftovers), "removed": len(removed), "bytes": total}

@@ -1,0 +1,104 @@
+"""Rebuild and housekeeping: what their tasks ask, do once, and say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from structlog.testing import capture_logs
+from test_tasks import TOPOLOGY, Store, change, context, started
+
+from kappa.config import Config
+from kappa.replay.plan import ReplayPlan
+from kappa_airflow.approvals import ApprovalOperator
+from kappa_airflow.forms import housekeeping_form, rebuild_form
+from kappa_airflow.housekeeping import RemoveLeftovers
+from kappa_airflow.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
+
+pytestmark = pytest.mark.usefixtures("no_connection")
+
+FORM = {name: param.value for name, param in rebuild_form().items()}
+
+
+def run(**form: Any) -> Any:
+    given = context()
+    return {**given, "params": {**FORM, **form}, "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form)}
+
+
+def planned(given: Any) -> str:
+    return PlanRebuild(task_id="plan", topology=TOPOLOGY).execute(given)
+
+
+def start(given: Any, plan: str, answer: str = "approved") -> int:
+    task = StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer={"answer": answer, "by": "airflow:ann"})
+    return task.execute(given)
+
+
+@pytest.fixture
+def lost(control: Any, config: Config) -> Any:
+    """An epoch sent last, and the lake knows nothing of it."""
+    with control.changed(config) as now:
+        now["markers"] = [TOPOLOGY]
+    return control
+
+
+def test_without_a_marker_there_is_nothing_to_rebuild_from(control: Any) -> None:
+    with pytest.raises(AirflowFailException, match="left a marker"):
+        planned(run())
+
+
+def test_beside_a_live_epoch_a_rebuild_is_a_candidate_and_nothing_is_asked_or_ended(lost: Any, config: Config) -> None:
+    started(context())
+    change(lost, config, 1, stage="CUT_OVER")
+    with lost.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    plan = planned(given := run())
+    asked = ConfirmTakeover(task_id="confirm", topology=TOPOLOGY, plan=plan, hours=1).execute(given)
+    assert asked["answer"] == "approved"
+    assert start({**given, "task_state_store": Store()}, plan) == 2
+    assert "superseded" not in lost.world(config)
+
+
+def test_where_the_lake_was_lost_it_asks_and_a_rejection_changes_nothing(
+    lost: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, _: f"{self.subject} {self.body}")
+    plan = planned(given := run())
+    said = ConfirmTakeover(task_id="confirm", topology=TOPOLOGY, plan=plan, hours=1).execute(given)
+    assert f"Take {TOPOLOGY} over in this lake?" in said and "is ended for good" in said
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        start(given, plan, "rejected")
+    assert "It was rejected (airflow:ann): nothing was changed." in str(logs)
+    assert lost.world(config)["epochs"] == {} and "superseded" not in lost.world(config)
+
+
+def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps(lost: Any, config: Config) -> None:
+    plan = planned(run())
+    given = run()
+    assert start(given, plan) == 1
+    kept = ReplayPlan.from_json(given["task_state_store"]["kappa_plan"])
+    (superseded,) = lost.world(config)["superseded"]
+    assert superseded == [TOPOLOGY, kept.seed_epoch, 1]
+    assert start(given, plan) == 1
+    assert len(lost.world(config)["superseded"]) == 1 and list(lost.world(config)["epochs"]) == [f"{TOPOLOGY}/1"]
+
+
+@pytest.mark.parametrize(("remove", "left"), [(True, []), (False, ["a.log", "b.log"])])
+def test_housekeeping_says_what_it_found_and_removes_it_unless_it_only_looks(
+    control: Any, config: Config, monkeypatch: pytest.MonkeyPatch, remove: bool, left: list[str]
+) -> None:
+    from kappa_airflow import housekeeping
+
+    monkeypatch.setattr(housekeeping, "config_with_spark", lambda _: config)
+    with control.changed(config) as now:
+        now["left"] = ["a.log", "b.log"]
+    given = run()
+    form = {name: param.value for name, param in housekeeping_form().items()}
+    with capture_logs() as logs:
+        found = RemoveLeftovers(task_id="remove").execute({**given, "params": {**form, "remove": remove}})
+    assert control.world(config)["left"] == left
+    removed = 2 if remove else 0
+    assert found == {"found": 2, "removed": removed, "bytes": removed * 2_000_000}
+    assert "kappa.other.e0001.markers" in str(logs) and "no record knows it" in str(logs)
