@@ -72,7 +72,10 @@ def test_each_declared_topology_has_its_dags_and_a_broken_file_takes_none_down(t
     (folder / "broken.py").write_text("def")
     found = parsed(tmp_path, KAPPA_TOPOLOGIES=str(folder))
     verbs = ("abort", "backfill", "cutover", "rebuild", "replay", "rollback", "stream")
-    assert (found["errors"], found["dags"]) == ({}, sorted(["housekeeping", *(f"{verb}__demo.good" for verb in verbs)]))
+    assert (found["errors"], found["dags"]) == (
+        {},
+        sorted(["announcements", "housekeeping", *(f"{verb}__demo.good" for verb in verbs)]),
+    )
 
 
 # Parses and hashes, then once more a year later, in another process's view of the lake and of the code.

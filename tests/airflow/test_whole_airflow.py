@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
 
 import pytest
 from support.airflow_stack import FAKES, AirflowStack, load, wait_for
+from support.epoch_record import FIRST, SECOND, tell
 
 from kappa.errors import Transient
 from kappa_airflow.pools import POOLS
@@ -174,6 +176,61 @@ def test_housekeeping_runs_and_a_stream_takes_no_run_by_hand(stack: AirflowStack
     assert "stays: topic kappa.other.e0001.markers" in stack.task_log("housekeeping", run, "remove")
     with pytest.raises(Transient, match="manual"):
         stack.trigger("stream__demo.refused", {})
+
+
+def announced(stack: AirflowStack) -> list[tuple[str, str]]:
+    """Which move each asset event of the balances is about, oldest first."""
+    found = stack.call("GET", "/assets/events?limit=100&name_pattern=demo.announced")["asset_events"]
+    return [
+        (event["extra"]["id"], event["extra"]["table"])
+        for event in found
+        if event["extra"].get("topology") == "demo.announced"
+    ]
+
+
+def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_died(stack: AirflowStack) -> None:
+    def runs(dag_id: str) -> list[str]:
+        return [run["state"] for run in stack.runs(dag_id)]
+
+    def has(*moves: str) -> None:
+        wanted = [(move, table) for move in moves for table in ("balances", "notes")]
+        wait_for(
+            lambda: sorted(announced(stack)) == sorted(wanted),
+            PATIENCE,
+            f"{moves} are announced",
+            lambda: str(announced(stack)),
+        )
+
+    def make(epoch: int, *names: str, **said: Any) -> None:
+        """What `kappa cutover` in a terminal leaves on record."""
+        plan = json.dumps({"tables": ["balances"], "appends": ["notes"]})
+        known = {
+            "planned": {"plan": plan},
+            "verified": {"verdict": "same"},
+            "moved": {"at": {"events": {"0": 9}}, **said},
+        }
+        tell(stack.config, "demo.announced", epoch, *names, known=known)
+
+    wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")
+    make(1, *FIRST)
+    has("demo.announced/4")
+    stack.kill("triggerer")
+    make(2, *SECOND, "moved", **{"from": 1})
+    stack.start_component("triggerer")
+    has("demo.announced/4", "demo.announced/11")
+    stack.kill("triggerer")
+    stack.start_component("triggerer")
+    (first, *_), before = stack.runs("announcements"), len(runs("announcements"))
+    stack.clear("announcements", first["dag_run_id"], "announce")
+    wait_for(lambda: len(runs("announcements")) > before, PATIENCE, "the watcher that began anew woke its DAG")
+    wait_for(lambda: set(runs("announcements")) == {"success"}, PATIENCE, "every run ended well")
+    has("demo.announced/4", "demo.announced/11")
+
+    wait_for(
+        lambda: len(runs("downstream")) >= 2 and set(runs("downstream")) == {"success"}, PATIENCE, "DAGs downstream"
+    )
+    said = "".join(stack.task_log("downstream", run["dag_run_id"], "told") for run in stack.runs("downstream"))
+    assert [said.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)] == [1, 1]
 
 
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:

@@ -1,0 +1,181 @@
+"""Each move and backfill on record is announced once, with what belongs to it, whatever died in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.epoch_record import FIRST, SECOND, empty_lake, tell
+
+from kappa.config import Config
+from kappa.lake.epochs import Epochs
+from kappa.offsets.vector import Offsets
+from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
+from kappa_airflow import announce
+from kappa_airflow.announce import ANNOUNCED, BOOKMARK, Announce, MovesTrigger, moves
+from kappa_airflow.announcements import Announcement, announcements, last
+
+PLAN = json.dumps({"tables": ["balances"], "appends": ["notes"]})
+REPORT = DiffReport(
+    topology="demo.a",
+    live_epoch=1,
+    live_seq=5,
+    candidate_epoch=2,
+    candidate_seq=7,
+    at=Offsets({"events": {0: 9}}),
+    tables=(TableDiff(name="balances", rows_live=9, rows_candidate=10, keys_added=1, keys_changed=2),),
+    outputs=(OutputDiff(name="notes", rows_live=4, rows_candidate=4),),
+)
+BACKFILL = {"from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
+KNOWN = {
+    "planned": {"plan": PLAN, "plan_id": "p"},
+    "verified": {"verdict": "differs", "report": REPORT.to_json()},
+    "backfilled": {**BACKFILL, "seq": 8, "offsets": {}, "outputs": {"notes": {"rows": 3, "before": 2, "same": False}}},
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    config = empty_lake(tmp_path, monkeypatch)
+    monkeypatch.setattr(announce, "config_with_spark", lambda _: config)
+    return config
+
+
+def began(config: Config, topology: str = "demo.a") -> None:
+    tell(config, topology, 1, *FIRST, known={**KNOWN, "moved": {"from": None, "at": {}, "seq": 4}})
+
+
+def moved(config: Config, epoch: int, replaces: int) -> None:
+    said = {"from": replaces, "at": {"events": {"0": 9}}, "seq": 7}
+    tell(config, "demo.a", epoch, "moved", known={"moved": said})
+
+
+class Airflow:
+    """What Airflow keeps between runs of the task: its events, and a bookmark."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.state: dict[str, Any] = {}
+
+    def run(self, *, dies: bool = False) -> list[Announcement]:
+        """Run the task; one that dies leaves its bookmark and no event."""
+        added: list[Any] = []
+        stored = SimpleNamespace(
+            ascending=lambda _: SimpleNamespace(limit=lambda most: list(reversed(self.events))[:most])
+        )
+        wakes = moves()
+        store = SimpleNamespace(get=self.state.get, set=self.state.__setitem__)
+        accessor = SimpleNamespace(
+            add=lambda asset, extra: added.append(SimpleNamespace(asset=asset.name, extra=extra))
+        )
+        context: Any = {
+            "asset_state_store": {wakes: store},
+            "inlet_events": {ANNOUNCED: stored},
+            "outlet_events": {ANNOUNCED: accessor},
+        }
+        Announce(task_id="announce", wakes=wakes).execute(context)
+        self.events += [] if dies else added
+        return added
+
+
+def told(events: list[Any]) -> list[tuple[str, str, int]]:
+    return [(event.asset, event.extra["move"], event.extra["n"]) for event in events]
+
+
+def test_a_cutover_says_epoch_offsets_and_difference_and_a_way_back_is_a_rollback(lake: Config) -> None:
+    began(lake)
+    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    moved(lake, 2, 1)
+    tell(lake, "demo.a", 1, "recalled", "caught_up", known={})
+    moved(lake, 1, 2)
+    first, second, back = (
+        [a for a in announcements(Epochs(lake.lake).events(), after=0) if a.n == n] for n in (4, 11, 14)
+    )
+    assert [(a.table, a.extra["move"], a.extra["replaces"]) for a in first] == [
+        ("balances", "cutover", None),
+        ("notes", "cutover", None),
+    ]
+    balances, notes = second
+    assert balances.extra["difference"] == {
+        "live": 1,
+        "candidate": 2,
+        "verdict": "differs",
+        "rows_live": 9,
+        "rows_candidate": 10,
+        "keys_added": 1,
+        "keys_removed": 0,
+        "keys_changed": 2,
+    }
+    assert notes.extra["difference"]["rows_added"] == 0
+    assert (balances.extra["epoch"], balances.extra["offsets"]) == (2, {"events": {"0": 9}})
+    assert (balances.extra["id"], balances.extra["actor"]) == ("demo.a/11", "test")
+    assert [a.extra["move"] for a in back] == ["rollback", "rollback"]
+    assert back[0].extra["difference"]["candidate"] == 2
+    json.dumps([a.extra for a in announcements(Epochs(lake.lake).events(), after=0)])
+
+
+def test_a_backfill_is_announced_for_the_outputs_whose_rows_it_replaced(lake: Config) -> None:
+    began(lake)
+    tell(lake, "demo.a", 1, "backfilled", known={"backfilled": {**KNOWN["backfilled"], "backfill": 5}})
+    (one,) = announcements(Epochs(lake.lake).events(), after=4)
+    assert (one.table, one.extra["move"], one.extra["from"]) == ("notes", "backfill", BACKFILL["from"])
+    assert one.extra["difference"] == {"rows": 3, "before": 2, "same": False}
+
+
+def test_the_first_run_announces_what_is_live_and_later_ones_what_is_new(lake: Config) -> None:
+    began(lake)
+    tell(lake, "demo.a", 2, *SECOND, known=KNOWN)
+    moved(lake, 2, 1)
+    airflow = Airflow()
+    first = [("kappa/demo.a/balances", "cutover", 11), ("kappa/demo.a/notes", "cutover", 11)]
+    assert told(airflow.run()) == first
+    assert airflow.run() == []
+    began(lake, "demo.b")
+    assert told(airflow.run()) == [("kappa/demo.b/balances", "cutover", 15), ("kappa/demo.b/notes", "cutover", 15)]
+
+
+def test_a_task_that_dies_before_it_is_a_success_loses_and_repeats_nothing(lake: Config) -> None:
+    airflow = Airflow()
+    assert airflow.run() == [] and airflow.state == {BOOKMARK: 0}
+    began(lake)
+    began(lake, "demo.b")
+    lost = airflow.run(dies=True)
+    assert told(airflow.run()) == told(lost) and len(lost) == 4
+    assert airflow.run() == [] and airflow.state == {BOOKMARK: 8}
+
+
+def test_events_that_airflow_removed_are_not_announced_again(lake: Config) -> None:
+    airflow = Airflow()
+    began(lake)
+    airflow.run()
+    airflow.run()
+    airflow.events.clear()
+    assert airflow.run() == []
+
+
+async def _first(found: AsyncIterator[Any]) -> Any:
+    return (await anext(found)).payload
+
+
+def test_the_watcher_tells_where_the_record_stands_when_it_begins_and_when_that_changes(lake: Config) -> None:
+    async def scenario() -> None:
+        found = MovesTrigger(poll_seconds=0.01).run()
+        assert await _first(found) == {"up_to": 0}
+        next_one = asyncio.ensure_future(_first(found))
+        # Stages of an epoch change nothing for readers: nothing is told of them.
+        await asyncio.to_thread(tell, lake, "demo.a", 1, *FIRST[:3], known=KNOWN)
+        await asyncio.to_thread(tell, lake, "demo.a", 1, "moved", known={"moved": {"from": None, "at": {}, "seq": 4}})
+        assert await next_one == {"up_to": 4}
+        path, arguments = MovesTrigger(poll_seconds=3).serialize()
+        assert await _first(MovesTrigger(**arguments).run()) == {"up_to": 4} and path.endswith(".MovesTrigger")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_on_record_is_position_zero(lake: Config) -> None:
+    assert last(Epochs(lake.lake).events()) == 0
