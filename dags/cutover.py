@@ -9,7 +9,7 @@ from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.approvals import ApproveCutover
+from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import move_dag
 from kappa_airflow.moves import ChooseCandidate
 from kappa_airflow.replay import CutOver
@@ -28,6 +28,6 @@ for topology in declared(config.topologies):
         choose = ChooseCandidate(task_id="choose", topology=name)
         epoch = choose.output
         verify = Verify(task_id="verified", topology=name, epoch=epoch)
-        approve = ApproveCutover(task_id="approve", topology=name, epoch=epoch, hours=config.approval_hours)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve.output)
-        chain(choose, verify, approve, cut_over)
+        approve = ask_each(topology, epoch=epoch, hours=config.approval_hours)
+        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve[-1].output)
+        chain(choose, verify, *approve, cut_over)

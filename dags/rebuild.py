@@ -11,7 +11,7 @@ from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.approvals import ApproveCutover
+from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import STAGES, topology_dag
 from kappa_airflow.forms import rebuild_form
 from kappa_airflow.rebuild import ConfirmTakeover, PlanRebuild, StartRebuild
@@ -37,6 +37,6 @@ for topology in declared(config.topologies):
         epoch = start.output
         waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=epoch, stage=stage) for stage in STAGES]
         verify = Verify(task_id="verified", topology=name, epoch=epoch)
-        approve = ApproveCutover(task_id="approve", topology=name, epoch=epoch, hours=hours)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve.output)
-        chain(plan, confirm, start, *waits, verify, approve, cut_over)
+        approve = ask_each(topology, epoch=epoch, hours=hours)
+        cut_over = CutOver(task_id="cut_over", topology=name, epoch=epoch, answer=approve[-1].output)
+        chain(plan, confirm, start, *waits, verify, *approve, cut_over)

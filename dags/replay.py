@@ -11,7 +11,7 @@ from airflow.sdk import chain
 
 from kappa.config import Config
 from kappa.topology.registry import declared
-from kappa_airflow.approvals import ApproveCutover
+from kappa_airflow.approvals import ask_each
 from kappa_airflow.factory import STAGES, topology_dag
 from kappa_airflow.forms import replay_form
 from kappa_airflow.replay import AwaitStage, CutOver, PlanReplay, StartReplay
@@ -36,6 +36,6 @@ for topology in declared(config.topologies):
         start = StartReplay(task_id="start", topology=name, plan=plan.output)
         waits = [AwaitStage(task_id=stage.lower(), topology=name, epoch=start.output, stage=stage) for stage in STAGES]
         verify = Verify(task_id="verified", topology=name, epoch=start.output)
-        approve = ApproveCutover(task_id="approve", topology=name, epoch=start.output, hours=config.approval_hours)
-        cut_over = CutOver(task_id="cut_over", topology=name, epoch=start.output, answer=approve.output)
-        chain(plan, start, *waits, verify, approve, cut_over)
+        approve = ask_each(topology, epoch=start.output, hours=config.approval_hours)
+        cut_over = CutOver(task_id="cut_over", topology=name, epoch=start.output, answer=approve[-1].output)
+        chain(plan, start, *waits, verify, *approve, cut_over)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.exceptions import AirflowFailException
 
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kappa.config import Config
     from kappa.control.approval import Terms
+    from kappa.topology.registry import Declared
 
 #: What was shown, kept between the question and its answer.
 _TERMS_KEY = "kappa_terms"
@@ -75,9 +77,21 @@ class ApproveCutover(_Question):
     An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
     ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
     stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew.
+
+    Args:
+        approvals: how many people the topology asks for; they are asked whatever the form says.
+        nth: for which of them this task waits; an approval from the command line counts.
+        before: what the task for the person before returned.
     """
 
     operator_extra_links = (ReportLink(),)
+    template_fields: Sequence[str] = ("subject", "body", "epoch", "before")
+
+    def __init__(self, *, approvals: int = 0, nth: int = 1, before: Any = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.approvals = approvals
+        self.nth = nth
+        self.before = before
 
     def execute(self, context: Context) -> Any:
         """Ask, unless the form says otherwise or the epoch is live already.
@@ -86,9 +100,13 @@ class ApproveCutover(_Question):
             AirflowFailException: the epoch cannot be approved.
         """
         from kappa import control
+        from kappa.control import approval
 
+        if isinstance(self.before, dict) and self.before.get("answer") == "rejected":
+            self.log.info("It was rejected (%s): there is nothing more to ask.", self.before.get("by"))
+            return self.before
         then = context["params"].get("then", Then.ASK.value)
-        if then != Then.ASK:
+        if then == Then.KEEP or (then != Then.ASK and not self.approvals):
             self.log.info("The form does not ask for an approval. It says: %s.", THEN[Then(then)])
             return {"answer": "not asked"}
         config, epoch = self._config(), int(self.epoch)
@@ -97,20 +115,23 @@ class ApproveCutover(_Question):
             if progress.is_live:
                 self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
                 return {"answer": "live already"}
-            given = record(config, self.topology).epoch(epoch).approved
-            if given is not None:  # before a try that did not come to its end
-                self.log.info("Epoch %s was approved already, by %s.", epoch, given.actor)
-                return {"answer": "approved", "by": given.actor}
             if progress.rejected:
                 self.log.info("Epoch %s was %s. It is taken up again.", epoch, progress.rejected)
                 control.start(
                     config, self.topology, epoch=epoch, actor=actor(context), reason="asked for approval again"
                 )
             shown = control.approval_terms(config, self.topology, epoch)
+        given = [event.actor for event in approval.of_terms(record(config, self.topology).epoch(epoch), shown)]
+        if len(given) >= self.nth:  # on the command line, or before a try that did not come to its end
+            by = " and ".join(given)
+            self.log.info("Epoch %s was approved already, by %s.", epoch, by)
+            return {"answer": "approved", "by": by}
         store = context.get("task_state_store")
         if store is not None:
             store.set(_TERMS_KEY, shown.to_dict())
         subject = f"Move readers of {self.topology} from epoch {shown.live} to epoch {epoch}?"
+        if self.approvals > 1:
+            subject += f" Approval {self.nth} of {self.approvals}"
         return self._ask(context, subject, self._message(config, shown))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +141,7 @@ class ApproveCutover(_Question):
             AirflowFailException: something changed since it was asked; readers stay where they are.
         """
         from kappa import control
-        from kappa.control.approval import Terms
+        from kappa.control.approval import Terms, of_terms
 
         is_approved, who = self._answer(context, event)
         config, epoch = self._config(), int(self.epoch)
@@ -135,6 +156,12 @@ class ApproveCutover(_Question):
                     else control.approval_terms(config, self.topology, epoch)
                 )
                 control.approve(config, shown, actor=who, reason=why)
+                given = of_terms(record(config, self.topology).epoch(epoch), shown)
+                if len(given) < min(self.nth, max(1, self.approvals)):
+                    raise AirflowFailException(
+                        f"{who} approved epoch {epoch} of {self.topology} already, and {self.approvals} people have "
+                        "to. Clear this task, and have another person answer."
+                    )
                 self.log.info("Approved by %s.", who)
                 return {"answer": "approved", "by": who}
             control.reject(config, self.topology, epoch, actor=who, reason=why)
@@ -165,6 +192,29 @@ class ApproveCutover(_Question):
             f"it is rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
             "hours.",
         ]
+
+
+def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCutover]:
+    """The tasks that ask for approval, one for each person that the topology asks for, and at least one.
+
+    Args:
+        epoch: the epoch.
+        hours: time for each answer.
+    """
+    tasks: list[ApproveCutover] = []
+    for nth in range(1, max(1, topology.approvals) + 1):
+        tasks.append(
+            ApproveCutover(
+                task_id="approve" if nth == 1 else f"approve_{nth}",
+                topology=topology.name,
+                epoch=epoch,
+                hours=hours,
+                approvals=topology.approvals,
+                nth=nth,
+                before=tasks[-1].output if tasks else None,
+            )
+        )
+    return tasks
 
 
 class Confirm(_Question):

@@ -48,8 +48,8 @@ def verified(control: Any, config: Config) -> Any:
     return control
 
 
-def approve() -> ApproveCutover:
-    return ApproveCutover(task_id="approve", topology=TOPOLOGY, epoch=2, hours=24)
+def approve(**how: Any) -> ApproveCutover:
+    return ApproveCutover(task_id="approve", topology=TOPOLOGY, epoch=2, hours=24, **how)
 
 
 def ask(given: Any) -> None:
@@ -122,7 +122,7 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
     ask(given)
     found = approve().execute_complete(given, answer("Approve"))
     assert found == {"answer": "approved", "by": "airflow:ann"}
-    assert entry(verified, config)["approved"] == "airflow:ann"
+    assert [by for by, _ in entry(verified, config)["approvals"]] == ["airflow:ann"]
     with pytest.raises(TaskDeferred):
         CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=found).execute(given)
     assert entry(verified, config)["handover"]
@@ -131,9 +131,10 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
 def test_an_approval_that_is_on_record_is_not_asked_for_again(
     verified: Any, config: Config, said: Logs, asked: list[Any]
 ) -> None:
-    change(verified, config, 2, approved="airflow:ann")
-    assert approve().execute(context(then="ask")) == {"answer": "approved", "by": "airflow:ann"}
-    assert asked == [] and "Epoch 2 was approved already, by airflow:ann." in lines(said, "info")
+    terms = verified.approval_terms(config, TOPOLOGY, 2)
+    verified.approve(config, terms, actor="ann", reason="on the command line")
+    assert approve().execute(context(then="ask")) == {"answer": "approved", "by": "ann"}
+    assert asked == [] and "Epoch 2 was approved already, by ann." in lines(said, "info")
 
 
 def test_an_approval_of_what_has_changed_since_fails(verified: Any, config: Config) -> None:
@@ -143,7 +144,39 @@ def test_an_approval_of_what_has_changed_since_fails(verified: Any, config: Conf
         now["report"] = "r2"
     with pytest.raises(AirflowFailException, match=r"the report was r1 \(differs\) and is r2"):
         approve().execute_complete(given, answer("Approve"))
-    assert "approved" not in entry(verified, config)
+    assert "approvals" not in entry(verified, config)
+
+
+def test_an_approval_of_something_else_is_asked_for_again(verified: Any, config: Config) -> None:
+    verified.approve(config, verified.approval_terms(config, TOPOLOGY, 2), actor="ann", reason="")
+    with verified.changed(config) as now:
+        now["report"] = "r2"
+    ask(context(then="ask"))
+
+
+def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
+    verified: Any, config: Config, asked: list[Any]
+) -> None:
+    given = context(then="cut_over")
+    two = {"approvals": 2}
+    with pytest.raises(TaskAwaitingInput):
+        approve(**two).execute(given)
+    first = approve(**two).execute_complete(given, answer("Approve"))
+    again = {**two, "nth": 2, "before": first}
+    with pytest.raises(TaskAwaitingInput):
+        approve(**again).execute(given)
+    assert [question["subject"][-15:] for question in asked] == ["Approval 1 of 2", "Approval 2 of 2"]
+    with pytest.raises(AirflowFailException, match=r"airflow:ann approved epoch 2 .* already, and 2 people have to"):
+        approve(**again).execute_complete(given, answer("Approve"))
+    assert approve(**again).execute_complete(given, answer("Approve", "bob"))["answer"] == "approved"
+    found = approve(**again).execute(given)
+    assert found == {"answer": "approved", "by": "airflow:ann and airflow:bob"}
+
+
+def test_after_a_rejection_the_second_person_is_not_asked(verified: Any, asked: list[Any]) -> None:
+    no = {"answer": "rejected", "by": "airflow:ann"}
+    assert approve(approvals=2, nth=2, before=no).execute(context(then="ask")) == no
+    assert asked == []
 
 
 @pytest.mark.parametrize(("user", "who"), [("ann", "airflow:ann"), (None, "no answer within 24 hours")])

@@ -44,6 +44,12 @@ def put(config: Config, epoch: int, names: tuple[str, ...], report: DiffReport =
         Epochs(config.lake).add("a.b", epoch, name, actor="test", **detail)
 
 
+def asks_for(config: Config, approvals: str) -> None:
+    """Deploy a file of the topology that asks for approvals."""
+    config.topologies.mkdir(exist_ok=True)
+    (config.topologies / "ab.py").write_text(f"Topology(name='a.b', version='2', approvals={approvals})")
+
+
 @pytest.fixture(autouse=True)
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of the epochs is taken for stored: none is run."""
@@ -53,9 +59,8 @@ def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     """A live epoch 1 and a candidate 2 that was verified and differs."""
-    config = Config.from_env(
-        {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_LAUNCHER": "elsewhere"}
-    )
+    folders = {"KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(tmp_path / "topologies")}
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAUNCHER": "elsewhere", **folders})
     put(config, 1, FIRST)
     put(config, 2, SECOND)
     return config
@@ -97,6 +102,65 @@ def test_a_required_approval_that_is_missing_refuses_the_cutover(config: Config)
     with pytest.raises(MoveRefusedError, match="was not approved: readers stay"):
         cut_over(config, is_approval_required=True)
     assert record(config).handover is None
+    cut_over(config)
+    assert record(config).handover is not None
+
+
+@pytest.mark.parametrize("approvals", ["1", "WANTED"])
+def test_a_topology_that_asks_for_an_approval_is_cut_over_with_one_only(config: Config, approvals: str) -> None:
+    asks_for(config, approvals)
+    with pytest.raises(MoveRefusedError, match=r"was not approved: readers stay .* kappa approve a\.b 2 --execute"):
+        cut_over(config)
+    approval.approve(config, shown(config), actor="ann", reason="")
+    cut_over(config)
+    assert record(config).handover is not None
+
+
+def test_two_people_are_two_people(config: Config) -> None:
+    asks_for(config, "2")
+    for actor in ("ann", "airflow:Ann", "ann"):
+        approval.approve(config, shown(config), actor=actor, reason="")
+    with pytest.raises(MoveRefusedError, match="was approved by ann only, and 2 people have to"):
+        cut_over(config)
+    approval.approve(config, shown(config), actor="airflow:bob", reason="")
+    approval.approve(config, shown(config), actor="eve", reason="one too many")
+    cut_over(config)
+    handover = record(config).handover
+    assert handover is not None and handover.detail["approved"]["by"] == "ann and airflow:bob"
+    put(config, 2, ("moved",))
+    said = certificate_of(config.lake, replace(record(config), moves=())).approved
+    assert said == {}
+    assert [event.actor for event in record(config).epoch(2).approvals] == ["ann", "airflow:bob"]
+
+
+def test_an_override_moves_readers_for_a_reason_on_record_and_overrides_no_rejection(config: Config) -> None:
+    asks_for(config, "2")
+    approval.approve(config, shown(config), actor="ann", reason="")
+    with pytest.raises(MoveRefusedError, match="2 people have to"):
+        cut_over(config, override="  ")
+    approval.reject(config, "a.b", 2, actor="bob", reason="")
+    with pytest.raises(MoveRefusedError, match="rejected by bob"):
+        cut_over(config, override="nobody is awake")
+    approval.reopen(config, "a.b", 2, actor="bob", reason="")
+    cut_over(config, override="nobody is awake")
+    handover = record(config).handover
+    assert handover is not None
+    assert handover.detail["override"] == {"reason": "nobody is awake", "needed": 2, "given": 0}
+
+
+def test_an_epoch_that_comes_back_needs_no_approval(config: Config) -> None:
+    put(config, 2, ("moved",))
+    asks_for(config, "2")
+    put(config, 1, ("recalled", "caught_up"))
+    cut_over(config, 1)
+    assert record(config).handover is not None
+
+
+def test_what_changed_since_is_approved_anew(config: Config) -> None:
+    asks_for(config, "1")
+    other = replace(shown(config), report="another").to_dict()
+    Epochs(config.lake).add("a.b", 2, "approved", actor="ann", **other)
+    approval.approve(config, shown(config), actor="ann", reason="looked again")
     cut_over(config)
     assert record(config).handover is not None
 

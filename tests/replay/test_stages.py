@@ -11,7 +11,11 @@ from kappa.replay.stages import STAGES, Stage, check_transition
 
 FORWARD = {(None, Stage.PLANNED), *pairwise(STAGES), (Stage.VERIFIED, Stage.CUT_OVER), (Stage.CUT_OVER, Stage.RETIRED)}
 ABORTS = {(stage, Stage.ABORTED) for stage in STAGES[:-1]}
-ALLOWED = FORWARD | ABORTS | {(Stage.RETIRED, Stage.CAUGHT_UP), (Stage.RETIRED, Stage.DROPPED)}
+ALLOWED = (
+    FORWARD
+    | ABORTS
+    | {(Stage.RETIRED, Stage.CAUGHT_UP), (Stage.RETIRED, Stage.DROPPED), (Stage.APPROVED, Stage.APPROVED)}
+)
 EVERY_PAIR = list(product((None, *Stage), Stage))
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import typer
 
 from kappa.cli import (
+    approvals,
     archives,
     backfills,
     explanations,
@@ -48,6 +49,7 @@ for module in (
     replays,
     backfills,
     moves,
+    approvals,
     upgrades,
     restores,
     savepoints,

@@ -115,6 +115,14 @@ def cutover(
         ),
     ] = None,
     keep_old_running: KeepOld = False,
+    override: Annotated[
+        str,
+        typer.Option(
+            "--override",
+            metavar="REASON",
+            help="Move readers without approvals that the topology asks for, for this reason, which stays on record.",
+        ),
+    ] = "",
     execute: Execute = False,
     wait: Wait = True,
     json: Json = False,
@@ -131,12 +139,12 @@ def cutover(
     wanted = {name: epoch if epoch is not None else _candidate(chosen, name) for name in topologies}
     if not execute:
         dry_run(
-            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running),
+            lambda: _ask(chosen, wanted, reason, accepted, keep_old_running, override),
             what=f"hand over {_listed(wanted)}, all in one commit" if len(wanted) > 1 else "",
             otherwise=f"{_listed(wanted)} is asked for, or done",
         )
         return
-    _move(chosen, wanted, reason, accepted, keep_old_running, wait, json)
+    _move(chosen, wanted, reason, accepted, keep_old_running, wait, json, override)
 
 
 def rollback(
@@ -255,10 +263,17 @@ def _expiry(chosen: Config) -> Expiry:
 
 
 def _move(
-    chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, wait: bool, json: bool
+    chosen: Config,
+    wanted: dict[str, int],
+    reason: str,
+    accepted: list[str],
+    keep_old: bool,
+    wait: bool,
+    json: bool,
+    override: str = "",
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
-    _ask(chosen, wanted, reason, accepted, keep_old)
+    _ask(chosen, wanted, reason, accepted, keep_old, override)
     if wait and len(wanted) == 1:
         ((name, epoch),) = wanted.items()
         expiry = _expiry(chosen)
@@ -281,7 +296,9 @@ def _move(
             say(control.certify(chosen, one.topology).render())
 
 
-def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool) -> None:
+def _ask(
+    chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, override: str = ""
+) -> None:
     """Ask for the cutover of one topology or several."""
     epochs = Epochs(chosen.lake)
     live = {name: epochs.record(name).live for name in wanted}
@@ -292,6 +309,7 @@ def _ask(chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str
         reason=reason,
         accept_verdict=accepted,
         keep_old_running=keep_old,
+        override=override,
         replaces={name: epoch for name, epoch in live.items() if epoch is not None},
     )
 

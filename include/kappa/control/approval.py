@@ -21,6 +21,7 @@ from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.replay import stored
 from kappa.replay.stages import Stage
+from kappa.topology.registry import declared
 
 #: Kind of leftover of an epoch that was rejected so long ago that its tables may go.
 REJECTED = "rejected epoch"
@@ -89,8 +90,32 @@ def terms(record: TopologyRecord, epoch: int) -> Terms:
     )
 
 
+def required(config: Config, topology: str) -> int:
+    """How many people have to approve an epoch of a topology, by its deployed file; 0 where none is deployed."""
+    return next((item.approvals for item in declared(config.topologies) if item.name == topology), 0)
+
+
+def person(actor: str) -> str:
+    """The person behind an actor: the same by Airflow and on the command line, where both know the same name."""
+    return actor.removeprefix("airflow:").strip().lower()
+
+
+def given(record: TopologyRecord, epoch: int) -> list[Event]:
+    """Approvals of an epoch as it is now, one for each person, oldest first."""
+    target = record.epoch(epoch)
+    return of_terms(target, terms(record, epoch)) if target.approvals else []
+
+
+def of_terms(epoch: EpochRecord, shown: Terms) -> list[Event]:
+    """Approvals of exactly these terms, one for each person, oldest first."""
+    found = {person(event.actor): event for event in reversed(epoch.approvals) if event.detail == shown.to_dict()}
+    return list(reversed(found.values()))
+
+
 def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     """Put the approval of an epoch on record; its stage is ``APPROVED`` then. Idempotent.
+
+    Where the topology asks for two people, each of them calls it. A person counts once.
 
     Args:
         agreed: what was shown when the approval was given.
@@ -117,7 +142,8 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
                 f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command "
                 f"line only. See kappa diff {agreed.topology} {agreed.epoch}"
             )
-        if target.approved is not None:
+        known = given(record, agreed.epoch)
+        if len(known) >= max(1, required(config, agreed.topology)) or person(actor) in {person(e.actor) for e in known}:
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
@@ -179,12 +205,13 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     epochs.change(topology, decide)
 
 
-def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> dict[str, Any]:
-    """The approval with which an epoch goes live, for the handover's record; empty where it has none.
+def check(record: TopologyRecord, epoch: int, *, needed: int = 0, override: str = "") -> dict[str, Any]:
+    """The approvals with which an epoch goes live, for the handover's record; empty where it has none.
 
     Args:
         epoch: the epoch that becomes live.
-        is_required: whether it must have one.
+        needed: how many it must have. An epoch that comes back was live before and needs none.
+        override: why it goes live without those that are missing; empty to refuse it.
 
     Raises:
         MoveRefusedError: the epoch was rejected, something changed since it was approved, or a required approval is
@@ -194,14 +221,20 @@ def check(record: TopologyRecord, epoch: int, *, is_required: bool = False) -> d
     _refuse_rejected(record.topology, target)
     if target.is_recalled:
         return {}
-    if target.approved is None:
-        if is_required:
-            raise MoveRefusedError(
-                f"Epoch {epoch} of {record.topology!r} was not approved: readers stay where they are."
-            )
-        return {}
-    _refuse_changed("was approved", Terms.from_dict(target.approved.detail), terms(record, epoch))
-    return {"approved": {"by": target.approved.actor, "at": target.approved.at.isoformat()}}
+    if target.approved is not None:
+        _refuse_changed("was approved", Terms.from_dict(target.approved.detail), terms(record, epoch))
+    known = given(record, epoch)
+    by = " and ".join(event.actor for event in known)
+    approved = {"approved": {"by": by, "at": known[-1].at.isoformat()}} if known else {}
+    if len(known) >= needed:
+        return approved
+    if override.strip():
+        return {**approved, "override": {"reason": override.strip(), "needed": needed, "given": len(known)}}
+    what = f"was approved by {by} only, and {needed} people have to" if known else "was not approved"
+    raise MoveRefusedError(
+        f"Epoch {epoch} of {record.topology!r} {what}: readers stay where they are. Approve it: "
+        f"kappa approve {record.topology} {epoch} --execute. To do without, on record: --override REASON"
+    )
 
 
 def expired(config: Config, records: Iterable[TopologyRecord], now: datetime) -> list[Leftover]:

@@ -37,6 +37,7 @@ def cut_over(
     accept_verdict: bool = False,
     keep_old_running: bool = False,
     is_approval_required: bool = False,
+    override: str = "",
 ) -> None:
     """Ask the live epoch to hand over to another one, which then moves the pointer by compare-and-set.
 
@@ -46,7 +47,8 @@ def cut_over(
         epoch: the epoch that is to go live.
         accept_verdict: whether readers move although the verification failed; needs a reason.
         keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing.
-        is_approval_required: whether the epoch must have been approved.
+        is_approval_required: whether the epoch must have been approved, also where its topology does not ask for it.
+        override: why it goes live without approvals that are missing.
     """
     cut_over_together(
         config,
@@ -56,6 +58,7 @@ def cut_over(
         accept_verdict=[topology] if accept_verdict else [],
         keep_old_running=keep_old_running,
         is_approval_required=is_approval_required,
+        override=override,
     )
 
 
@@ -69,6 +72,7 @@ def cut_over_together(
     accept_verdict: Collection[str] = (),
     keep_old_running: bool = False,
     is_approval_required: bool = False,
+    override: str = "",
 ) -> None:
     """Ask the live epochs of topologies to hand over: all pointers move in one commit, or none.
 
@@ -82,7 +86,8 @@ def cut_over_together(
         accept_verdict: topologies whose failed verdict is accepted; needs a reason, and is on record with it.
         keep_old_running: whether the old epochs' drivers follow the new ones afterwards, sending nothing, so that a
             rollback need not catch up first.
-        is_approval_required: whether each epoch must have been approved.
+        is_approval_required: whether each epoch must have been approved, also of topologies that do not ask for it.
+        override: why they go live without approvals that are missing; on record with it.
 
     Raises:
         MoveRefusedError: one of them may not move; all reasons of all members are named, and nothing was changed.
@@ -114,12 +119,15 @@ def cut_over_together(
         shared = {"group": uuid.uuid4().hex[:12], "together": dict(sorted(members.items()))} if len(members) > 1 else {}
         return [_handover(now, member, shared) for member in found]
 
+    def _needed(topology: str) -> int:
+        return max(approval.required(config, topology), 1 if is_approval_required else 0)
+
     def _handover(now: Now, member: Member, shared: Mapping[str, object]) -> Event:
         detail = {
             "from": member.live,
             "keep_old_running": keep_old_running,
             **shared,
-            **approval.check(now.of(member.topology), member.epoch, is_required=is_approval_required),
+            **approval.check(now.of(member.topology), member.epoch, needed=_needed(member.topology), override=override),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)

@@ -29,7 +29,7 @@ class EpochRecord:
         seeded: the event of its seed.
         replayed: the event that ended its bulk work.
         verified: the event of its last verification.
-        approved: the event that approved it.
+        approvals: the events that approved it, oldest first; none once it was rejected.
         rejected: the event that rejected it, unless it was taken up again.
         moved: the event that made it live most recently.
         own_topics: the event that took the names of its versioned topics, if it has any.
@@ -48,7 +48,7 @@ class EpochRecord:
     seeded: Event | None = None
     replayed: Event | None = None
     verified: Event | None = None
-    approved: Event | None = None
+    approvals: tuple[Event, ...] = ()
     rejected: Event | None = None
     moved: Event | None = None
     own_topics: Event | None = None
@@ -57,6 +57,12 @@ class EpochRecord:
     backfills: tuple[Event, ...] = ()
     backfilled: tuple[Event, ...] = ()
     superseded: Event | None = None
+
+    @property
+    def approved(self) -> Event | None:
+        """The first approval of what was approved last; None without one."""
+        found = [event for event in self.approvals if event.detail == self.approvals[-1].detail]
+        return found[0] if found else None
 
     @property
     def code(self) -> str:
@@ -264,10 +270,12 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
             entry["stage"] = STAGE_OF[event.event]
         entry.update(_WISHES.get(event.event, {}))
         match event.event:
-            case "own_topics" | "seeded" | "replayed" | "verified" | "approved":
+            case "own_topics" | "seeded" | "replayed" | "verified":
                 entry[event.event] = event
+            case "approved":
+                entry["approvals"] = (*entry.get("approvals", ()), event)
             case "rejected":
-                entry.update(rejected=event, approved=None, is_wanted=False, stage=Stage.VERIFIED)
+                entry.update(rejected=event, approvals=(), is_wanted=False, stage=Stage.VERIFIED)
             case "released":
                 entry.update(is_recalled=False, is_wanted=False, stage=Stage.RETIRED)
                 handover = None if handover is not None and handover.epoch == event.epoch else handover

@@ -54,6 +54,7 @@ class Topology:
         checks: statements about the finished state.
         thresholds: how much a candidate may differ from the live epoch.
         reprocess: when its history is recomputed by itself and compared with what is live; None for never.
+        approvals: how many people have to approve an epoch before readers are moved to it. Write it as a literal.
 
     Examples:
         >>> from kappa import Append, Source, Topology
@@ -77,6 +78,7 @@ class Topology:
     checks: tuple[Check, ...] | list[Check] = ()
     thresholds: tuple[Threshold, ...] | list[Threshold] = ()
     reprocess: Schedule | None = None
+    approvals: int = 0
 
     def __post_init__(self) -> None:
         for name in ("sources", "tables", "outputs", "checks", "thresholds"):
@@ -105,6 +107,10 @@ class Topology:
             )
         if not self.version:
             raise TopologyError(f"Topology {self.name!r} has no version.")
+        if not isinstance(self.approvals, int) or not 0 <= self.approvals <= 2:
+            raise TopologyError(
+                f"Topology {self.name!r} asks for {self.approvals!r} approvals: it can ask for 0, 1 or 2."
+            )
         if not self.sources:
             raise TopologyError(f"Topology {self.name!r} reads no source.")
         _check_unique(self.name, "source", [source.topic for source in self.sources])

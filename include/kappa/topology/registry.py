@@ -29,6 +29,7 @@ class Declared:
         version: its version.
         file: the file that declares it.
         reprocess: the literals of its schedule for reprocessing, ``cron`` and ``savepoint``; None for none.
+        approvals: how many people have to approve an epoch of it; 1 where the file computes the number.
         call: the call that declares it, as the file has it.
     """
 
@@ -36,6 +37,7 @@ class Declared:
     version: str
     file: Path
     reprocess: Mapping[str, str] | None = None
+    approvals: int = 0
     call: ast.Call | None = field(default=None, repr=False, compare=False)
 
 
@@ -131,6 +133,7 @@ def _declarations(tree: ast.Module, file: Path) -> Iterator[Declared]:
                     version=str(words.get("version", "")),
                     file=file,
                     reprocess=_schedule(node),
+                    approvals=_approvals(node),
                     call=node,
                 )
 
@@ -141,6 +144,18 @@ def _schedule(topology: ast.Call) -> Mapping[str, str] | None:
             words = {k.arg: k.value.value for k in keyword.value.keywords if isinstance(k.value, ast.Constant)}
             return {str(name): str(value) for name, value in words.items()}
     return None
+
+
+def _approvals(topology: ast.Call) -> int:
+    """What it asks for; what cannot be read is no reason to ask for nothing."""
+    for keyword in topology.keywords:
+        if keyword.arg == "approvals":
+            return (
+                keyword.value.value
+                if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+                else 1
+            )
+    return 0
 
 
 def import_file(file: Path) -> list[Topology]:

@@ -64,9 +64,9 @@ def certificate_of(
 def _approved(record: TopologyRecord, epochs: Iterable[int]) -> Iterable[tuple[int, str]]:
     """Approvals of epochs, with actor and time."""
     for epoch in sorted(epochs):
-        event = record.epoch(epoch).approved
-        if event is not None:
-            yield epoch, f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC"
+        given = [f"{event.actor} at {event.at:%Y-%m-%d %H:%M:%S} UTC" for event in record.epoch(epoch).approvals]
+        if given:
+            yield epoch, " and by ".join(given)
 
 
 def interval_said(event: Event) -> str:

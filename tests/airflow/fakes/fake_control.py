@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kappa.config import Config
-from kappa.control.approval import Terms
+from kappa.control.approval import Terms, person
 from kappa.control.leftovers import Found, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
 from kappa.lake.events import Event
@@ -232,7 +232,9 @@ def approve(config, agreed, *, actor, reason):
     if changes:
         raise MoveRefusedError(f"Epoch {agreed.epoch} is not what was shown: {'; '.join(changes)}.")
     with changed(config) as now:
-        _entry(now, agreed.topology, agreed.epoch).update(approved=actor)
+        given = _entry(now, agreed.topology, agreed.epoch).setdefault("approvals", [])
+        if person(actor) not in [person(by) for by, _ in given]:
+            given.append([actor, agreed.to_dict()])
 
 
 def reject(config, topology, epoch, *, actor, reason):
@@ -258,7 +260,16 @@ def abort(config, topology, epoch, *, actor, reason):
 
 
 def cut_over(
-    config, topology, epoch, *, actor, reason, accept_verdict=False, keep_old_running=False, is_approval_required=False
+    config,
+    topology,
+    epoch,
+    *,
+    actor,
+    reason,
+    accept_verdict=False,
+    keep_old_running=False,
+    is_approval_required=False,
+    override="",
 ):
     with changed(config) as now:
         entry = _entry(now, topology, epoch)
@@ -266,7 +277,7 @@ def cut_over(
             return
         if entry["stage"] != "VERIFIED":
             raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
-        if is_approval_required and "approved" not in entry and not entry.get("recalled"):
+        if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
             raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
         entry["handover"] = True
 
@@ -278,8 +289,8 @@ def history(config, topology=None):
         if topology in (None, name):
             events.append(replace(_event(name, int(epoch), "planned"), actor=entry.get("actor", "fake")))
             events += [_event(name, int(epoch), "aborted")] if entry["stage"] == "ABORTED" else []
-            if "approved" in entry:
-                events.append(replace(_event(name, int(epoch), "approved"), actor=entry["approved"]))
+            for by, terms in entry.get("approvals", ()):
+                events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
             events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
     events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]

@@ -1,0 +1,107 @@
+"""Commands that approve a verified epoch, or reject it."""
+
+from __future__ import annotations
+
+import hashlib
+import json as json_text
+from typing import Annotated, Any
+
+import typer
+
+from kappa import control
+from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, dry_run, say, say_json
+from kappa.config import Config
+from kappa.control import approval
+from kappa.errors import MoveRefusedError, UnknownEpochError
+from kappa.lake.epochs import Epochs
+
+#: Characters of the hash by which what was shown is known again.
+_SHOWN = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(approve)
+    app.command()(reject)
+
+
+def approve(
+    topology: Topology,
+    epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; by default the candidate.")] = None,
+    shown: Annotated[
+        str, typer.Option("--shown", help="What a look at it called what it showed: refused where that changed since.")
+    ] = "",
+    reason: Reason = "",
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
+    """Approve a verified epoch: its code, its report and the live epoch that it replaces, as they are shown.
+
+    `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`).
+    """
+    chosen = config()
+    number = epoch if epoch is not None else _candidate(chosen, topology)
+    terms = control.approval_terms(chosen, topology, number)
+    name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
+    if shown and shown != name:
+        raise MoveRefusedError(
+            f"Epoch {number} of {topology!r} is {name} now, and {shown} was shown: code, report or live epoch changed. "
+            f"Look at it again: kappa approve {topology} {number}"
+        )
+
+    def act() -> None:
+        control.approve(chosen, terms, actor=actor(), reason=reason)
+
+    if not json:
+        replaced = "no epoch" if terms.live is None else f"epoch {terms.live}"
+        say(f"Epoch {number} of {topology} would replace {replaced}. Code {terms.code[:12]}, verdict {terms.verdict}.")
+        say(control.diff(chosen, topology, number).render())
+        say(f"This is {name}: with --shown {name} an approval is refused once any of it changed.")
+    if not execute:
+        if json:
+            say_json({"topology": topology, "epoch": number, "shown": name, **_state(chosen, topology, number)})
+        else:
+            dry_run(act, otherwise=f"epoch {number} has your approval, or all that it needs")
+        return
+    act()
+    found = _state(chosen, topology, number)
+    by, missing = " and ".join(found["approved_by"]), found["missing"]
+    if json:
+        say_json({"topology": topology, "epoch": number, "shown": name, **found})
+        return
+    say(f"Epoch {number} of {topology} is approved by {by}.")
+    way = f"kappa cutover {topology} --execute"
+    say(f"{missing} more has to: another person calls the same." if missing else f"Readers are moved by: {way}")
+
+
+def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
+    """Say that a verified epoch is not to go live: its driver stops, and its tables stay for KAPPA_REJECTED_HOURS."""
+    chosen = config()
+
+    def act() -> None:
+        control.reject(chosen, topology, epoch, actor=actor(), reason=reason)
+
+    if not execute:
+        dry_run(act, otherwise=f"epoch {epoch} of {topology} was rejected")
+        return
+    act()
+    say(
+        f"Epoch {epoch} of {topology} is rejected; its tables are kept for {chosen.rejected_hours:g} hours. To take it "
+        f"up again: kappa start {topology} --epoch {epoch} --execute"
+    )
+
+
+def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
+    record = Epochs(chosen.lake).record(topology)
+    given = [event.actor for event in approval.given(record, epoch)]
+    return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}
+
+
+def _candidate(chosen: Config, topology: str) -> int:
+    candidate = Epochs(chosen.lake).record(topology).candidate
+    if candidate is None:
+        raise UnknownEpochError(
+            f"No epoch of {topology!r} waits for an approval. Build one: kappa replay {topology} --execute",
+            topology=topology,
+        )
+    return candidate.epoch

@@ -1,0 +1,108 @@
+"""`kappa approve` and `kappa reject`: what they show, bind, and say of the next step."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.epoch_record import FIRST, SECOND, tell
+from typer.testing import CliRunner
+
+from kappa.cli import app
+from kappa.config import Config
+from kappa.errors import MoveRefusedError, UnknownEpochError
+from kappa.lake.epochs import Epochs
+from kappa.offsets.vector import Offsets
+from kappa.replay.verdict import DiffReport, TableDiff
+
+REPORT = DiffReport(
+    topology="a.b",
+    live_epoch=1,
+    live_seq=3,
+    candidate_epoch=2,
+    candidate_seq=3,
+    at=Offsets({"pos": {0: 9}}),
+    tables=(TableDiff(name="balances", rows_live=1, rows_candidate=2, keys_added=1),),
+)
+KNOWN = {
+    "planned": {"plan_id": "p"},
+    "verified": {"verdict": "differs", "report": REPORT.to_json()},
+    "moved": {"from": None},
+}
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    folder = tmp_path / "topologies"
+    folder.mkdir()
+    (folder / "ab.py").write_text("Topology(name='a.b', version='2', approvals=2)")
+    words = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(folder)}
+    config = Config.from_env({**words, "KAPPA_LAUNCHER": "elsewhere"})
+    tell(config, "a.b", 1, *FIRST, known=KNOWN)
+    tell(config, "a.b", 2, *SECOND, known=KNOWN)
+    return config
+
+
+@pytest.fixture
+def run(config: Config, monkeypatch: pytest.MonkeyPatch) -> Run:
+    def invoke(*words: str, user: str = "ann") -> Any:
+        monkeypatch.setattr(getpass, "getuser", lambda: user)
+        return CliRunner().invoke(app, list(words), env=config.to_env())
+
+    return invoke
+
+
+def test_a_look_shows_the_difference_and_changes_nothing(run: Run, config: Config) -> None:
+    found = run("approve", "a.b")
+    assert found.exit_code == 0, found.output
+    assert "Epoch 2 of a.b would replace epoch 1." in found.output and "table balances" in found.output
+    assert "Would approve epoch 2 of a.b." in found.output
+    assert "kappa approve a.b --execute" in found.output
+    assert Epochs(config.lake).record("a.b").epoch(2).approvals == ()
+
+
+def test_two_people_approve_and_each_is_told_what_is_missing(run: Run) -> None:
+    first = run("approve", "a.b", "2", "--execute")
+    assert "is approved by ann." in first.output and "1 more has to" in first.output
+    second = run("approve", "a.b", "2", "--execute", user="bob")
+    assert "is approved by ann and bob." in second.output
+    assert "kappa cutover a.b --execute" in second.output
+    again = run("approve", "a.b", "2", user="eve")
+    assert "Nothing to do: epoch 2 has your approval, or all that it needs." in again.output
+
+
+def test_what_changed_since_it_was_shown_is_refused(run: Run, config: Config) -> None:
+    shown = json.loads(run("approve", "a.b", "--json").output)
+    assert shown == {"topology": "a.b", "epoch": 2, "shown": shown["shown"], "approved_by": [], "missing": 2}
+    other = run("approve", "a.b", "--shown", "000000000000", "--execute")
+    assert isinstance(other.exception, MoveRefusedError) and f"is {shown['shown']} now" in str(other.exception)
+    done = json.loads(run("approve", "a.b", "--shown", shown["shown"], "--execute", "--json").output)
+    assert (done["approved_by"], done["missing"]) == (["ann"], 1)
+
+
+def test_a_rejection_is_a_dry_run_first_and_says_how_to_take_it_back(run: Run, config: Config) -> None:
+    assert "Would reject epoch 2 of a.b and stop its driver." in run("reject", "a.b", "2").output
+    assert Epochs(config.lake).record("a.b").epoch(2).rejected is None
+    done = run("reject", "a.b", "2", "--reason", "wrong sums", "--execute")
+    assert "kept for 72 hours" in done.output and "kappa start a.b --epoch 2 --execute" in done.output
+    rejected = Epochs(config.lake).record("a.b").epoch(2).rejected
+    assert rejected is not None and (rejected.actor, rejected.reason) == ("ann", "wrong sums")
+    assert isinstance(run("approve", "a.b").exception, UnknownEpochError)
+
+
+def test_a_cutover_without_two_approvals_is_refused_in_a_dry_run_too(
+    run: Run, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kappa.control import cutover
+
+    monkeypatch.setattr(cutover, "_unable", lambda *_: "")
+    for words in ([], ["--execute"]):
+        refused = run("cutover", "a.b", *words).exception
+        assert isinstance(refused, MoveRefusedError) and "--override REASON" in str(refused)
+    assert "Would hand over a.b" in run("cutover", "a.b", "--override", "fire").output
