@@ -21,6 +21,7 @@ for topology in declared(config.topologies):
         epoch="the one that is being built, or was rejected last",
         doc=__doc__,
         wait_hours=config.approval_hours,
+        keeps=False,
     ):
         name = topology.name
         choose = ChooseCandidateToAbort(task_id="choose", topology=name)

@@ -72,7 +72,7 @@ def topology_dag(
 
 
 def move_dag(
-    verb: str, topology: Declared, *, epoch: str, doc: str | None, wait_hours: float
+    verb: str, topology: Declared, *, epoch: str, doc: str | None, wait_hours: float, keeps: bool = True
 ) -> AbstractContextManager[DAG]:
     """A DAG that is only ever triggered by hand, with the form of a move.
 
@@ -81,6 +81,7 @@ def move_dag(
         epoch: which epoch is meant where the form names none.
         doc: its documentation.
         wait_hours: how long its question may wait for an answer.
+        keeps: whether the epoch that was live before can be kept running.
     """
     return topology_dag(
         verb,
@@ -90,7 +91,7 @@ def move_dag(
         schedule=None,
         is_paused_upon_creation=False,
         max_active_runs=1,
-        params=move_form(epoch),
+        params=move_form(epoch, keeps=keeps),
     )
 
 

@@ -28,7 +28,8 @@ _STARTS = {
     "by_duration": "so long ago",
     "shift_by": "so many offsets from the live epoch's last commit",
     "to_offset": "offsets",
-    "from_savepoint": "a savepoint of the live epoch",
+    "from_savepoint": "a savepoint of the live epoch, by number or name",
+    "from_savepoint_at": "the live epoch as it was at a time",
     "from_marker": "where a changelog ends",
 }
 #: The field that belongs to a start; those that are not here take none.
@@ -38,6 +39,7 @@ _FIELDS = {
     "shift_by": "shift",
     "to_offset": "offsets",
     "from_savepoint": "savepoint",
+    "from_savepoint_at": "savepoint_time",
     "from_marker": "changelog_epoch",
 }
 _SEEDS = {
@@ -130,9 +132,15 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Savepoint",
-            description="For a start at a savepoint: its slice number, its name, or a time in ISO 8601 with a zone, "
-            "meaning "
-            "the last slice committed by then.",
+            description="For a start at a savepoint: its slice number or its name.",
+            section=_DETAILS,
+        ),
+        "savepoint_time": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Savepoint at",
+            description="For a start where the live epoch was at a time: the last slice committed by then.",
             section=_DETAILS,
         ),
         "changelog_epoch": Param(
@@ -207,12 +215,14 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
     }
 
 
-def move_form(epoch: str) -> dict[str, Param]:
+def move_form(epoch: str, *, keeps: bool = False) -> dict[str, Param]:
     """Fields of the form of a move that asks before it is made.
 
     Args:
         epoch: which epoch is meant where the form names none.
+        keeps: whether the epoch that was live before can be kept running.
     """
+    keep_old_running = replay_form("", "", "")["keep_old_running"]
     return {
         "epoch": Param(
             None, type=["null", "integer"], minimum=1, title="Epoch", description=f"Its number; empty for {epoch}."
@@ -220,6 +230,7 @@ def move_form(epoch: str) -> dict[str, Param]:
         "reason": Param(
             None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
         ),
+        **({"keep_old_running": keep_old_running} if keeps else {}),
     }
 
 
@@ -293,6 +304,7 @@ def replay_request(
         UsageError: a value is missing, superfluous or malformed.
     """
     seed = form["seed"]
+    _check_together(form)
     return ReplayRequest(
         topology=topology,
         start=_start(form),
@@ -308,15 +320,37 @@ def replay_request(
     )
 
 
+def _check_together(form: Mapping[str, Any]) -> None:
+    """Refuse fields that contradict each other, by the names that the form gives them."""
+    seed, start = form["seed"], form["start"]
+    needed = {Seed.FROM_SAVEPOINT.value: "from_savepoint", Seed.FROM_CHANGELOG.value: "from_marker"}.get(seed)
+    if needed and not start.startswith(needed):
+        raise UsageError(
+            f"{_field('seed')} is {seed}, which goes with start {needed} only, and {_field('start')} is {start}. Leave "
+            f"{_field('seed')} as it is, or start there."
+        )
+    if form.get("determinism") and form.get("live_cuts"):
+        raise UsageError(
+            f"{_field('determinism')} and {_field('live_cuts')} are both set, and slices of the live version cannot be "
+            "of another size too. Unset one of them."
+        )
+
+
+def _field(name: str) -> str:
+    """A field in a message: its name, and what the form calls it."""
+    return f"{name!r} ({replay_form('', '', '')[name].schema['title']})"
+
+
 def _start(form: Mapping[str, Any]) -> Start:
     kind = form["start"]
     field = _FIELDS.get(kind)
     filled = {name: str(form[name]).strip() for name in _FIELDS.values() if form.get(name) not in (None, "")}
     superfluous = sorted(set(filled) - {field})
     if superfluous:
-        what = f"takes {field!r} only" if field else "takes no further field"
+        what = f"takes {_field(field)} only" if field else "takes no further field"
         raise UsageError(
-            f"Start {kind} {what}, and the form has {', '.join(superfluous)}. Empty it, or start elsewhere."
+            f"Start {kind} {what}, and the form has {', '.join(map(_field, superfluous))}. Empty it, or start "
+            "elsewhere."
         )
     if kind == "to_earliest":
         return ToEarliest()
@@ -326,10 +360,10 @@ def _start(form: Mapping[str, Any]) -> Start:
     if field not in filled:
         if kind == "from_marker":
             return FromMarker()
-        raise UsageError(f"Start {kind} needs {field!r}. Fill it, or start elsewhere.")
+        raise UsageError(f"Start {kind} needs {_field(field)}. Fill it, or start elsewhere.")
     if kind == "from_marker":
         return FromMarker(epoch=int(filled[field]))
     try:
-        return start_from_text(kind, filled[field])
+        return start_from_text("from_savepoint" if kind == "from_savepoint_at" else kind, filled[field])
     except UsageError as error:
-        raise UsageError(f"{field.capitalize()} {filled[field]!r} does not fit start {kind}. {error}") from error
+        raise UsageError(f"{_field(field)} {filled[field]!r} does not fit start {kind}. {error}") from error

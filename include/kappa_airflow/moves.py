@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kappa.replay.stages import Stage
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import check_form, move_form, reason_of
 from kappa_airflow.replay import AwaitStage, ReplayTask, skip
@@ -24,6 +25,9 @@ class _Choice(ReplayTask):
     Its result is the epoch; under the key ``lines`` are the lines of what would change.
     """
 
+    #: Whether its form has a field for keeping the old version running.
+    keeps: ClassVar[bool] = True
+
     def execute(self, context: Context) -> int:
         """Return the epoch.
 
@@ -31,7 +35,7 @@ class _Choice(ReplayTask):
             AirflowFailException: there is no such epoch, or nothing can be done with it.
         """
         with terminal_errors_fail():
-            check_form(list(move_form("")), getattr(context["dag_run"], "conf", None) or {})
+            check_form(list(move_form("", keeps=self.keeps)), getattr(context["dag_run"], "conf", None) or {})
             known = record(self._config(), self.topology)
             epoch = self.choose(known, context["params"].get("epoch"))
             lines = self.lines(known, known.epoch(epoch))
@@ -75,6 +79,8 @@ class ChooseCandidate(_Choice):
 class ChooseCandidateToAbort(ChooseCandidate):
     """The same epoch, which is to be removed."""
 
+    keeps = False
+
     def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would go."""
         return [
@@ -96,6 +102,12 @@ class ChoosePrevious(_Choice):
         chosen = control.previous(known) if wanted is None else known.epoch(wanted).epoch
         if chosen == known.live:
             raise AirflowFailException(f"Epoch {chosen} of {self.topology} is live: readers have it already.")
+        stage, kept = known.epoch(chosen).stage, [e.epoch for e in known.epochs.values() if e.stage is Stage.RETIRED]
+        if stage is not Stage.RETIRED:
+            raise AirflowFailException(
+                f"Field 'epoch' is {chosen}, and epoch {chosen} of {self.topology} is {stage}: it was not live, or its "
+                f"tables are gone. Kept for a way back: {', '.join(map(str, kept)) or 'none'}. Trigger a new run."
+            )
         return chosen
 
     def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:

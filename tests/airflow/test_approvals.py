@@ -237,13 +237,17 @@ def chosen(kind: Any, **form: Any) -> tuple[int, list[str]]:
 
 
 def test_a_way_back_says_what_would_change(verified: Any, config: Config) -> None:
+    change(verified, config, 1, stage="RETIRED")
     with verified.changed(config) as now:
         now["live"][TOPOLOGY] = 2
+        now["epochs"][f"{TOPOLOGY}/3"] = verified._epoch("VERIFIED", "a third plan")
     number, told = chosen(ChoosePrevious)
     assert number == 1
     assert "go back from epoch 2 to epoch 1" in told[0] and "code c0dec0dec0de" in told[0]
     with pytest.raises(AirflowFailException, match="is live: readers have it already"):
         chosen(ChoosePrevious, epoch=2)
+    with pytest.raises(AirflowFailException, match=r"Field 'epoch' is 3, .* was not live.* Kept for a way back: 1\."):
+        chosen(ChoosePrevious, epoch=3)
 
 
 def test_the_epoch_that_waits_is_the_candidate_or_the_one_that_was_rejected_last(verified: Any, config: Config) -> None:

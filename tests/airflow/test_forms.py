@@ -16,7 +16,15 @@ from kappa.replay.starts import (
     ToLatest,
     ToOffset,
 )
-from kappa_airflow.forms import check_form, move_form, reason_of, replay_form, replay_request
+from kappa_airflow.forms import (
+    check_form,
+    housekeeping_form,
+    move_form,
+    reason_of,
+    rebuild_form,
+    replay_form,
+    replay_request,
+)
 
 FORM = replay_form("demo.counts", "2", "counts.py")
 
@@ -26,7 +34,7 @@ def request(**filled: Any) -> ReplayRequest:
     return replay_request("demo.counts", form, actor="ann", reason="test", slice_records=7)
 
 
-@pytest.mark.parametrize("form", [FORM, move_form("the one before")])
+@pytest.mark.parametrize("form", [FORM, move_form("the one before", keeps=True), rebuild_form(), housekeeping_form()])
 def test_every_field_of_a_form_explains_itself(form: dict[str, Any]) -> None:
     for name, param in form.items():
         assert param.description or param.schema["description_md"], name
@@ -74,7 +82,7 @@ def test_a_key_that_is_no_field_is_refused_with_the_nearest() -> None:
         ({"start": "from_savepoint", "savepoint": "before-the-sale"}, FromSavepoint(name="before-the-sale")),
         ({"start": "from_savepoint", "savepoint": "17"}, FromSavepoint(seq=17)),
         (
-            {"start": "from_savepoint", "savepoint": "2026-03-01T00:00Z"},
+            {"start": "from_savepoint_at", "savepoint_time": "2026-03-01T00:00Z"},
             FromSavepoint(at=datetime(2026, 3, 1, tzinfo=UTC)),
         ),
         ({"start": "from_marker"}, FromMarker()),
@@ -99,11 +107,15 @@ def test_the_seed_may_be_left_to_the_start() -> None:
 @pytest.mark.parametrize(
     ("filled", "said"),
     [
-        ({"time": "2026-03-01T00:00Z"}, "takes no further field, and the form has time"),
-        ({"start": "to_datetime"}, "needs 'time'"),
+        ({"time": "2026-03-01T00:00Z"}, r"takes no further field, and the form has 'time' \(Time\)"),
+        ({"start": "to_datetime"}, r"needs 'time' \(Time\)"),
+        ({"start": "from_savepoint_at"}, r"needs 'savepoint_time' \(Savepoint at\)"),
+        ({"seed": "from-savepoint"}, r"'seed' \(State to begin with\) is from-savepoint, .* start from_savepoint only"),
+        ({"seed": "from-changelog", "start": "to_latest"}, "start from_marker only"),
+        ({"determinism": True, "live_cuts": True}, r"'determinism' \(Compute twice\) and 'live_cuts'"),
         (
             {"start": "to_datetime", "time": "2026-03-01T00:00Z", "shift": 0},
-            "takes 'time' only, and the form has shift",
+            r"takes 'time' \(Time\) only, and the form has 'shift'",
         ),
         ({"start": "to_datetime", "time": "yesterday"}, "does not fit"),
         ({"start": "to_datetime", "time": "2026-03-01T00:00"}, "no zone"),

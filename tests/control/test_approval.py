@@ -159,7 +159,8 @@ def test_an_epoch_that_comes_back_needs_no_approval(config: Config) -> None:
 def test_what_changed_since_is_approved_anew(config: Config) -> None:
     asks_for(config, "1")
     other = replace(shown(config), report="another").to_dict()
-    Epochs(config.lake).add("a.b", 2, "approved", actor="ann", **other)
+    row = Event(topology="a.b", epoch=2, event="approved", at=datetime.now(UTC), actor="ann", detail=other)
+    Epochs(config.lake).change(row.topology, lambda _: [row])
     approval.approve(config, shown(config), actor="ann", reason="looked again")
     cut_over(config)
     assert record(config).handover is not None

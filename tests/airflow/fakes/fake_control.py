@@ -293,6 +293,8 @@ def history(config, topology=None):
                 events.append(replace(_event(name, int(epoch), "approved"), actor=by, detail=terms))
             events += [_event(name, int(epoch), "rejected")] if "rejected" in entry else []
             events += [] if entry.get("wanted", True) else [_event(name, int(epoch), "stop")]
+    retired = [key.rpartition("/") for key, entry in now["epochs"].items() if entry["stage"] == "RETIRED"]
+    events += [_event(name, int(epoch), "moved") for name, _, epoch in retired if topology in (None, name)]
     events += [_event(name, epoch, "moved") for name, epoch in now["live"].items() if topology in (None, name)]
     return sorted(
         events, key=lambda event: ("planned", "approved", "moved", "rejected", "aborted", "stop").index(event.event)
