@@ -27,11 +27,19 @@ begun = time.perf_counter()
 bag = DagBag(sys.argv[1])
 seconds = time.perf_counter() - begun
 heavy = {"pyspark", "deltalake", "confluent_kafka", "pyarrow", "pandas", "kappa.control"} & set(sys.modules)
-print(dict(errors=bag.import_errors, dags=sorted(bag.dags), heavy=sorted(heavy), seconds=seconds))
+facts = {
+    dag.dag_id: dict(
+        tags=sorted(dag.tags), doc=dag.doc_md, limit=dag.dagrun_timeout.total_seconds(), owner=dag.owner,
+        pools=sorted({task.pool for task in dag.tasks}), paused=dag.is_paused_upon_creation,
+        types=sorted(str(kind.value) for kind in dag.allowed_run_types or []), fields=sorted(dag.params),
+        fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
+    ) for dag in bag.dags.values()
+}
+print(dict(errors=bag.import_errors, dags=sorted(bag.dags), heavy=sorted(heavy), seconds=seconds, facts=facts))
 """
 
 
-def parsed(folder: Path, **environment: str) -> dict[str, object]:
+def parsed(folder: Path, **environment: str) -> dict[str, Any]:
     return dict(eval(_child(_PARSE, folder, **environment)))
 
 
@@ -50,18 +58,25 @@ def _child(program: str, folder: Path, **environment: str) -> str:
     return run.stdout.splitlines()[-1]
 
 
-def test_every_dag_parses_in_an_empty_environment_and_loads_nothing_heavy(tmp_path: Path) -> None:
-    found = parsed(tmp_path)
-    assert found["errors"] == {} and found["heavy"] == []
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The DAGs of the topologies that are shipped, parsed in an empty environment."""
+    return parsed(tmp_path_factory.mktemp("shipped"))
 
 
-def test_a_dag_costs_no_more_to_parse_where_many_topologies_are_declared(tmp_path: Path) -> None:
+def test_every_dag_parses_in_an_empty_environment_and_loads_nothing_heavy(shipped: dict[str, Any]) -> None:
+    assert shipped["errors"] == {} and shipped["heavy"] == []
+
+
+def test_a_dag_costs_no_more_to_parse_where_many_topologies_are_declared(
+    tmp_path: Path, shipped: dict[str, Any]
+) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "one.py").write_text((REPOSITORY / "include" / "topologies" / "retail_shipments.py").read_text())
-    one, many = parsed(tmp_path, KAPPA_TOPOLOGIES=str(alone)), parsed(tmp_path)
-    assert len(many["dags"]) > 8 * len(one["dags"])  # type: ignore[arg-type]
-    each = [float(str(found["seconds"])) / len(found["dags"]) for found in (one, many)]  # type: ignore[arg-type]
+    one, many = parsed(tmp_path, KAPPA_TOPOLOGIES=str(alone)), shipped
+    assert len(many["dags"]) > 8 * len(one["dags"])
+    each = [found["seconds"] / len(found["dags"]) for found in (one, many)]
     assert each[1] < 2 * each[0]
 
 
@@ -113,26 +128,8 @@ def test_what_a_run_or_the_time_changes_makes_no_new_version_of_a_dag(tmp_path: 
     assert "replay__retail.loyalty" in first and second == first
 
 
-def _dags(folder: Path) -> dict[str, Any]:
-    return dict(json.loads(_child(_FACTS, folder)))
-
-
-_FACTS = """
-import json, sys
-from airflow.dag_processing.dagbag import DagBag
-print(json.dumps({
-    dag.dag_id: dict(
-        tags=sorted(dag.tags), doc=dag.doc_md, limit=dag.dagrun_timeout.total_seconds(), owner=dag.owner,
-        pools=sorted({task.pool for task in dag.tasks}), paused=dag.is_paused_upon_creation,
-        types=sorted(dag.allowed_run_types or []), fields=sorted(dag.params),
-        fails=[task.task_id for task in dag.tasks if task.retry_policy is not None], tasks=dag.task_ids,
-    ) for dag in DagBag(sys.argv[1]).dags.values()
-}))
-"""
-
-
-def test_every_dag_is_made_by_the_factory(tmp_path: Path) -> None:
-    found = _dags(tmp_path)
+def test_every_dag_is_made_by_the_factory(shipped: dict[str, Any]) -> None:
+    found = shipped["facts"]
     pools = {"stream": "kappa_streams", "backfill": "kappa_backfills"}
     assert set(pools.values()) < {pool.name for pool in POOLS}
     for dag_id, dag in found.items():
