@@ -211,6 +211,7 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
         }
         tell(stack.config, "demo.announced", epoch, *names, known=known)
 
+    stack.await_dag("downstream")
     wait_for(lambda: "success" in runs("announcements"), PATIENCE, "the watcher woke its DAG once")
     make(1, *FIRST)
     has("demo.announced/4")
@@ -226,11 +227,11 @@ def test_each_move_is_one_asset_event_whoever_made_it_and_after_the_triggerer_di
     wait_for(lambda: set(runs("announcements")) == {"success"}, PATIENCE, "every run ended well")
     has("demo.announced/4", "demo.announced/11")
 
-    wait_for(
-        lambda: len(runs("downstream")) >= 2 and set(runs("downstream")) == {"success"}, PATIENCE, "DAGs downstream"
-    )
-    said = "".join(stack.task_log("downstream", run["dag_run_id"], "told") for run in stack.runs("downstream"))
-    assert [said.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)] == [1, 1]
+    def told() -> list[int]:
+        said = "".join(stack.task_log("downstream", run["dag_run_id"], "told") for run in stack.runs("downstream"))
+        return [said.count(f"told demo.announced/{n} cutover at {{'events': {{'0': 9}}}}") for n in (4, 11)]
+
+    wait_for(lambda: told() == [1, 1], PATIENCE, "the DAG downstream was told once of each move", lambda: str(told()))
 
 
 def test_a_refused_plan_fails_at_once_with_the_findings_in_the_log(stack: AirflowStack) -> None:
