@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+import typer.testing
 from hypothesis import settings
 from support.brokers import mortal, watched
 from support.deaths import DEATHS
@@ -24,6 +26,9 @@ settings.register_profile("kappa", deadline=None)
 settings.load_profile("kappa")
 
 _numbers = itertools.count(1)
+
+# Typer's runner builds all commands anew at each call, which takes as long as many a command.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
 
 
+#: Few plans of a test are computed twice: compiling them for speed, and noting where each column was written, takes
+#: longer than they do.
+BRIEF = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+
+
 class Log(Protocol):
     """Makes the DataFrame that a Kafka source would give for these records; offsets count up within a partition."""
 
@@ -31,12 +40,13 @@ class Log(Protocol):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores with everything that a driver's has."""
+    """A session on two cores with everything that a driver's has; it is quick with what it does for the first time."""
     from kappa.config import Config
     from kappa.spark.session import build_session
 
     home = tmp_path_factory.mktemp("spark-home")
-    session = build_session(Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"}), "tests")
+    given = Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"})
+    session = build_session(replace(given, spark_conf=BRIEF), "tests")
     yield session
     session.stop()
 

@@ -14,6 +14,7 @@ from support.avro import record, wired
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
 from kappa.lake import tables
 from kappa.spark.parsing import parse
+from kappa.spark.session import tune
 from kappa.topology import Source
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
@@ -44,12 +45,21 @@ def source(schema: str, **more: Any) -> Source:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
 class TestWhatComesBack:
-    @pytest.mark.parametrize("schema", [hostile_json.SCHEMA, PLAIN], ids=["many types", "few"])
-    def test_is_what_parsing_gives_for_hostile_values(self, spark: Any, log: Log, tmp_path: Path, schema: str) -> None:
+    @pytest.mark.parametrize(
+        ("schema", "is_small"),
+        [(hostile_json.SCHEMA, True), (PLAIN, False), (hostile_json.SCHEMA, False)],
+        ids=["many types", "few", "many types at once"],
+    )
+    def test_is_what_parsing_gives_for_hostile_values(
+        self, spark: Any, log: Log, tmp_path: Path, schema: str, is_small: bool
+    ) -> None:
+        tune(spark, is_small=is_small)
         random = Random(7)
         values = [(n % 3, 10**12 + random.randrange(9) * 1000, hostile_json.value(random)) for n in range(1500)]
         hold_together(spark, log(sorted(values, key=lambda v: v[0])), tmp_path, schema, {PLAIN, hostile_json.SCHEMA})
+        tune(spark, is_small=True)
 
     def test_is_what_parsing_gives_for_times_maps_and_bytes(self, spark: Any, log: Log, tmp_path: Path) -> None:
         hold_together(spark, log([(0, n, value) for n, value in enumerate(TIMED)]), tmp_path, TIMES, {TIMES})

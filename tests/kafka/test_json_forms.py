@@ -84,6 +84,7 @@ def nested(name: str, values: list[Any]) -> dict[str, tuple[str, pa.Array]]:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
 @settings(max_examples=4, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_type_comes_back_from_a_changelog_as_it_was(spark: SparkSession, data: st.DataObject) -> None:

@@ -15,13 +15,14 @@ from support.hostile_json import SCHEMA, value
 from kappa.spark.parsing import arrow_kind, parse
 from kappa.spark.parsing.json_lines import rows_of
 from kappa.spark.parsing.small import parse_rows
+from kappa.spark.session import tune
 from kappa.topology import RECORD_COLUMNS, Source
 
 if TYPE_CHECKING:
     from conftest_spark import Log
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 #: Values of one comparison.
 VALUES = 2000
@@ -189,6 +190,7 @@ def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> Non
 @pytest.mark.parametrize("round", [0, 1])
 def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round: int) -> None:
     """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most possible ways."""
+    tune(spark, is_small=False)
     seed = int(os.environ.get("TEST_SEED", secrets.randbits(32))) + round
     random = Random(seed)
     values = [value(random) for _ in range(VALUES)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -46,6 +46,7 @@ Place = tuple[int, int]
 Move = tuple[str, int, int]
 
 AnyLab = TypeVar("AnyLab", bound="Lab")
+Reader = TypeVar("Reader", Epochs, Ledger)
 
 TOPOLOGY = '''
 """Running balances, version {version}: each amount counts {factor} times."""
@@ -88,6 +89,7 @@ class Lab:
     driver_type: type[Driver] = Driver
     meant: tuple[type[BaseException], ...] = ()
     running: dict[int, tuple[Driver, threading.Thread, list[BaseException]]] = field(default_factory=dict)
+    _looking: threading.local = field(default_factory=threading.local)
     template: ClassVar[str] = TOPOLOGY
 
     def deploy(self, version: int, factor: int | str | None = None) -> None:
@@ -196,15 +198,29 @@ class Lab:
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait until a condition holds; a driver that raised fails the test."""
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < deadline:
-            found = condition()
-            if found:
-                return found
-            for epoch, (_, _, errors) in self.running.items():
-                unmeant = [error for error in errors if not isinstance(error, self.meant)]
-                assert not unmeant, f"driver of epoch {epoch} raised {unmeant[0]!r}"
-            time.sleep(0.05)
+        # Each look at the record and the ledgers reads what is new in them: a driver of this process is not held up.
+        self._looking.at = {}
+        try:
+            while time.monotonic() < deadline:
+                found = condition()
+                if found:
+                    return found
+                for epoch, (_, _, errors) in self.running.items():
+                    unmeant = [error for error in errors if not isinstance(error, self.meant)]
+                    assert not unmeant, f"driver of epoch {epoch} raised {unmeant[0]!r}"
+                time.sleep(0.05)
+        finally:
+            self._looking.at = None
         raise AssertionError(f"{what} did not happen within {DEADLINE_SECONDS} s")
+
+    def _reader(self, kind: Callable[[str], Reader], path: str) -> Reader:
+        """What reads a log: within a wait the same one at every look."""
+        kept: dict[Any, Any] | None = getattr(self._looking, "at", None)
+        if kept is None:
+            return kind(path)
+        if (kind, path) not in kept:
+            kept[kind, path] = kind(path)
+        return cast(Reader, kept[kind, path])
 
     def settle(self, epoch: int, topics: Sequence[str] = ()) -> None:
         """Wait until an epoch has committed everything that is in its topic, or in these; of a chain, in its roots."""
@@ -236,11 +252,11 @@ class Lab:
 
     def record(self) -> Any:
         """What is on record of the topology."""
-        return Epochs(self.config.lake).record(self.name)
+        return self._reader(Epochs, self.config.lake).record(self.name)
 
     def ledger(self, epoch: int) -> Ledger:
         """An epoch's ledger."""
-        return Ledger(self.paths(epoch).ledger)
+        return self._reader(Ledger, self.paths(epoch).ledger)
 
     def paths(self, epoch: int) -> EpochPaths:
         """Where an epoch is."""

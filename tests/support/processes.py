@@ -28,7 +28,11 @@ from support.deaths import DEATHS
 from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, read_messages
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
-QUICK_JVM = {"spark.driver.memory": "768m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK_JVM = {
+    "spark.driver.memory": "768m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
 
 #: Every line of the slice protocol, and the places within them.
 SLICE_POINTS = (
