@@ -18,7 +18,19 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks import archive, cutover, day, latency, ledger, memory, rebuild, replay, small_slices, topologies
+from benchmarks import (
+    archive,
+    cutover,
+    day,
+    latency,
+    ledger,
+    memory,
+    rebuild,
+    rebuild_growth,
+    replay,
+    small_slices,
+    topologies,
+)
 from benchmarks.machine import description
 from benchmarks.result import Figure, render, write
 from benchmarks.site import Scale, site
@@ -36,6 +48,7 @@ PARTS: dict[str, tuple[str, Part]] = {
     "h": ("a day of small slices on disk", day.measure),
     "i": ("an epoch after a year of slices over one after 1,000", ledger.measure),
     "j": ("each shipped topology over merely reading and parsing", topologies.measure),
+    "k": ("rebuild against the number of keys and against history", rebuild_growth.measure),
 }
 FULL = 3_000_000
 DAY = 24 * 60
@@ -56,7 +69,7 @@ def main() -> int:
         choices=[[], *PARTS],
         default=[],
         metavar="part",
-        help="a, b, c, d, e, f, g, h, i, j; all when left out",
+        help="a, b, c, d, e, f, g, h, i, j, k; all when left out",
     )
     parser.add_argument("--records", type=int, default=FULL, help="size of the topic; the sizes of state follow it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second in b and d")

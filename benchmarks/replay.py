@@ -11,7 +11,7 @@ count.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Figure
@@ -113,24 +113,37 @@ BULK = (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
 
 
 def floor_rate(
-    session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], commits: Sequence[LedgerRow]
+    session: SparkSession,
+    bootstrap_servers: str,
+    sources: Sequence[Source],
+    commits: Sequence[LedgerRow],
+    bound: Mapping[str, str] | None = None,
 ) -> float:
-    """Records a second of reading and parsing the slices after the first, one after the other, into nothing."""
-    read_and_parse(session, bootstrap_servers, sources, commits[0].ranges)
+    """Records a second of reading and parsing the slices after the first, one after the other, into nothing.
+
+    Args:
+        bound: source -> the versioned topic that is read as it.
+    """
+    topics = {source.topic: (bound or {}).get(source.topic, source.topic) for source in sources}
+    read_and_parse(session, bootstrap_servers, sources, commits[0].ranges, topics)
     begun = time.monotonic()
     for row in commits[1:]:
-        read_and_parse(session, bootstrap_servers, sources, row.ranges)
+        read_and_parse(session, bootstrap_servers, sources, row.ranges, topics)
     return sum(row.rows_read for row in commits[1:]) / (time.monotonic() - begun)
 
 
 def read_and_parse(
-    session: SparkSession, bootstrap_servers: str, sources: Sequence[Source], ranges: Sequence[OffsetRange]
+    session: SparkSession,
+    bootstrap_servers: str,
+    sources: Sequence[Source],
+    ranges: Sequence[OffsetRange],
+    topics: Mapping[str, str],
 ) -> None:
     """The least that any work on these records does."""
     from pyspark.sql import functions as F
 
     for source in sources:
-        raw = read_log(session, bootstrap_servers, source.topic, [r for r in ranges if r.topic == source.topic])
+        raw = read_log(session, bootstrap_servers, topics[source.topic], ranges)
         text = F.col("value").cast("string")
         value = F.from_json(text, ddl_of(source.columns)) if source.format == "json" else F.struct(text)
         parsed = raw.select(value.alias("row")).select("row.*")

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -102,7 +102,7 @@ class Site:
         control.stop(self.config, self.topology, epoch=epoch, **ACTOR)
         control.await_end(self.config, self.topology, epoch)
 
-    def replay(self, *, archive: bool = True, end: Offsets | None = None) -> int:
+    def replay(self, *, archive: bool = True, end: Offsets | None = None, allow: Collection[str] = ()) -> int:
         """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
         request = ReplayRequest(
             topology=self.topology,
@@ -112,6 +112,7 @@ class Site:
             reason=ACTOR["reason"],
             archive=archive,
             end=end,
+            allow=frozenset(allow),
         )
         return control.replay(self.config, control.plan(self.config, request), **ACTOR)
 
