@@ -107,15 +107,17 @@ def timeline(rows: Sequence[tuple[str, Sequence[Piece]]], ticks: Sequence[tuple[
             f'<span class="name">{escape(name)}</span><svg viewBox="0 0 {wide} {step}" height="{step}" '
             f'preserveAspectRatio="none" role="img" aria-label="{escape(said)}">{lines}{inner}</svg>'
         )
-    words = "".join(
-        f'<text class="axis" x="{100 * share:.2f}%" y="14" '
-        f'text-anchor="{"start" if share < 0.06 else "end" if share > 0.94 else "middle"}">{escape(said)}</text>'
-        for share, said in ticks
-    )
+    words = "".join(_tick(share, said) for share, said in ticks)
     return _markup(
         f'<div class="timeline" role="group" aria-label="{escape(title)}">{"".join(parts)}'
         f'<span></span><svg height="18" aria-hidden="true">{words}</svg></div>'
     )
+
+
+def _tick(share: float, said: str) -> str:
+    """The text of a place on an axis; those at its ends stay within it, those between go where there is no room."""
+    anchor, kind = ("start", "axis") if share < 0.06 else ("end", "axis") if share > 0.94 else ("middle", "axis mid")
+    return f'<text class="{kind}" x="{100 * share:.2f}%" y="14" text-anchor="{anchor}">{escape(said)}</text>'
 
 
 def colour(epoch: int) -> str:
