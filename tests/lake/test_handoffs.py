@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
@@ -23,6 +23,9 @@ from kappa.errors import UnknownTableError, UsageError
 from kappa.serving import Snapshot
 from kappa.topology import Source, Table, Topology
 from kappa.topology.ddl import _PRIMITIVES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = """
     id STRING NOT NULL, `größe` DECIMAL(38,18), `数量` BIGINT, `select` INT, short SMALLINT, tiny TINYINT, flag BOOLEAN,
@@ -231,3 +234,10 @@ def test_a_reader_whose_files_are_gone_gets_an_error_and_never_fewer_rows(
         with pytest.raises(Exception, match=r"[Nn]ot found|No such file"):
             read()
     connection.close()
+
+
+@pytest.mark.spark
+def test_spark_has_every_row_of_the_slice_in_every_type(lake: Snapshot, spark: SparkSession) -> None:
+    frame = lake.spark("items", spark)
+    assert by_id(frame.toArrow()) == EXPECTED
+    assert frame.where("`数量` IS NULL").count() == 2
