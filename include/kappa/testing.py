@@ -232,7 +232,8 @@ class TopologyDriver:
         good = rows.filter(is_good).select(source.row_columns)
         if source.grace is not None:
             reached = self._stream_times.get(source.topic, {})
-            released, now_ms = found.get(source.topic, {}), _millis(self._now)
+            known = releases.merged([found, *(told for _, told in self.released)])
+            released, now_ms = known.get(source.topic, {}), _millis(self._now)
             good, reached = in_memory(good, source, reached, times, now_ms, released)
             self._stream_times[source.topic] = releases.times_after(reached, released)
         return frame_of(self._session, good)

@@ -83,7 +83,25 @@ def test_a_driver_releases_a_partition_that_falls_silent(spark: SparkSession) ->
     assert [row["window_start"].second for row in released.rows("counts")] == [0, 10]
     assert len(released.rows("pairs")) == 3, "no payment will come for those before 25 any more"
     released.pipe([move(16, partition=1)])
-    assert [row["operator"] for row in released.rows("late_records")] == ["tumbling_window", "interval_join"]
+    late = [(row["operator"], row["reason"]) for row in released.rows("late_records")]
+    assert late == [
+        ("tumbling_window", "released: its window is closed"),
+        ("interval_join", "released: the left row is before its frontier"),
+    ]
+
+
+@pytest.mark.spark
+def test_a_record_that_is_late_by_its_own_partition_is_not_late_by_a_release(spark: SparkSession) -> None:
+    driver = TopologyDriver(topology("20 seconds"), spark, partitions={"moves": 2, "payments": 1})
+    for part in ([move(1), move(2, partition=1)], [move(15)], [move(31)], [move(40)], [move(70, partition=1)]):
+        driver.pipe(part)
+
+    driver.pipe([move(16, partition=1)])
+
+    assert [row["reason"] for row in driver.rows("late_records")] == [
+        "its window is closed",
+        "the left row is before its frontier",
+    ]
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 
 from kappa import clock
 from kappa.lake.ledger_rows import LedgerRow
-from kappa.offsets.releases import releases_detail, up_to
+from kappa.offsets.releases import Releases, releases_detail, unknown, up_to
 from kappa.offsets.vector import OffsetRange, ranges_end
 from kappa.slices.reading import Counts, Reading
 from kappa.topology import Source
@@ -89,7 +89,9 @@ RELEASED = {1: {41: BEGIN + 3_000, 77: BEGIN + 5_500, 175: BEGIN + 9_000}}
 def expected(
     sent: Sequence[Sent], source: Source, released: Released | None = None
 ) -> tuple[list[Row], dict[int, int]]:
-    """Partition, offset, event time and frontier of the good records; stream times at the end."""
+    """Partition, offset, event time, frontier and whether that is a release's of the good records; stream times at the
+    end.
+    """
     offsets, reached = {0: 0, 1: 0}, dict[int, int]()
     rows = []
     for partition, timestamp_ms, value, *_ in sent:
@@ -105,7 +107,7 @@ def expected(
             continue
         if source.time is not None:
             reached[partition] = max(own, reached.get(partition, own))
-        rows.append((partition, offset, own, reached[partition] - GRACE))
+        rows.append((partition, offset, own, reached[partition] - GRACE, reached[partition] in least))
     return sorted(rows), reached
 
 
@@ -122,19 +124,25 @@ def read(
     rows: list[Row] = []
     committed = LedgerRow(kind="commit", seq=0, writer="test", at=clock.now())
     whole = log(sent).localCheckpoint()
+    known: Releases = {}
     before = {0: 0, 1: 0}
     for cut in cuts:
         after = {p: sum(1 for item in sent[:cut] if item[0] == p) for p in before}
         ranges = tuple(OffsetRange(topic="pos", partition=p, start=before[p], end=after[p]) for p in before)
         found = up_to({"pos": released or {}}, ranges_end(ranges), at_end=True)
-        detail = releases_detail(found)
+        detail = releases_detail(unknown(found, known))
         plan = LedgerRow(kind="plan", seq=1, writer="test", at=clock.now(), ranges=ranges, detail=detail)
         condition = " OR ".join(
             f"(partition = {r.partition} AND offset >= {r.start} AND offset < {r.end})" for r in ranges
         )
-        with Reading(spark, "", [source], plan, committed, whole.where(condition), small_slice=small_slice) as reading:
+        records = whole.where(condition)
+        with Reading(spark, "", [source], plan, committed, records, small_slice=small_slice, released=known) as reading:
             read = reading.records["pos"].selectExpr(
-                "_partition", "_offset", "unix_millis(_event_time) AS own", "unix_millis(_frontier) AS frontier"
+                "_partition",
+                "_offset",
+                "unix_millis(_event_time) AS own",
+                "unix_millis(_frontier) AS frontier",
+                "_is_released",
             )
             rows += [tuple(row) for row in read.collect()]
             counts, frontiers = reading.counts(), reading.frontiers
@@ -147,7 +155,7 @@ def read(
             max_timestamps=counts.max_timestamps,
             stream_times=counts.stream_times,
         )
-        before = after
+        before, known = after, found
     return sorted(rows), counts, frontiers
 
 
@@ -179,6 +187,7 @@ def test_from_the_offset_of_a_release_on_a_partition_has_at_least_its_time(
     rows, reached = expected(sent, source, RELEASED)
     reached[1] = max(reached[1], RELEASED[1][175])
     assert rows != expected(sent, source)[0]
+    assert 10 < sum(is_released for *_, is_released in rows) < len(rows) // 2
 
     for cuts in ([COUNT], [132, 200, 201, COUNT]):
         found, counts, frontiers = read(spark, log, source, sent, cuts, small_slice, RELEASED)

@@ -9,11 +9,13 @@ from kappa.topology import ORDER
 from kappa.topology.ddl import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 #: SQL: whether an operator that refuses by a record's own time refuses it, and whether it takes it.
 IS_LATE = "(_event_time < _frontier)"
 IS_IN_TIME = "(_frontier IS NULL OR _event_time >= _frontier)"
+#: What the reason of a record begins with that is late by the release of an idle or added partition.
+RELEASED = "released: "
 _COLUMNS = ("operator", "reason", "event_time", "frontier", "record", *ORDER)
 
 
@@ -24,19 +26,31 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
         df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else begins with ``_`` is left
             out.
         operator: the operator, for people.
-        reason: why it refused them, for people.
+        reason: why it refused them, for people. ``released: `` stands before it where the frontier is that of a release
+            of the partition: without it, the record would have been measured by an earlier time.
     """
     from pyspark.sql import functions as F
 
     kept = quoted(name for name in df.columns if not name.startswith("_"))
     return df.select(
         F.lit(operator).alias("operator"),
-        F.lit(reason).alias("reason"),
+        as_released(df, F.lit(reason)).alias("reason"),
         F.expr("_event_time AS event_time"),
         F.expr("_frontier AS frontier"),
         F.expr(f"to_json(STRUCT({', '.join(kept)})) AS record"),
         *ORDER,
     )
+
+
+def as_released(df: DataFrame, reason: Column) -> Column:
+    """A reason, and where the frontier is that of a release, that it is. Rows of which a step kept no such column have
+    the reason alone.
+    """
+    from pyspark.sql import functions as F
+
+    if "_is_released" not in df.columns:
+        return reason
+    return F.when(F.col("_is_released"), F.concat(F.lit(RELEASED), reason)).otherwise(reason)
 
 
 def late_records(*parts: DataFrame) -> DataFrame:

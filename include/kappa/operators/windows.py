@@ -22,7 +22,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.keys import Key, key_ddl, with_key
-from kappa.operators.late import late_rows
+from kappa.operators.late import RELEASED, late_rows
 from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, floored, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
@@ -199,7 +199,8 @@ class HoppingWindow:
         first, last, step = self._first("event_time"), self._last("event_time"), self.every_ms * 1000
         closed = f"(LEAST({self._first_open('event_time', 'frontier')}, {last} + {step}L) - {first}) DIV {step}L"
         of = f"({last} - {first}) DIV {step}L + 1"
-        reason = f"CONCAT({closed}, ' of its ', {of}, ' windows are closed') AS reason"
+        released = f"IF(STARTSWITH(reason, '{RELEASED}'), '{RELEASED}', '')"
+        reason = f"CONCAT({released}, {closed}, ' of its ', {of}, ' windows are closed') AS reason"
         return late.selectExpr("* EXCEPT (reason)", reason)
 
     def _first(self, time: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
-from kappa.offsets.releases import times_after
+from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters, tallies
 from kappa.slices.schemas import Schemas
@@ -76,6 +76,7 @@ class Reading:
         mask_key: key of what is kept of dead letters from sensitive sources.
         schemas: of sources whose values begin with the id of a schema.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
+        released: releases of the slices before.
 
     Attributes:
         records: topic -> parsed records.
@@ -98,6 +99,7 @@ class Reading:
         small_slice: int = 50_000,
         mask_key: str = "",
         schemas: Schemas | None = None,
+        released: Releases | None = None,
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -105,7 +107,7 @@ class Reading:
         self._plan = plan
         self._carried = committed.max_timestamps
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
-        self._released = plan.releases
+        self._released = merged([released or {}, plan.releases])
         self._raw = raw
         self._archives = archives or {}
         self._archived = archived_ranges(plan)

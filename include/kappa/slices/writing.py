@@ -65,6 +65,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         small_slice=run.engines.small_slice,
         mask_key=run.engines.mask_key,
         schemas=run.engines.schemas,
+        released=state.released,
     ) as reading:
         given = Slice(
             seq=plan.seq,

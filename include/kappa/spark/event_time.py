@@ -27,7 +27,7 @@ def in_memory(
     now_ms: int,
     released: Released | None = None,
 ) -> tuple[pa.Table, dict[int, int]]:
-    """Good rows with ``_event_time`` and ``_frontier``, and the stream times behind them.
+    """Good rows with ``_event_time``, ``_frontier`` and ``_is_released``, and the stream times behind them.
 
     Args:
         rows: parsed records that are no dead letters, in any order.
@@ -36,8 +36,8 @@ def in_memory(
         newest: partition -> largest Kafka timestamp up to the end of the slice, dead letters included: the stream time
             of a source on Kafka's timestamp.
         now_ms: the time of the slice, for a source on the wall clock.
-        released: partition -> offset -> least stream time from there on, epoch milliseconds. What is released behind
-            the last record is not in the stream times that are returned.
+        released: partition -> offset -> least stream time from there on, epoch milliseconds: releases of this slice and
+            of those before. What is released behind the last record is not in the stream times that are returned.
 
     Returns:
         The rows, by partition and offset; partition -> stream time behind the last of them, epoch milliseconds.
@@ -54,14 +54,16 @@ def in_memory(
     followed = times if source.time is not None else rows["_order_timestamp"]
     latest = followed.cast(pa.int64()).to_numpy().copy()
     partitions, offsets = rows["_partition"].to_numpy(), rows["_offset"].to_numpy()
-    reached = dict(before)
+    reached, is_released = dict(before), np.zeros(len(latest), dtype=bool)
     for partition in np.unique(partitions):
         mine = np.flatnonzero(partitions == partition)
         so_far = np.maximum.accumulate(latest[mine])
         if int(partition) in reached:
             so_far = np.maximum(so_far, reached[int(partition)] * 1000)
         at, least = _floor((released or {}).get(int(partition), {}))
-        so_far = np.maximum(so_far, least[np.searchsorted(at, offsets[mine], side="right")])
+        floor = least[np.searchsorted(at, offsets[mine], side="right")]
+        so_far = np.maximum(so_far, floor)
+        is_released[mine] = floor // 1000 == so_far // 1000
         latest[mine] = so_far
         reached[int(partition)] = int(so_far[-1] // 1000)
     if source.time is None:
@@ -69,7 +71,8 @@ def in_memory(
     # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
     frontier = (latest // 1000 - source.grace_ms) * 1000
     found = rows.append_column("_event_time", pa.array(micros).cast(kind))
-    return found.append_column("_frontier", pa.array(frontier).cast(kind)), reached
+    found = found.append_column("_frontier", pa.array(frontier).cast(kind))
+    return found.append_column("_is_released", pa.array(is_released)), reached
 
 
 def _floor(by_offset: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -95,10 +98,22 @@ def by_spark(
     if before and (source.time is not None or source.idle_after is not None):
         carried = ", ".join(f"{partition}, {millis}L" for partition, millis in sorted(before.items()))
         followed.append(f"element_at(map({carried}), _partition)")
-    if released:
-        followed.append(_released_sql(released))
+    floor = _released_sql(needed) if (needed := _that_may_hold(released or {}, before)) else None
+    if floor:
+        followed.append(floor)
     reached = f"GREATEST({', '.join(followed)})" if len(followed) > 1 else followed[0]
-    return timed.withColumn("_frontier", F.expr(f"timestamp_millis({reached} - {source.grace_ms}L)"))
+    timed = timed.withColumn("_frontier", F.expr(f"timestamp_millis({reached} - {source.grace_ms}L)"))
+    is_released = f"COALESCE({floor} = unix_millis(_frontier) + {source.grace_ms}L, FALSE)" if floor else "FALSE"
+    return timed.withColumn("_is_released", F.expr(is_released))
+
+
+def _that_may_hold(released: Released, before: Mapping[int, int]) -> Released:
+    """Without those that a partition had passed before the slice."""
+    held = {
+        partition: {at: ms for at, ms in by_offset.items() if ms >= before.get(partition, ms)}
+        for partition, by_offset in released.items()
+    }
+    return {partition: by_offset for partition, by_offset in held.items() if by_offset}
 
 
 def _released_sql(released: Released) -> str:

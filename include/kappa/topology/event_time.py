@@ -15,8 +15,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
 #: computed again, so a replay is refused.
 WALL_CLOCK = "wall clock"
-#: Columns that records of a source with event time have beside those of every record.
-EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP"}
+#: Columns that records of a source with event time have beside those of every record. ``_is_released``: the frontier
+#: stands where a release of the partition put it.
+EVENT_COLUMNS = {"_event_time": "TIMESTAMP", "_frontier": "TIMESTAMP", "_is_released": "BOOLEAN"}
 #: The output of records that an operator refused, which every topology with event time has.
 LATE_RECORDS = "late_records"
 #: Its columns. ``record`` is the row as JSON, without the record's metadata; null where the source is sensitive.
