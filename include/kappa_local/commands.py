@@ -92,8 +92,9 @@ def doctor(json: Json = False) -> None:
     for proof in doctor_module.proofs(config()):
         found.append(proof)
         if not json:
-            say(f"{'ok     ' if proof.ok else 'MISSING'}  {proof.name}: {proof.detail}")
-            if not proof.ok:
+            state = "MISSING" if not proof.ok else "WARNING" if proof.remedy else "ok     "
+            say(f"{state}  {proof.name}: {proof.detail}")
+            if proof.remedy:
                 say(f"         {proof.remedy}")
     if json:
         say_json(found)

@@ -8,19 +8,26 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from kappa.config import Config
 from kappa.errors import KappaError
+from kappa.kafka.broker import Broker
+from kappa.replay.rules.log import LONGEST_FUTURE_MS
 from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_home, java_release
+from kappa.topology import registry
 from kappa_local import airflow, kafka
 from kappa_local.state import running
 
 _UP = "Run `kappa up`."
 _BOOTSTRAP = "Run scripts/bootstrap."
+_RUNNING = "running"
+#: Kafka's setting of a topic; that of a broker, for topics that have none of their own, begins with ``log.``.
+_AHEAD = "message.timestamp.after.max.ms"
+_SET_AHEAD = "kafka-configs.sh --bootstrap-server {servers} --alter {entity} --add-config {name}=3600000"
 
 # A session of its own process: a JVM cannot be started twice with different jars, and this one must not stay.
 _SPARK_PROOF = """
@@ -47,7 +54,7 @@ class Proof(NamedTuple):
         name: what was checked.
         ok: whether it works.
         detail: what was seen.
-        remedy: what to do; empty when it works.
+        remedy: what to do; empty when nothing is. What works and has one is a warning.
     """
 
     name: str
@@ -140,16 +147,44 @@ def _broker_and_spark(config: Config) -> Iterator[Proof]:
         try:
             with _broker(config, Path(folder)) as (servers, where), _topic(servers) as topic:
                 yield Proof("kafka", True, f"{where}: a transaction was written to {servers} and read back")
+                if where == _RUNNING:
+                    yield far_times(config)
                 yield _proof("spark", _BOOTSTRAP, lambda: _spark(config, servers, topic, Path(folder)))
         except Exception as error:  # as in _proof
             yield Proof("kafka", False, f"{type(error).__name__}: {error}", _UP)
+
+
+def far_times(config: Config) -> Proof:
+    """Which topics take records with timestamps of the far future: one makes all later ones of its partition late."""
+    with Broker(config.bootstrap_servers) as broker:
+        found, _ = registry.topologies(config.topologies) if config.topologies.is_dir() else ({}, {})
+        sources = {source.topic for topology in found.values() for source in topology.sources if source.of is None}
+        topics = broker.topic_configs(sorted(topic for topic in sources if topic in broker.topics(topic)))
+        default = broker.broker_config()
+    takers = sorted(topic for topic, settings in topics.items() if _is_far(settings))
+    is_default = _is_far({name.removeprefix("log."): value for name, value in default.items()})
+    if not takers and not is_default:
+        return Proof("times", True, f"no record of the far future is taken: {_AHEAD} of {len(topics)} source topics")
+    named = [f"topic {topic} ({_AHEAD}={topics[topic][_AHEAD]})" for topic in takers]
+    named += [f"topics that set nothing (log.{_AHEAD}={default[f'log.{_AHEAD}']})"] if is_default else []
+    entities = [(f"--entity-type topics --entity-name {topic}", _AHEAD) for topic in takers]
+    entities += [("--entity-type brokers --entity-default", f"log.{_AHEAD}")] if is_default else []
+    servers = config.bootstrap_servers
+    remedy = "; ".join(_SET_AHEAD.format(servers=servers, entity=entity, name=name) for entity, name in entities)
+    detail = f"records with timestamps over a day ahead are taken by {', '.join(named)}; one makes all later ones late"
+    return Proof("times", True, detail, f"Lower it to an hour: {remedy}")
+
+
+def _is_far(settings: Mapping[str, str]) -> bool:
+    is_own = settings.get("message.timestamp.type") == "CreateTime"
+    return is_own and int(settings.get(_AHEAD, 0)) > LONGEST_FUTURE_MS
 
 
 @contextmanager
 def _broker(config: Config, folder: Path) -> Iterator[tuple[str, str]]:
     """The configured broker when it answers, a throw-away one otherwise: that proves that `kappa up` can start it."""
     if kafka.is_answering(config.bootstrap_servers):
-        yield config.bootstrap_servers, "running"
+        yield config.bootstrap_servers, _RUNNING
         return
     with kafka.KafkaProcess.start(folder / "kafka", cache=config.cache) as broker:
         yield broker.bootstrap_servers, f"not running on {config.bootstrap_servers}; one was started for this check"

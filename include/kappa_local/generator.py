@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from kappa import clock
 from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.kafka.broker import Broker
@@ -19,9 +20,10 @@ from kappa_local import customers as customers_module
 from kappa_local import invoices, logs, movies_music, orders, stocks, text_inventory
 from kappa_local.draws import DEFAULT_START, Block, Course, Made, Stream
 
-#: Kafka applies retention to the time in a record, and refuses times more than an hour ahead: generated times are
-#: neither old nor new.
-TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+_AHEAD = "message.timestamp.after.max.ms"
+#: Kafka applies retention to the time in a record, and generated times are old. None is later than an hour ahead, as
+#: brokers since Kafka 4.0 have it: one record of the far future would make all later ones late.
+TOPIC_CONFIG = {"retention.ms": "-1", _AHEAD: "3600000"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +134,11 @@ def produce(
         progress: called about twice a second with the records handed over so far and ``records``.
 
     A crash leaves a part of the records in the topic, in order; call again to go on. A broker that dies meanwhile loses
-    nothing; what it may repeat is counted.
+    nothing; what it may repeat is counted. A topic that is created takes no record more than an hour ahead of the
+    clock, unless ``rogue_future`` asks for some.
 
     Raises:
-        UsageError: unknown scenario, or a number that makes no sense.
+        UsageError: unknown scenario, a number that makes no sense, or times that the topic refuses.
         TopologyError: the topic exists with another number of partitions, or refuses a record.
         BrokerUnreachableError: Kafka does not answer, or a record was not delivered; then start with a new topic.
     """
@@ -157,14 +160,41 @@ def produce(
     else:
         made = Stream(make=chosen.make, is_text=chosen.is_text, **course)
     with Broker(config.bootstrap_servers) as broker:
-        broker.create_topic(topic, partitions, TOPIC_CONFIG)
+        any_time = {_AHEAD: str(2**63 - 1)} if rogue_future else {}
+        broker.create_topic(topic, partitions, TOPIC_CONFIG | any_time)
         before = _ends(broker, topic)
         first = before if first is None else first
+        last = start_time + (first + records) * course["time_step"]
+        _check_ahead(broker, config.bootstrap_servers, topic, None if rogue_future else last)
         delivery = _Delivery(config.bootstrap_servers, topic, linger_ms=5 if rate else 50)
         seconds = delivery.run(made, first, records, rate, progress)
         repeated = _ends(broker, topic) - before - records
     bad = made.bad(first, first + records)
     return Produced(topic=topic, first=first, records=records, bad=bad, repeated=repeated, seconds=seconds)
+
+
+def _check_ahead(broker: Broker, servers: str, topic: str, last: datetime | None) -> None:
+    """Raise where the topic would refuse a record for its time.
+
+    Args:
+        last: time of the last record; None where records lie anywhere in the future.
+
+    Raises:
+        UsageError: it takes no record of that time.
+    """
+    settings = broker.topic_configs([topic])[topic]
+    if settings.get("message.timestamp.type") != "CreateTime" or _AHEAD not in settings:
+        return
+    ahead = (last - clock.now()) // timedelta(milliseconds=1) if last is not None else 10 * 366 * 24 * 3_600_000
+    if ahead > int(settings[_AHEAD]):
+        what = "years" if last is None else f"{last - clock.now()}"
+        raise UsageError(
+            f"Some records lie {what} ahead of the clock, and topic {topic!r} takes none that is more than "
+            f"{timedelta(milliseconds=int(settings[_AHEAD]))} ahead ({_AHEAD}={settings[_AHEAD]}). Name another "
+            f"--topic, or raise it: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
+            f"--entity-name {topic} --add-config {_AHEAD}={2**63 - 1}",
+            topic=topic,
+        )
 
 
 def _ends(broker: Broker, topic: str) -> int:

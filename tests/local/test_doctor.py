@@ -55,3 +55,32 @@ def test_every_part_is_proved_by_using_it_and_nothing_stays(monkeypatch, tmp_pat
     assert [proof for proof in found if not proof.ok] == []
     assert [proof.name for proof in found] == ["java", "disk", "lake", "jars", "kafka", "spark", "airflow"]
     assert list((tmp_path / "home").rglob("*")) == []
+
+
+@pytest.mark.broker
+def test_a_source_topic_that_takes_records_of_the_far_future_is_a_warning(kafka, topic, tmp_path):
+    near, far = topic(), topic(message_timestamp_after_max_ms=str(2 * 86_400_000))
+    (tmp_path / "topologies").mkdir()
+    for name, read in (("near", near), ("far", far)):
+        (tmp_path / "topologies" / f"{name}.py").write_text(
+            "from kappa import Append, Source, Topology\n"
+            f"found = Topology(name='test.{name}', version='1', sources=[Source(topic='{read}', schema='id STRING')],\n"
+            f"    outputs=[Append(name='ids', schema='id STRING')], step=lambda slice: {{'ids': slice['{read}']}})\n"
+        )
+    servers = kafka.bootstrap_servers
+
+    proof = doctor.far_times(
+        config(tmp_path, KAPPA_BOOTSTRAP_SERVERS=servers, KAPPA_TOPOLOGIES=str(tmp_path / "topologies"))
+    )
+
+    assert proof.ok and far in proof.detail and near not in proof.detail
+    assert "message.timestamp.after.max.ms=172800000" in proof.detail
+    assert proof.remedy == (
+        f"Lower it to an hour: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
+        f"--entity-name {far} --add-config message.timestamp.after.max.ms=3600000"
+    )
+    (tmp_path / "topologies" / "far.py").unlink()
+    again = doctor.far_times(
+        config(tmp_path, KAPPA_BOOTSTRAP_SERVERS=servers, KAPPA_TOPOLOGIES=str(tmp_path / "topologies"))
+    )
+    assert (again.ok, again.remedy) == (True, "")

@@ -167,8 +167,23 @@ def test_a_topic_that_is_created_keeps_records_of_any_time(kafka: Broker, topic:
     assert kafka.partitions(name) == 2
     assert kafka.topic_configs([name])[name]["retention.ms"] == "-1"
     assert len(contents(kafka, name)) == 2_000
+    assert kafka.topic_configs([name])[name]["message.timestamp.after.max.ms"] == str(2**63 - 1)
     with pytest.raises(TopologyError, match="exists with 2 partitions; 3"):
         produce(config, "retail", records=1, topic=name)
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_created_takes_no_record_of_the_far_future(
+    kafka: Broker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    config, name = config_of(kafka.bootstrap_servers, tmp_path), topic()
+    kafka.delete_topics([name])
+    produce(config, "retail", records=10, topic=name)
+    assert kafka.topic_configs([name])[name]["message.timestamp.after.max.ms"] == "3600000"
+    for later in ({"rogue_future": True}, {"start_time": datetime.now(UTC) + timedelta(hours=2)}):
+        with pytest.raises(UsageError, match=f"1:00:00 ahead .*--entity-name {name} --add-config"):
+            produce(config, "retail", records=1, topic=name, **later)  # type: ignore[arg-type]
+    assert len(contents(kafka, name)) == 10
 
 
 @pytest.mark.broker

@@ -178,7 +178,8 @@ def vector_above_log(
     return found
 
 
-_LONGEST_FUTURE_MS = 24 * 3600 * 1000
+#: By how much the timestamp of a record may lie ahead before a topic that takes it is named.
+LONGEST_FUTURE_MS = 24 * 3600 * 1000
 FUTURE_TIMESTAMPS = warns(
     "future-timestamps",
     "Topic {topic!r} takes records whose timestamp lies {days} days ahead (message.timestamp.after.max.ms={ms}): one "
@@ -193,9 +194,9 @@ def future_timestamps(topology: TopologyFacts, future_ms: Mapping[str, int]) -> 
     """Stream time follows the greatest time of a partition, and a column may lie ``ahead`` of the timestamp at most."""
     topics = sorted(source.topic for source in topology.sources if source.has_event_time)
     return [
-        FUTURE_TIMESTAMPS({"days": f"{ms // _LONGEST_FUTURE_MS:,}"}, topic=topic, ms=ms)
+        FUTURE_TIMESTAMPS({"days": f"{ms // LONGEST_FUTURE_MS:,}"}, topic=topic, ms=ms)
         for topic in topics
-        if (ms := future_ms.get(topic, 0)) > _LONGEST_FUTURE_MS
+        if (ms := future_ms.get(topic, 0)) > LONGEST_FUTURE_MS
     ]
 
 
