@@ -46,9 +46,9 @@ def measure(site: Site) -> list[Figure]:
 
 
 def _at(site: Site, keys: int) -> list[Figure]:
-    epoch = _live(site, keys)
+    epoch = live(site, keys)
     begun = time.monotonic()
-    _produce(site, epoch, keys)
+    produce(site, epoch, keys)
     say(f"{WARM_UP + COUNTED} slices in {time.monotonic() - begun:.1f} s")
     site.stop(epoch)
     rows = [row for row in site.rows(epoch) if row.kind in ("plan", "commit")]
@@ -80,7 +80,7 @@ def _at(site: Site, keys: int) -> list[Figure]:
     ]
 
 
-def _live(site: Site, keys: int) -> int:
+def live(site: Site, keys: int) -> int:
     """An epoch with so many keys that is live and has read what is there."""
     epoch = seeded(site, keys)
     site.start()
@@ -88,7 +88,8 @@ def _live(site: Site, keys: int) -> int:
     return epoch
 
 
-def _produce(site: Site, epoch: int, keys: int) -> None:
+def produce(site: Site, epoch: int, keys: int) -> None:
+    """Slices of invoices, each when the one before is committed."""
     producer = Producer({**producer_settings(site.config.bootstrap_servers), "transactional.id": f"benchmark-{keys}"})
     producer.init_transactions(30)
     for number in range(WARM_UP + COUNTED):
