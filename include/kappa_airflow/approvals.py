@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: What was shown, kept between the question and its answer.
 _TERMS_KEY = "kappa_terms"
+#: A rejection, kept with the tries that the task had: those rise when the task is cleared, and not by a retry.
+_REJECTION_KEY = "kappa_rejection"
 
 
 class _Question(ApprovalOperator):
@@ -76,7 +78,8 @@ class ApproveCutover(_Question):
 
     An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
     ``KAPPA_APPROVAL_HOURS`` is a rejection without an author. After a rejection the epoch's driver stops and its tables
-    stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew.
+    stay for ``KAPPA_REJECTED_HOURS``; clearing the task takes the epoch up again and asks anew. A retry after a
+    rejection, of a worker that was lost before it could tell, puts it on record and returns it.
 
     Args:
         approvals: how many people the topology asks for; they are asked whatever the form says.
@@ -115,6 +118,9 @@ class ApproveCutover(_Question):
             if progress.is_live:
                 self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
                 return {"answer": "live already"}
+            rejected_by = _kept_rejection(context)
+            if rejected_by is not None:
+                return self._rejected(context, config, rejected_by)
             if progress.rejected:
                 self.log.info("Epoch %s was %s. It is taken up again.", epoch, progress.rejected)
                 control.start(
@@ -164,7 +170,16 @@ class ApproveCutover(_Question):
                     )
                 self.log.info("Approved by %s.", who)
                 return {"answer": "approved", "by": who}
-            control.reject(config, self.topology, epoch, actor=who, reason=why)
+            if store is not None:  # first: a try after this one must not ask anew
+                store.set(_REJECTION_KEY, {"by": who, "max_tries": _max_tries(context)})
+            return self._rejected(context, config, who)
+
+    def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
+        """Put a rejection on record, if it is not there, and return it."""
+        from kappa import control
+
+        epoch, why = int(self.epoch), reason_of(context["params"], f"run {context['run_id']}")
+        control.reject(config, self.topology, epoch, actor=who, reason=why)
         self.log.warning(
             "Rejected: %s. Readers stay where they are. The driver of epoch %s stops; its tables are kept for %g "
             "hours. Clear this task to take the epoch up again and ask anew.",
@@ -192,6 +207,19 @@ class ApproveCutover(_Question):
             f"it is rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
             "hours.",
         ]
+
+
+def _max_tries(context: Context) -> int:
+    return int(context["ti"].max_tries)
+
+
+def _kept_rejection(context: Context) -> str | None:
+    """The author of a rejection that an earlier try was given, unless the task was cleared since."""
+    store = context.get("task_state_store")
+    kept = store.get(_REJECTION_KEY) if store is not None else None
+    if not isinstance(kept, dict) or kept["max_tries"] != _max_tries(context):
+        return None
+    return str(kept["by"])
 
 
 def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCutover]:

@@ -196,6 +196,24 @@ def test_a_rejection_is_on_record_and_says_what_stays_and_how_to_go_on(
     assert "handover" not in entry(verified, config)
 
 
+@pytest.mark.parametrize("is_on_record", [True, False])
+def test_a_retry_after_a_rejection_asks_nothing_and_a_cleared_task_asks_anew(
+    verified: Any, config: Config, asked: list[Any], is_on_record: bool
+) -> None:
+    given = context(then="ask")
+    ask(given)
+    approve().execute_complete(given, answer("Reject"))
+    if not is_on_record:  # the worker was lost before it got so far
+        with verified.changed(config) as now:
+            del now["epochs"][f"{TOPOLOGY}/2"]["rejected"]
+    assert approve().execute(given) == {"answer": "rejected", "by": "airflow:ann"}
+    assert entry(verified, config)["rejected"] == "rejected by airflow:ann"
+    assert len(asked) == 1
+    given["ti"].max_tries = 7  # as clearing does
+    ask(given)
+    assert "rejected" not in entry(verified, config) and len(asked) == 2
+
+
 def test_a_rejected_epoch_is_taken_up_again_and_asked_about_anew(
     verified: Any, config: Config, said: Logs, asked: list[Any]
 ) -> None:
