@@ -59,7 +59,8 @@ def run(config: Config, tmp_path: Path) -> Run:
     """Runs a command, and holds that one without --execute changed no file."""
 
     def files() -> dict[str, bytes]:
-        return {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+        found = (file for file in tmp_path.rglob("*") if file.is_file() and file.parent.name != "__pycache__")
+        return {str(file): file.read_bytes() for file in found}
 
     def invoke(*words: str) -> Answer:
         before = files()

@@ -102,6 +102,7 @@ class TestLaw1OneCodePath:
             ("replay/building.py", "build_plan", "facts.step"),  # findings about a step, no step
             ("topology/drawing/graph.py", "graph_of", "topology.step"),  # its name and docstring, it is not called
             ("topology/undeclared.py", "undeclared_reads", "topology.step"),  # its source is read, it is not called
+            ("topology/drawing/literals.py", "graph_of_literals", "parts.get('step')"),  # its name in a file's text
         }, "whatever holds a step, under any name or as a value, can call it"
 
     def test_a_replay_with_the_same_code_gives_the_tables_of_the_live_stream(self, stream: Lab) -> None:
