@@ -51,9 +51,12 @@ class MeasuredLab(Lab):
     template: ClassVar[str] = SUMS
 
     def moves(self, partition: int, seconds: Sequence[float], *others: bytes) -> None:
-        """A move at each of these seconds of event time, then other records, in one partition."""
+        """A move at each of these seconds of event time, then other records, in one partition.
+
+        Kafka's timestamps are those of the last move: none is ahead of them.
+        """
         rows = [orjson.dumps({"id": "a", "amount": 1, "at": BEGIN + round(1000 * second)}) for second in seconds]
-        self.produce([*rows, *others], partition=partition, start_ms=BEGIN)
+        self.produce([*rows, *others], partition=partition, start_ms=BEGIN + round(1000 * max(seconds)))
 
     def endpoint(self, epoch: int) -> str:
         """Where an epoch's driver answers, by its heartbeat."""
