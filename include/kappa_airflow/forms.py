@@ -160,15 +160,7 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
             description="What the tables hold before the first record is replayed.",
             section=_ADVANCED,
         ),
-        "keep_old_running": Param(
-            False,
-            type="boolean",
-            title="Keep the old version running",
-            description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a "
-            "rollback need not "
-            "catch up first. It takes the memory of a driver until it is stopped or retired.",
-            section=_ADVANCED,
-        ),
+        "keep_old_running": _keep_old_running(),
         "determinism": Param(
             False,
             type="boolean",
@@ -215,6 +207,19 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
     }
 
 
+def _keep_old_running() -> Param:
+    """The field of every form that moves readers."""
+    return Param(
+        False,
+        type="boolean",
+        title="Keep the old version running",
+        description="Yes: after the cutover the old driver follows the new one and sends nothing, so that a "
+        "rollback need not "
+        "catch up first. It takes the memory of a driver until it is stopped or retired.",
+        section=_ADVANCED,
+    )
+
+
 def move_form(epoch: str, *, keeps: bool = False) -> dict[str, Param]:
     """Fields of the form of a move that asks before it is made.
 
@@ -222,7 +227,6 @@ def move_form(epoch: str, *, keeps: bool = False) -> dict[str, Param]:
         epoch: which epoch is meant where the form names none.
         keeps: whether the epoch that was live before can be kept running.
     """
-    keep_old_running = replay_form("", "", "")["keep_old_running"]
     return {
         "epoch": Param(
             None, type=["null", "integer"], minimum=1, title="Epoch", description=f"Its number; empty for {epoch}."
@@ -230,7 +234,7 @@ def move_form(epoch: str, *, keeps: bool = False) -> dict[str, Param]:
         "reason": Param(
             None, type=["null", "string"], title="Reason", description="Why; kept in the history for good."
         ),
-        **({"keep_old_running": keep_old_running} if keeps else {}),
+        **({"keep_old_running": _keep_old_running()} if keeps else {}),
     }
 
 

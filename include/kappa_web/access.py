@@ -1,4 +1,4 @@
-"""What the caller of a request may do. Airflow's answer is in :mod:`kappa_airflow.pages`; ``kappa ui`` has its own."""
+"""What the caller of a request may do. Airflow's answer is in :mod:`kappa_airflow.rights`; ``kappa ui`` has its own."""
 
 from __future__ import annotations
 

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from kappa.config import Config
 
 
-def build(config: Config, access: Callable[..., Any], *, docs_url: str | None = None) -> FastAPI:
+def build(config: Config, access: Callable[..., Any]) -> FastAPI:
     """Pages and queries of one lake.
 
     Args:
         config: where the lake and the broker are.
         access: FastAPI dependency that gives the :class:`kappa_web.access.Access` of the caller, or raises 401. Each
             route depends on it.
-        docs_url: where to serve a page of the queries' description; it loads scripts from elsewhere.
     """
     from fastapi import Depends, FastAPI
 
@@ -30,7 +29,7 @@ def build(config: Config, access: Callable[..., Any], *, docs_url: str | None = 
     app = FastAPI(
         title="Kappa",
         description="Rows of live tables, at one slice, by key, prefix, range and time.",
-        docs_url=docs_url,
+        docs_url=None,  # that page would load scripts from elsewhere
         redoc_url=None,
         openapi_url=None,
         dependencies=[Depends(access)],

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from kappa import clock, serving
 from kappa.config import Config
-from kappa.errors import LakeUnreachableError, LedgerError, Transient, UnknownEpochError, UnknownTopologyError
+from kappa.errors import KappaError, LakeUnreachableError, LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.kafka.broker import Broker
-from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epoch_record import TopologyRecord, record_of
 from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
@@ -36,7 +37,6 @@ class View:
     Attributes:
         committed_at: when the slice was committed, UTC, by its driver's clock.
         is_live: whether the epoch is live.
-        is_newest: whether the slice is the epoch's last one.
         shapes: ``tables/<name>`` or ``outputs/<name>`` -> its key and columns.
         masked: the same -> columns whose values need a right of their own.
     """
@@ -44,7 +44,6 @@ class View:
     snapshot: serving.Snapshot
     committed_at: datetime
     is_live: bool
-    is_newest: bool
     shapes: Mapping[str, Shape]
     masked: Mapping[str, tuple[str, ...]]
 
@@ -73,13 +72,25 @@ class Lake:
         self.config = config
         self.epochs = Epochs(config.lake)
         self._ledgers: OrderedDict[str, Ledger] = OrderedDict()
+        self._records: dict[str, TopologyRecord] = {}
         self._lock = threading.Lock()
         self._ends = _Ends(lambda: Broker(config.bootstrap_servers, timeout_seconds=_BROKER_SECONDS))
 
-    def topologies(self) -> list[str]:
-        """Names of the topologies on record."""
+    def records(self) -> dict[str, TopologyRecord]:
+        """Topology -> what is on record of it; made anew only where events were added.
+
+        Raises:
+            LakeUnreachableError: the lake is not where it should be.
+        """
         self._check()
-        return self.epochs.topologies()
+        events: dict[str, list[Event]] = {}
+        for event in self.epochs.events():
+            events.setdefault(event.topology, []).append(event)
+        for name, mine in events.items():
+            known = self._records.get(name)
+            if known is None or len(known.events) != len(mine):
+                self._records[name] = record_of(name, mine)
+        return {name: self._records[name] for name in sorted(events)}
 
     def record(self, topology: str) -> TopologyRecord:
         """What is on record of a topology.
@@ -88,9 +99,8 @@ class Lake:
             UnknownTopologyError: nothing is.
             LakeUnreachableError: the lake is not where it should be.
         """
-        self._check()
-        found = self.epochs.record(topology)
-        if not found.epochs:
+        found = self.records().get(topology)
+        if found is None:
             raise UnknownTopologyError(
                 f"No epoch of topology {topology!r} is on record. Start it: kappa start {topology} --execute",
                 name=topology,
@@ -141,7 +151,6 @@ class Lake:
             snapshot=serving.snapshot_of(paths, row),
             committed_at=row.at,
             is_live=chosen == record.live,
-            is_newest=seq == state.committed.seq,
             shapes=state.shapes,
             masked=state.masked,
         )
@@ -149,8 +158,8 @@ class Lake:
     def staleness(self, view: View) -> Staleness:
         """How far a view is behind the log; the broker's answer may be a second old."""
         position = view.snapshot.position
-        ends = self._ends.of({topic for (topic, _), _ in position.items()})
-        offsets = None if ends is None else sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.items())
+        ends = self._ends.of(position.topics)
+        offsets = None if ends is None else behind(position, ends)
         age = max(0.0, (clock.now() - view.committed_at).total_seconds())
         return Staleness(offsets=offsets, seconds=0.0 if offsets == 0 else round(age, 3))
 
@@ -162,6 +171,11 @@ class Lake:
             )
 
 
+def behind(position: Offsets, ends: Offsets) -> int:
+    """Offsets from a position to the ends of its topics, also of partitions that were added since."""
+    return sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.only(position.topics).items())
+
+
 def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
     """The last slice that was committed by a time.
 
@@ -169,15 +183,15 @@ def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
         UnknownEpochError: none was, or the next one is no longer told of, so that it may be another.
     """
     commits = state.commits
-    found = [row for row in commits if row.at <= at]
-    if not found:
+    place = next((n for n in reversed(range(len(commits))) if commits[n].at <= at), None)
+    if place is None:
         raise UnknownEpochError(
             f"Epoch {paths.epoch} of {paths.topology!r} has no slice committed by {at.isoformat()}; its first is of "
             f"{commits[0].at.isoformat()}.",
             epoch=paths.epoch,
         )
-    last, after = found[-1], commits[len(found) : len(found) + 1]
-    if after and after[0].seq != last.seq + 1:
+    last = commits[place]
+    if place + 1 < len(commits) and commits[place + 1].seq != last.seq + 1:
         raise _gone(paths, state, at, last)
     return last.seq
 
@@ -212,7 +226,7 @@ class _Ends:
         try:
             self._broker = self._broker or self._connect()
             found: Offsets | None = self._broker.stable_offsets(wanted)
-        except Transient:
+        except KappaError:  # it does not answer, or a topic is gone
             found = None
         finally:
             self._lock.release()

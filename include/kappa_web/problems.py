@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from kappa_web.access import Access
+
 #: Seconds after which a caller may ask again.
 RETRY_SECONDS = 2
 
@@ -67,12 +69,30 @@ class Problem(Exception):
         }
 
 
-def problem_of(error: KappaError) -> Problem:
-    """The answer to a request that ended with an error."""
+def problem_of(error: Exception) -> Problem:
+    """The answer to a request that ended with an error of :func:`answered`."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HTTPException):
+        return Problem(error.status_code, "refused", str(error.detail))
+    if isinstance(error, RequestValidationError):
+        wrong = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+        return Problem(400, "malformed", f"The request is malformed: {'; '.join(wrong)}.")
     if isinstance(error, UnknownEpochError) and "savepoints" in error.data:
         return Problem(409, "cleaned-up", str(error))
     found = next(((status, code) for kind, status, code in _ANSWERS if isinstance(error, kind)), (500, "failed"))
     return Problem(*found, str(error))
+
+
+def answered() -> tuple[type[Exception], ...]:
+    """The errors that have an answer of their own; any other is the server's."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+    return (Problem, KappaError, RequestValidationError, HTTPException)
 
 
 #: The first that fits counts.
@@ -84,6 +104,16 @@ _ANSWERS: tuple[tuple[type[KappaError], int, str], ...] = (
     (LedgerError, 503, "not-now"),
     (Transient, 503, "not-now"),
 )
+
+
+def check_readable(caller: Access, topology: str) -> None:
+    """Before anything is looked up: a caller without the right does not learn what there is.
+
+    Raises:
+        Problem: 403.
+    """
+    if not caller.may_read(topology):
+        raise Problem(403, "forbidden", f"You may not read topology {topology!r}. Ask for its replay DAG in Airflow.")
 
 
 def answer(problem: Problem) -> Response:
@@ -98,27 +128,9 @@ def answer(problem: Problem) -> Response:
 
 def register(app: FastAPI) -> None:
     """Have an application answer its errors with problems."""
-    from fastapi.exceptions import RequestValidationError
-    from starlette.exceptions import HTTPException
 
-    def of_problem(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
-        return answer(error)
-
-    def of_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, KappaError)
+    def answer_to(_: Request, error: Exception) -> Response:
         return answer(problem_of(error))
 
-    def of_request(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        wrong = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
-        return answer(Problem(400, "malformed", f"The request is malformed: {'; '.join(wrong)}."))
-
-    def of_status(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return answer(Problem(error.status_code, "refused", str(error.detail)))
-
-    app.add_exception_handler(Problem, of_problem)
-    app.add_exception_handler(KappaError, of_error)
-    app.add_exception_handler(RequestValidationError, of_request)
-    app.add_exception_handler(HTTPException, of_status)
+    for kind in answered():
+        app.add_exception_handler(kind, answer_to)

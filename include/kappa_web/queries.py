@@ -23,7 +23,7 @@ from kappa_web.access import Access
 from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer
 from kappa_web.bounded import Bounded
 from kappa_web.lake import Lake, Staleness, View
-from kappa_web.problems import Problem
+from kappa_web.problems import Problem, check_readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,14 +62,14 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
     def topologies(caller: Any = given) -> Response:
         """The topologies on record that the caller may read."""
-        records = [lake.record(name) for name in lake.topologies() if caller.may_read(name)]
+        records = [record for name, record in lake.records().items() if caller.may_read(name)]
         found = [{"name": one.topology, "live_epoch": one.live, "epochs": sorted(one.epochs)} for one in records]
         return Response(to_json({"topologies": found}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
     def metadata(topology: str, epoch: _Number = None, caller: Any = given) -> Response:
         """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
-        _check(caller, topology)
+        check_readable(caller, topology)
         view = lake.view(topology, epoch=epoch)
         stale = lake.staleness(view)
         return Response(to_json(_metadata(lake, view, stale)), media_type=_JSON)
@@ -98,7 +98,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         (exclusive) are of the column behind them; `window_from` (inclusive) and `window_to` (exclusive) are of a
         window's start. `epoch` and `seq` name a slice, `at` the last one that was committed by a time.
         """
-        _check(caller, topology)
+        check_readable(caller, topology)
         wanted = scans.Scan(
             key=tuple(key), prefix=prefix, start=start, end=end, window_from=window_from, window_to=window_to
         )
@@ -129,7 +129,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         caller: Any = given,
     ) -> Response:
         """One row; a key of several columns has their values one behind the other, `/` within a value as `%2F`."""
-        _check(caller, topology)
+        check_readable(caller, topology)
         view = _view(lake, topology, epoch, seq, at)
         shape, withheld = _shape(view, table, caller)
         values = _values(request, key)
@@ -150,12 +150,6 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         return _answer(lake, request, view, withheld, lambda: bounded.run(read), _row_body)
 
     return routes
-
-
-def _check(caller: Access, topology: str) -> None:
-    """Before anything is looked up: a caller without the right does not learn what there is."""
-    if not caller.may_read(topology):
-        raise Problem(403, "forbidden", f"You may not read topology {topology!r}. Ask for its replay DAG in Airflow.")
 
 
 def _view(lake: Lake, topology: str, epoch: int | None, seq: int | None, at: str | None) -> View:

@@ -149,7 +149,7 @@ def test_what_can_be_done_follows_from_the_record(empty: Config) -> None:
     board = Board(Lake(empty))
 
     def labels() -> list[str]:
-        return [action.label for action in actions(board.records()[NAME])]
+        return [action.label for action in actions(board.lake.records()[NAME])]
 
     told.begin(1, now)
     assert labels() == ["Abort epoch 1"]
@@ -453,6 +453,21 @@ def test_the_lag_of_all_topologies_is_one_question() -> None:
     found = until(lambda: lags.now(POSITIONS).offsets)
     assert found == {"one": 7, "two": 0} and asked == [{"a", "b"}], "a new partition counts from its beginning"
     assert lags.charted("one", clock.now())[-1] == 7.0
+
+
+def test_a_page_of_one_topology_takes_no_lag_from_the_page_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kappa_web.pages.lags._LAG_SECONDS", 0.0)
+    asked: list[set[str]] = []
+
+    def ends(topics: set[str]) -> Offsets:
+        asked.append(topics)
+        return Offsets({"a": {0: 9, 1: 7, 2: 3}, "b": {0: 1}})
+
+    lags = Lags(lambda: Ends(ends))
+    until(lambda: lags.now(POSITIONS).offsets)
+    answered, one = len(asked), {"one": POSITIONS["one"]}
+    until(lambda: bool(lags.now(one)) and len(asked) > answered + 1)  # one more is answered, whole
+    assert lags.now(one).offsets == {"one": 7, "two": 0}
 
 
 def test_a_topic_that_is_gone_hides_no_lag_of_others() -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 from support.slices import keys, merged
 from support.slices import slices as drawn_slices
+from support.web_site import Rights, Site
 
+from kappa import clock
+from kappa.errors import UnknownTopologyError
 from kappa.topology import Source, Table, Topology
+from kappa_web.app import build
 from kappa_web.scans import Cursor
-
-if TYPE_CHECKING:
-    from conftest import Site
 
 SUMS = "/tables/sums/sums"
 
@@ -64,6 +66,26 @@ class TestTheRowOfAKey:
         assert found.json()["snapshot"]["stale"]["offsets"] is None, "the broker does not answer"
         assert found.json()["snapshot"]["stale"]["seconds"] > 0
         assert float(found.headers["Kappa-Stale-Seconds"]) > 0
+
+    def test_is_given_when_a_topic_that_it_was_made_from_is_gone(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def gone(*_: object) -> None:
+            raise UnknownTopologyError("no such topic", name="pos")
+
+        monkeypatch.setattr("kappa.kafka.broker.Broker.stable_offsets", gone)
+        found = TestClient(build(site.config, lambda: site.rights)).get(f"{SUMS}/a/0")
+        assert (found.status_code, found.json()["snapshot"]["stale"]["offsets"]) == (200, None)
+
+    def test_is_that_of_a_time_also_when_a_clock_was_set_back(
+        self, own_site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin = datetime.now(UTC)
+        for total, minutes in enumerate((50, 30, 60)):
+            monkeypatch.setattr(clock, "now", lambda m=minutes: begin + timedelta(minutes=m))
+            own_site.epoch.slice({("z", 0): total})
+        at = (begin + timedelta(minutes=40)).isoformat()
+        assert own_site.get(f"{SUMS}/z/0", params={"at": at}).json()["row"]["total"] == 1
 
 
 class TestOnesOwnCopy:
@@ -164,8 +186,6 @@ class TestAScan:
 
 
 def _fresh(base: Path) -> Site:
-    from conftest import Site
-
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir()
     return Site(base)
@@ -174,8 +194,6 @@ def _fresh(base: Path) -> Site:
 class TestWindows:
     @pytest.fixture
     def windows(self, tmp_path: Path) -> Site:
-        from conftest import Site
-
         table = Table(
             name="views",
             key=["page", "window_start"],
@@ -232,8 +250,6 @@ class TestWindows:
         assert {row["card"] for row in shown.json()["rows"]} == {"4711"}
 
     def test_of_a_masked_key_are_for_callers_with_the_right(self, tmp_path: Path) -> None:
-        from conftest import Site
-
         table = Table(name="cards", key=["card"], schema="card STRING NOT NULL", masked=["card"])
         source = Source(topic="pos", schema="id STRING NOT NULL")
         topology = Topology(name="cards", version="1", sources=[source], tables=[table], step=lambda _: {})
@@ -306,8 +322,6 @@ class TestMetadata:
 
 
 def test_every_route_asks_for_the_callers_rights(site: Site) -> None:
-    from conftest import Rights
-
     asked: list[str] = []
     app = site.client.app
     routes = [route for route in app.routes if isinstance(route, APIRoute)]  # type: ignore[attr-defined]

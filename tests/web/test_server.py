@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from support.web_site import Site
 
 from kappa.offsets.vector import Offsets
 from kappa_web.lake import Lake, Staleness
 
 if TYPE_CHECKING:
-    from conftest import Site, TopicFactory
+    from conftest import TopicFactory
 
     from kappa.kafka.broker import Broker
 

@@ -12,7 +12,7 @@ from kappa import control
 from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, dry_run, say, say_json
 from kappa.config import Config
 from kappa.control import approval
-from kappa.errors import MoveRefusedError, UnknownEpochError
+from kappa.errors import MoveRefusedError
 from kappa.lake.epochs import Epochs
 
 #: Characters of the hash by which what was shown is known again.
@@ -40,7 +40,7 @@ def approve(
     `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`).
     """
     chosen = config()
-    number = epoch if epoch is not None else _candidate(chosen, topology)
+    number = epoch if epoch is not None else Epochs(chosen.lake).record(topology).candidate_epoch()
     terms = control.approval_terms(chosen, topology, number)
     name = hashlib.sha256(json_text.dumps(terms.to_dict(), sort_keys=True).encode()).hexdigest()[:_SHOWN]
     if shown and shown != name:
@@ -95,13 +95,3 @@ def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
     record = Epochs(chosen.lake).record(topology)
     given = [event.actor for event in approval.given(record, epoch)]
     return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}
-
-
-def _candidate(chosen: Config, topology: str) -> int:
-    candidate = Epochs(chosen.lake).record(topology).candidate
-    if candidate is None:
-        raise UnknownEpochError(
-            f"No epoch of {topology!r} waits for an approval. Build one: kappa replay {topology} --execute",
-            topology=topology,
-        )
-    return candidate.epoch

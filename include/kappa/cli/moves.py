@@ -28,7 +28,7 @@ from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
 from kappa.control import cutover as moves
 from kappa.driver.expiry import Expiry
-from kappa.errors import UnknownEpochError, UsageError
+from kappa.errors import UsageError
 from kappa.lake.epochs import Epochs
 from kappa.lake.moves import others_of
 from kappa.replay.rules.cutover import rest_of_group
@@ -136,7 +136,8 @@ def cutover(
     _check_names(topologies, epoch, "--epoch")
     accepted = accept_verdict or []
     _check_accepted(topologies, accepted)
-    wanted = {name: epoch if epoch is not None else _candidate(chosen, name) for name in topologies}
+    epochs = Epochs(chosen.lake)
+    wanted = {name: epoch if epoch is not None else epochs.record(name).candidate_epoch() for name in topologies}
     if not execute:
         dry_run(
             lambda: _ask(chosen, wanted, reason, accepted, keep_old_running, override),
@@ -241,15 +242,6 @@ def housekeeping(execute: Execute = False, json: Json = False) -> None:
 
 def _size(size_bytes: int | None) -> str | None:
     return None if size_bytes is None else f"{size_bytes / 1_000_000:,.1f} MB"
-
-
-def _candidate(chosen: Config, topology: str) -> int:
-    candidate = Epochs(chosen.lake).record(topology).candidate
-    if candidate is None:
-        raise UnknownEpochError(
-            f"No epoch of {topology!r} is being built. Build one: kappa replay {topology} --execute", topology=topology
-        )
-    return candidate.epoch
 
 
 def _expiry(chosen: Config) -> Expiry:

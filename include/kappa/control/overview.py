@@ -18,7 +18,7 @@ from kappa.lake.history import Entry, entries
 from kappa.lake.ledger import Ledger
 from kappa.lake.moves import others_of
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets, ranges_end
+from kappa.offsets.vector import ranges_end
 from kappa.replay.certificate import Certificate
 from kappa.replay.rules.cutover import can_take_over
 from kappa.replay.stages import Stage
@@ -185,11 +185,11 @@ def chronicle(
 
 def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Progress:
     driver = driver_status(config, record.topology, epoch.epoch)
-    total = epoch.plan.start.count_to(epoch.plan.end)
     paths = EpochPaths(lake=config.lake, topology=record.topology, epoch=epoch.epoch)
     row = Ledger(paths.ledger).last_commit()
     late = row.delta_versions.get(f"outputs/{LATE_RECORDS}") if row else None
-    done = min(total, _read(epoch.plan.start, ranges_end(row.ranges))) if row else 0
+    plan = epoch.plan
+    done, total = plan.start.processed(ranges_end(row.ranges) if row else plan.start, plan.end)
     rate = driver.records_per_second if driver.is_running else None
     return Progress(
         topology=record.topology,
@@ -210,7 +210,3 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         event_time=event_time.described(row.stream_times) if row else "",
         rows_late=0 if late is None else tables.count(paths.output(LATE_RECORDS), late),
     )
-
-
-def _read(start: Offsets, position: Offsets) -> int:
-    return sum(offset - (start.get(*at) or 0) for at, offset in position.items())

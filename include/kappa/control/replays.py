@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from kappa.lake import code as code_store
 from kappa.lake.chains import check_bindings
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
+from kappa.lake.fsync import replace_text
 from kappa.names import plan_file
 from kappa.replay.building import build_plan
 from kappa.replay.dry_run import about_to
@@ -150,6 +150,4 @@ def _write(path: str, text: str) -> None:
     about_to(f"write {path}")
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(text)
-    temporary.replace(target)
+    replace_text(target, text)

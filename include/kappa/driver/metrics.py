@@ -181,9 +181,8 @@ class Metrics:
         self.position = ranges_end(row.ranges)
         self._seq.labels(**self._at).set(row.seq)
         self._at_seconds.labels(**self._at).set(row.at.timestamp())
-        total = self._start.count_to(self._end)
-        done = sum(offset - (self._start.get(*at) or 0) for at, offset in self.position.items())
-        self._progress.labels(**self._at).set(min(1.0, done / total) if total else 1.0)
+        done, total = self._start.processed(self.position, self._end)
+        self._progress.labels(**self._at).set(done / total if total else 1.0)
         for source in self._sources:
             topic = self._bound.get(source.topic, source.topic)
             times = row.stream_times.get(topic, {})

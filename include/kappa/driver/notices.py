@@ -8,7 +8,6 @@ one. The receiver may get a notice twice then, with the same id.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ import structlog
 from kappa.config import Config
 from kappa.errors import NewerFormatError
 from kappa.lake.events import Event
+from kappa.lake.fsync import replace_text
 from kappa.lake.watchdog import Line
 from kappa.names import EpochPaths
 from kappa.replay import stored
@@ -234,7 +234,4 @@ class Notices:
         return int(values["told"])
 
     def _keep(self, n: int) -> None:
-        file = Path(self._paths.notices)
-        temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"format": FORMAT, "told": n}))
-        temporary.replace(file)
+        replace_text(Path(self._paths.notices), json.dumps({"format": FORMAT, "told": n}))

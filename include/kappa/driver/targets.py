@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from kappa.config import Config
 from kappa.driver.process import wanted_drivers
 from kappa.lake import heartbeat
+from kappa.lake.fsync import replace_text
 from kappa.names import EpochPaths
 
 
@@ -33,6 +33,4 @@ def write_targets(config: Config, file: Path) -> None:
     if file.is_file() and file.read_text() == text:
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(file)
+    replace_text(file, text)

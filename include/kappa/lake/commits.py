@@ -54,11 +54,19 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
     """The commits of a table after a version, oldest first; one failed look at a file where there is none."""
     while True:
         version += 1
-        try:
-            text = Path(path, "_delta_log", f"{version:020}.json").read_text()
-        except FileNotFoundError:
+        actions = actions_of(path, version)
+        if actions is None:
             return
-        yield _commit(version, [json.loads(line) for line in text.splitlines() if line])
+        yield _commit(version, actions)
+
+
+def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
+    """What a commit of a table says (Delta's protocol, "Delta Log Entries"); None where there is no file of it."""
+    try:
+        text = Path(path, "_delta_log", f"{version:020}.json").read_text()
+    except FileNotFoundError:
+        return None
+    return [json.loads(line) for line in text.splitlines() if line]
 
 
 def foreign(commits: Sequence[Commit]) -> list[Commit]:

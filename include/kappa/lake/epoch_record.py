@@ -218,6 +218,19 @@ class TopologyRecord:
             )
         return self.live
 
+    def candidate_epoch(self) -> int:
+        """The number of the epoch that is being built or brought back.
+
+        Raises:
+            UnknownEpochError: there is none.
+        """
+        if self.candidate is None:
+            raise UnknownEpochError(
+                f"No epoch of {self.topology!r} is being built. Build one: kappa replay {self.topology} --execute",
+                topology=self.topology,
+            )
+        return self.candidate.epoch
+
     def named_seqs(self, epoch: int) -> set[int]:
         """Slices of an epoch whose commits have a name: their files are kept."""
         return {int(event.detail["seq"]) for event in self.savepoints.values() if event.epoch == epoch}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,6 +21,13 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Replace a file in one step: readers get the old text or the new one. Its folder must exist. It is not synced."""
+    temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
+    temporary.write_text(text)
+    temporary.replace(file)
 
 
 def sync_commits(table: str, versions: range) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kappa import clock
 from kappa.errors import NewerFormatError
+from kappa.lake.fsync import replace_text
 from kappa.lake.watchdog import Line, Watchdog
 from kappa.replay import stored
 
@@ -95,9 +96,7 @@ def read(path: str) -> Heartbeat | None:
 def write(path: str, beat: Heartbeat) -> None:
     """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back."""
     values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
-    temporary = Path(f"{path}.{beat.pid}.tmp")
-    temporary.write_text(json.dumps(values))
-    temporary.replace(path)
+    replace_text(Path(path), json.dumps(values))
 
 
 def process_start(pid: int) -> int:

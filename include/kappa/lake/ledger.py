@@ -209,15 +209,15 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
         1
     """
     topology, epoch, commits = paths.topology, paths.epoch, state.commits
-    found = [commit for commit in commits if commit.seq == seq]
+    found = state.commit(seq)
     is_rolled = state.rolled is not None and commits[0].seq < seq <= state.rolled.detail["seq"]
-    if not found and not is_rolled:
+    if found is None and not is_rolled:
         raise UnknownEpochError(
             f"Epoch {epoch} of {topology!r} has no slice {seq}; it has {commits[0].seq} to {commits[-1].seq}.",
             epoch=epoch,
             seq=seq,
         )
-    if not found or not state.is_readable(seq):
+    if found is None or not state.is_readable(seq):
         raise UnknownEpochError(
             f"The files of slice {seq} of epoch {epoch} of {topology!r} were cleaned up. Readable are "
             f"{sorted(state.savepoints)} and all from {state.readable_from} on; KAPPA_KEEP_MINUTES and "
@@ -227,7 +227,7 @@ def commit_of(paths: EpochPaths, state: LedgerState, seq: int) -> LedgerRow:
             readable_from=state.readable_from,
             savepoints=sorted(state.savepoints),
         )
-    return state.resolved(found[-1])
+    return state.resolved(found)
 
 
 #: Fields that are times by topic and partition.

@@ -136,6 +136,10 @@ class LedgerState:
         """All of them."""
         return merged(releases for _, releases in self.releases)
 
+    def commit(self, seq: int) -> LedgerRow | None:
+        """The commit of a slice, if it is a row; quick for one of the last."""
+        return next((row for row in reversed(self.commits) if row.seq == seq), None)
+
     def is_readable(self, seq: int) -> bool:
         """Whether the files of a commit are still there; those of old ones go (see :mod:`kappa.driver.maintenance`)."""
         return seq >= self.readable_from or seq in self.savepoints

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from kappa.lake.commits import actions_of
 from kappa.lake.tables import APP
 
 #: How far back from a version the commit of a slice is looked for: upkeep may lie between the two.
@@ -25,21 +24,12 @@ def rows_of_slice(path: str, version: int, seq: int) -> int:
         How many; 0 where its commit is not among the last ones up to that version.
     """
     for number in range(version, max(-1, version - LOOK_BACK), -1):
-        actions = list(_actions(path, number))
+        actions = actions_of(path, number) or []
         if any(
             action["txn"] == {**action["txn"], "appId": APP, "version": seq} for action in actions if "txn" in action
         ):
             return sum(_rows(action["add"]) for action in actions if "add" in action)
     return 0
-
-
-def _actions(path: str, version: int) -> Iterator[dict[str, Any]]:
-    """What a commit says (Delta's protocol, "Delta Log Entries"); nothing where its file is gone."""
-    try:
-        text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
-    except FileNotFoundError:
-        return
-    yield from map(json.loads, text.splitlines())
 
 
 def _rows(added: dict[str, Any]) -> int:

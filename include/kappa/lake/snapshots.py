@@ -205,7 +205,7 @@ class Snapshot:
             return self.contents(name)
         paths = EpochPaths(lake=self.lake, topology=self.topology, epoch=self.epoch)
         state = Ledger(paths.ledger).state()
-        row = next((commit for commit in reversed(state.commits) if commit.seq == self.seq), None)
+        row = state.commit(self.seq)
         if row is None:
             raise UnknownEpochError(
                 f"The files of slice {self.seq} of epoch {self.epoch} of {self.topology!r} were cleaned up while they "

@@ -202,6 +202,11 @@ class Offsets:
         """
         return sum(range_.count for range_ in self.span_to(end))
 
+    def processed(self, position: Offsets, end: Offsets) -> tuple[int, int]:
+        """Of the offsets from here to ``end`` those before a position, and how many there are."""
+        total = self.count_to(end)
+        return min(total, sum(offset - (self.get(*at) or 0) for at, offset in position.items())), total
+
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:

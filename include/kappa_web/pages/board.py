@@ -15,8 +15,7 @@ from pathlib import Path
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import KappaError, LedgerError, NewerFormatError
 from kappa.kafka.broker import Broker
-from kappa.lake.epoch_record import EpochRecord, TopologyRecord, record_of
-from kappa.lake.events import Event
+from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
@@ -77,21 +76,8 @@ class Board:
         self._lock = threading.Lock()
         self._is_reading = False
         self._problem: KappaError | None = None
-        self._records: dict[str, tuple[int, TopologyRecord]] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
-
-    def records(self) -> dict[str, TopologyRecord]:
-        """Topology -> what is on record of it; made anew only where events were added."""
-        self.lake.topologies()  # raises where the lake is not there
-        events: dict[str, list[Event]] = {}
-        for event in self.lake.epochs.events():
-            events.setdefault(event.topology, []).append(event)
-        for name, mine in events.items():
-            known = self._records.get(name)
-            if known is None or known[0] != len(mine):
-                self._records[name] = (len(mine), record_of(name, mine))
-        return {name: self._records[name][1] for name in sorted(events)}
 
     def facts(self, record: TopologyRecord, number: int) -> Facts:
         """What is known of an epoch now."""
@@ -109,10 +95,8 @@ class Board:
         done = total = 0
         if epoch.planned.detail.get("plan") is not None:
             plan = epoch.plan
-            total = plan.start.count_to(plan.end)
-            if state.committed is not None:
-                position = ranges_end(state.committed.ranges)
-                done = min(total, sum(offset - (plan.start.get(*at) or 0) for at, offset in position.items()))
+            position = ranges_end(state.committed.ranges) if state.committed is not None else plan.start
+            done, total = plan.start.processed(position, plan.end)
         driver = driver_status(self.lake.config, topology, epoch.epoch)
         return Facts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 

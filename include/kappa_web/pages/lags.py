@@ -13,6 +13,7 @@ from typing import Protocol
 from kappa import clock
 from kappa.errors import Terminal, Transient
 from kappa.offsets.vector import Offsets
+from kappa_web.lake import behind
 
 #: What charts show: so long, in so many steps.
 CHART, STEPS = timedelta(minutes=30), 60
@@ -55,6 +56,7 @@ class Lags:
         self._connect = connect
         self._broker: Ends | None = None
         self._known = Lag(offsets={})
+        self._wanted: dict[str, Offsets] = {}
         self._history: dict[str, deque[tuple[datetime, int]]] = {}
         self._lock = threading.Lock()
         self._is_asking = False
@@ -68,10 +70,11 @@ class Lags:
             positions: topology -> what its live epoch reads next.
         """
         with self._lock:
+            self._wanted.update(positions)  # also what another page asked for: an answer has all of them
             is_due = not self._is_asking and time.monotonic() - self._answered_at >= _LAG_SECONDS
             self._is_asking = self._is_asking or is_due
         if is_due:
-            threading.Thread(target=self._refresh, args=(dict(positions),), name="lags", daemon=True).start()
+            threading.Thread(target=self._refresh, args=(dict(self._wanted),), name="lags", daemon=True).start()
         self._has_answer.wait(_FIRST_SECONDS)
         return self._known
 
@@ -87,8 +90,8 @@ class Lags:
     def _refresh(self, positions: Mapping[str, Offsets]) -> None:
         try:
             self._known = self._told(positions)
-            for name, behind in self._known.offsets.items():
-                self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), behind))
+            for name, offsets in self._known.offsets.items():
+                self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), offsets))
         except Transient:
             self._known = replace(self._known, offsets={}, problem="Kafka does not answer.")
         finally:
@@ -100,7 +103,7 @@ class Lags:
         self._broker = self._broker or self._connect()
         try:
             ends = self._broker.stable_offsets({topic for position in positions.values() for topic, _ in position})
-            found = {name: _behind(position, ends) for name, position in positions.items()}
+            found = {name: behind(position, ends) for name, position in positions.items()}
         except Terminal:  # one topic is gone: the others are asked for by topology
             found = {}
             for name, position in positions.items():
@@ -108,11 +111,5 @@ class Lags:
                     ends = self._broker.stable_offsets({topic for topic, _ in position})
                 except Terminal:
                     continue
-                found[name] = _behind(position, ends)
+                found[name] = behind(position, ends)
         return Lag(offsets=found, asked_at=clock.now())
-
-
-def _behind(position: Offsets, ends: Offsets) -> int:
-    """Offsets up to the ends, also of partitions that were added since."""
-    topics = {topic for topic, _ in position}
-    return sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.items() if at[0] in topics)

@@ -47,7 +47,7 @@ class Row:
 
 def page(board: Board, caller: Any, now: datetime) -> dict[str, Any]:
     """What the page shows."""
-    records = {name: record for name, record in board.records().items() if caller.may_read(name)}
+    records = {name: record for name, record in board.lake.records().items() if caller.may_read(name)}
     wanted = [(name, record.live) for name, record in records.items() if record.live is not None]
     wanted += [(name, record.candidate.epoch) for name, record in records.items() if record.candidate is not None]
     if unread := board.unread(wanted):

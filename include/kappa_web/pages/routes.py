@@ -7,18 +7,16 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from kappa import clock
-from kappa.errors import KappaError
 from kappa_web.access import LoginNeeded
 from kappa_web.lake import Lake
 from kappa_web.pages import epoch, history, overview, proof, rendering, topology
 from kappa_web.pages.board import Board
-from kappa_web.problems import RETRY_SECONDS, Problem, problem_of
+from kappa_web.problems import RETRY_SECONDS, Problem, answered, check_readable, problem_of
 
 #: Problem of an address that is neither a page's nor a query's.
 _NO_PAGE = "no-such-page"
@@ -43,10 +41,8 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     routes, board, given = _router(), Board(lake), Depends(access)
 
     def known(caller: Any, name: str) -> Any:
-        if not caller.may_read(name):
-            raise Problem(403, "may-not-read", f"You may not read topology {name!r}.")
-        record = board.records().get(name)
-        return record if record is not None else lake.record(name)  # which raises
+        check_readable(caller, name)
+        return lake.record(name)
 
     @routes.get("/")
     def all_topologies(request: Request, caller: Any = given) -> Response:
@@ -55,8 +51,9 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
 
     @routes.get("/history")
     def whole_history(request: Request, before: int | None = None, caller: Any = given) -> Response:
-        board.lake.topologies()
-        events = [event for event in lake.epochs.events() if caller.may_read(event.topology)]
+        known_records = lake.records().items()
+        events = [event for name, record in known_records if caller.may_read(name) for event in record.events]
+        events.sort(key=lambda event: event.n)
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
@@ -111,28 +108,24 @@ def _history(events: list[Any], before: int | None, name: str | None) -> dict[st
 def _router() -> APIRouter:
     """A router whose errors are pages."""
 
+    known_errors = answered()
+
     class Page(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
 
-            async def answered(request: Request) -> Response:
+            async def handled(request: Request) -> Response:
                 try:
                     return await handle(request)
                 except LoginNeeded as error:
                     return _to_login(request, error)
-                except Problem as error:
-                    if error.code == _NO_PAGE and not _is_browser(request):
+                except known_errors as error:
+                    problem = problem_of(error)
+                    if problem.code == _NO_PAGE and not _is_browser(request):
                         raise
-                    return _failed(request, error)
-                except KappaError as error:
-                    return _failed(request, problem_of(error))
-                except RequestValidationError as error:
-                    said = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
-                    return _failed(request, Problem(400, "malformed", f"{said}."))
-                except HTTPException as error:
-                    return _failed(request, Problem(error.status_code, "refused", str(error.detail)))
+                    return _failed(request, problem)
 
-            return answered
+            return handled
 
     return APIRouter(route_class=Page)
 

@@ -1,0 +1,82 @@
+"""A lake with one live topology, asked over HTTP by a caller with chosen rights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from kappa.config import Config
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.topology import Topology
+from kappa_web.app import build
+from support.slices import TOPOLOGY, Epoch
+
+
+@dataclass
+class Rights:
+    """What the caller of the next request may do."""
+
+    name: str = "reader"
+    has_forms: bool = False
+    reads: bool = True
+    unmasks: bool = False
+
+    def may_read(self, topology: str) -> bool:
+        return self.reads
+
+    def may_unmask(self, topology: str) -> bool:
+        return self.unmasks
+
+
+@dataclass
+class Site:
+    """A lake with a live epoch of a topology, and its server."""
+
+    base: Path
+    topology: Topology = TOPOLOGY
+    rights: Rights = field(default_factory=Rights)
+
+    def __post_init__(self) -> None:
+        self.config = Config.from_env(
+            {
+                "KAPPA_HOME": str(self.base),
+                "KAPPA_LAKE": str(self.base / "lake"),
+                "KAPPA_BOOTSTRAP_SERVERS": "127.0.0.1:1",  # none answers
+            }
+        )
+        self.tell("planned", "rewound", "seeded", "moved")
+        self.epoch = Epoch(self.base / "lake", self.topology)
+        self.client = TestClient(build(self.config, lambda: self.rights), raise_server_exceptions=True)
+
+    def tell(self, *names: str, epoch: int = 1) -> None:
+        """Put events on record."""
+        for name in names:
+            detail: dict[str, Any] = {"code": "c0de", "version": "1"}
+            row = Event(
+                topology=self.topology.name, epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail
+            )
+            Epochs(self.config.lake).change(row.topology, lambda _, row=row: [row])  # type: ignore[misc]
+
+    def get(self, path: str, **named: Any) -> Any:
+        """The answer to a request."""
+        return self.client.get(path, **named)
+
+    def rows(self, path: str, **named: Any) -> list[dict[str, Any]]:
+        """The rows of a scan's first page."""
+        found = self.get(path, **named)
+        assert found.status_code == 200, found.text
+        rows: list[dict[str, Any]] = found.json()["rows"]
+        return rows
+
+    def problem(self, path: str, **named: Any) -> tuple[int, str]:
+        """Status and code of a problem."""
+        found = self.get(path, **named)
+        assert found.headers["content-type"] == "application/problem+json", found.text
+        assert found.json()["status"] == found.status_code
+        assert found.json()["detail"]
+        return found.status_code, found.json()["type"].rpartition(":")[2]
