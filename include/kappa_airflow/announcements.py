@@ -67,15 +67,18 @@ def announcements(events: Sequence[Event], *, after: int | None) -> tuple[Announ
             topology counts, which is what is live.
     """
     found: list[Announcement] = []
+    from kappa.lake.moves import rollbacks
+
+    back = rollbacks(events)
     latest = {event.topology: event.n for event in events if event.event == "moved"}
     for event in events:
         is_new = event.n > after if after is not None else event.n == latest.get(event.topology)
         if event.event in ANNOUNCED and is_new:
-            found += _of(event, events)
+            found += _of(event, events, is_rollback=event.n in back)
     return tuple(found)
 
 
-def _of(event: Event, events: Sequence[Event]) -> list[Announcement]:
+def _of(event: Event, events: Sequence[Event], *, is_rollback: bool) -> list[Announcement]:
     before = [e for e in events if e.topology == event.topology and e.n < event.n]
     said: dict[str, Any] = {
         "n": event.n,
@@ -108,10 +111,9 @@ def _of(event: Event, events: Sequence[Event]) -> list[Announcement]:
             )
             for name, found in sorted(outputs.items())
         ]
-    was_live = any(e.event == "moved" and e.epoch == event.epoch for e in before)
     replaced = event.detail.get("from")
     move = {
-        "move": "rollback" if was_live else "cutover",
+        "move": "rollback" if is_rollback else "cutover",
         "replaces": replaced,
         "offsets": event.detail.get("at", {}),
         "seq": event.detail.get("seq"),

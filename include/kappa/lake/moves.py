@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +30,24 @@ def members_of(handover: Event) -> dict[str, int]:
 def others_of(topology: str, event: Event | None) -> dict[str, int]:
     """Topology -> epoch of the others that a handover or a move is part of."""
     return {name: epoch for name, epoch in together_of(event).items() if name != topology}
+
+
+def rollbacks(events: Iterable[Event]) -> frozenset[int]:
+    """Numbers of the moves that bring readers back to an epoch that they had before; all other moves are cutovers.
+
+    Back from epoch 2 to epoch 1 is a rollback, and so is the way forward to epoch 2 again: both bring a retired epoch
+    back. A cutover to an older epoch that was rejected at first is none.
+
+    Args:
+        events: of one topology or of several, oldest first, from the beginning.
+    """
+    found, had = set(), set()
+    for event in events:
+        if event.event == "moved":
+            if (event.topology, event.epoch) in had:
+                found.add(event.n)
+            had.add((event.topology, event.epoch))
+    return frozenset(found)
 
 
 def asked(handover: Event) -> Asked:

@@ -27,7 +27,7 @@ def page(board: Board, record: TopologyRecord, number: int, caller: Any) -> dict
         "plan": _plan(epoch),
         "difference": _difference(board, record, epoch, caller),
         "verdict": conditions.verdict(epoch.verified.detail["verdict"]) if epoch.verified is not None else None,
-        "events": history.told((e for e in reversed(record.events) if e.epoch == number), 50),
+        "events": history.told([e for e in record.events if e.epoch == number], 50),
     }
 
 

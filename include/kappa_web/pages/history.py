@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
 from kappa.lake.events import Event
 from kappa.lake.history import vector
-from kappa.lake.moves import others_of
+from kappa.lake.moves import others_of, rollbacks
 from kappa.offsets.vector import Offsets
 
 #: Event -> what it says, and its colour. Those that are not here are told by their names.
@@ -27,6 +27,7 @@ _SAID = {
     "aborted": ("aborted", "warn"),
     "handover": ("cutover requested", "busy"),
     "withdrawn": ("cutover withdrawn", "warn"),
+    "asked": ("approval requested", "busy"),
     "rejected": ("rejected", "warn"),
     "reopened": ("taken up again", "busy"),
     "recalled": ("comes back", "busy"),
@@ -68,16 +69,26 @@ class Told:
     facts: tuple[str, ...]
 
 
-def told(events: Iterable[Event], most: int) -> list[Told]:
-    """The first of some events in words."""
-    return [_told(event) for event in islice(events, most)]
+def told(events: Sequence[Event], most: int, *, before: int | None = None) -> list[Told]:
+    """The newest events in words, newest first.
+
+    Args:
+        events: all that there are, oldest first.
+        most: of them.
+        before: only those whose number is less.
+    """
+    back = rollbacks(events)
+    wanted = (event for event in reversed(events) if before is None or event.n < before)
+    return [_told(event, is_rollback=event.n in back) for event in islice(wanted, most)]
 
 
-def _told(event: Event) -> Told:
+def _told(event: Event, *, is_rollback: bool) -> Told:
     what, kind = _SAID.get(event.event, (event.event.replace("_", " "), "off"))
     if event.event == "verified":
         word = str(event.detail.get("verdict", ""))
         what, kind = f"verified: {word}", {"same": "good", "differs": "warn", "failed": "bad"}.get(word, "off")
+    elif event.event == "moved" and event.detail.get("from") is not None:
+        what, kind = ("rollback", "warn") if is_rollback else ("cutover", "good")
     return Told(
         n=event.n,
         topology=event.topology,

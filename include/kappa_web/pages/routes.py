@@ -94,13 +94,12 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
 
 
 def _history(events: list[Any], before: int | None, name: str | None) -> dict[str, Any]:
-    wanted = [event for event in events if before is None or event.n < before]
-    shown = history.told(reversed(wanted), _EVENTS)
+    shown = history.told(events, _EVENTS, before=before)
     return {
         "name": name,
         "events": shown,
         "before": before,
-        "older": shown[-1].n if len(wanted) > _EVENTS else None,
+        "older": shown[-1].n if shown and events[0].n < shown[-1].n else None,
         "total": len(events),
     }
 

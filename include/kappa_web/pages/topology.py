@@ -77,7 +77,7 @@ def page(board: Board, record: TopologyRecord, now: datetime) -> dict[str, Any]:
         "verdict": conditions.verdict,
         "driver": conditions.driver,
         "anatomy": anatomy(_last_rows(board, record, live)),
-        "events": history.told(reversed(record.events), _EVENTS),
+        "events": history.told(record.events, _EVENTS),
         "moves": len(record.moves),
         "moving_with": others_of(record.topology, record.handover),
         "handover": record.handover,
