@@ -1,6 +1,7 @@
 """Airflow on this machine: its settings as environment variables, its secrets, its components, its API.
 
-Metadata is SQLite in ``<home>/airflow``, the API listens on loopback, and one generated password opens it.
+Metadata is SQLite in ``<home>/airflow``, the API listens on loopback, and each of Airflow's roles has a user with a
+generated password.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from kappa_local.kafka import HOST
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
+#: Roles of Airflow; each has a user of that name.
+ROLES = ("viewer", "user", "op", USER)
 SPARK_CONNECTION = "spark_default"
 COMPONENTS = ("scheduler", "dag-processor", "api-server", "triggerer")
 
@@ -37,6 +40,7 @@ class Secrets:
     """What one installation generated for itself; never a default, never in the repository.
 
     Attributes:
+        password: the administrator's; those of the other users are in :func:`password_file` only.
         is_new: whether this call made them.
     """
 
@@ -71,8 +75,10 @@ def ensure_secrets(config: Config) -> Secrets:
         }
         _write_private(path, json.dumps(made))
     values: dict[str, str] = json.loads(path.read_text())
-    if not password_file(config).is_file():
-        _write_private(password_file(config), json.dumps({USER: values["password"]}))
+    known = json.loads(password_file(config).read_text()) if password_file(config).is_file() else {}
+    if not known.keys() >= set(ROLES):  # Airflow would make one, and print it to its log
+        made = {role: values["password"] if role == USER else secrets.token_urlsafe(16) for role in ROLES}
+        _write_private(password_file(config), json.dumps(made | known))
     return Secrets(**values, is_new=is_new)
 
 
@@ -100,7 +106,7 @@ def airflow_env(config: Config, *, api_port: int) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "8",
         "AIRFLOW__CORE__FERNET_KEY": kept.fernet_key,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(password_file(config)),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         # SQLite has one writer, and a second one gives up after five seconds by default. See airflow_config/ for the

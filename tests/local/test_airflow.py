@@ -37,7 +37,20 @@ def test_two_homes_share_no_secret(config, tmp_path):
 
 def test_the_password_file_is_what_the_simple_auth_manager_reads(config):
     secrets = airflow.ensure_secrets(config)
-    assert json.loads(airflow.password_file(config).read_text()) == {"admin": secrets.password}
+    passwords = json.loads(airflow.password_file(config).read_text())
+    assert passwords["admin"] == secrets.password
+    assert set(passwords) == {"viewer", "user", "op", "admin"} and len(set(passwords.values())) == 4
+
+
+def test_each_role_of_airflow_has_a_user_and_a_password_that_stays(config):
+    users = airflow.airflow_env(config, api_port=1)["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
+    assert users == ["viewer:viewer", "user:user", "op:op", "admin:admin"]
+    made = json.loads(airflow.password_file(config).read_text())
+    airflow.password_file(config).write_text(json.dumps({"admin": made["admin"], "ann": "hers"}))
+    airflow.ensure_secrets(config)  # of an installation that had one user
+    kept = json.loads(airflow.password_file(config).read_text())
+    assert (kept["admin"], kept["ann"]) == (made["admin"], "hers")
+    assert kept.keys() == made.keys() | {"ann"} and all(kept.values())
 
 
 def test_the_environment_binds_to_loopback_and_keeps_everything_in_the_home(config):

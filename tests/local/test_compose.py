@@ -1,9 +1,11 @@
 """The rules of docker-compose.yaml. Containers are not run here: the file is read, and checked by the compose tool."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import yaml
 
 from kappa.config import Config
-from kappa_local.airflow import COMPONENTS, REPOSITORY
+from kappa_local.airflow import COMPONENTS, REPOSITORY, ROLES
 
 FILE = REPOSITORY / "docker-compose.yaml"
 TEXT = FILE.read_text()
@@ -67,6 +69,18 @@ def test_all_who_read_or_write_the_lake_share_one_volume():
     for name in ("drivers", "spark-worker-1", "spark-worker-2", "airflow-scheduler", "airflow-triggerer"):
         assert "lake:/lake" in SERVICES[name]["volumes"], name
         assert SERVICES[name]["environment"]["KAPPA_LAKE"] == "/lake"
+
+
+def test_airflow_has_a_user_for_each_of_its_roles_as_kappa_up_has(tmp_path):
+    env = SERVICES["airflow-init"]["environment"]
+    assert env["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == ",".join(f"{role}:{role}" for role in ROLES)
+    script = re.search(r"<<'PYTHON'\n(.*)^PYTHON", (REPOSITORY / "docker" / "airflow-init").read_text(), re.M | re.S)
+    given = {f"AIRFLOW_{role.upper()}_PASSWORD": f"of {role}" for role in ROLES}
+    assert given.keys() <= env.keys()
+    file = tmp_path / "passwords.json"
+    given["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"] = str(file)
+    subprocess.run([sys.executable, "-c", script[1]], env=given, check=True)
+    assert json.loads(file.read_text()) == {role: f"of {role}" for role in ROLES}
 
 
 def test_drivers_have_a_host_of_their_own():
