@@ -14,6 +14,7 @@ status  when
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +49,18 @@ class Problem(Exception):
         code: what happened, in a word for programs: the last part of the problem's ``type``.
         detail: a sentence for people.
         more: further members of the body.
+        headers: further headers of the answer.
     """
 
-    def __init__(self, status: int, code: str, detail: str, **more: Any) -> None:
+    def __init__(
+        self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
         self.more = more
+        self.headers = dict(headers or {})
 
     @property
     def body(self) -> dict[str, Any]:
@@ -77,7 +82,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
-        return Problem(error.status_code, "refused", str(error.detail))
+        return Problem(error.status_code, "refused", str(error.detail), headers=error.headers)
     if isinstance(error, RequestValidationError):
         wrong = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
         return Problem(400, "malformed", f"The request is malformed: {'; '.join(wrong)}.")
@@ -120,7 +125,7 @@ def answer(problem: Problem) -> Response:
     """A problem as a response."""
     from starlette.responses import Response
 
-    headers = {"Cache-Control": "no-store"}
+    headers = {**problem.headers, "Cache-Control": "no-store"}
     if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_SECONDS)
     return Response(orjson.dumps(problem.body), problem.status, headers=headers, media_type="application/problem+json")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from kappa import control
 from kappa.errors import UsageError
@@ -22,6 +22,7 @@ from kappa_web import scans
 from kappa_web.access import Access
 from kappa_web.answers import MetadataAnswer, PageAnswer, ProblemAnswer, RowAnswer, TopologiesAnswer
 from kappa_web.bounded import Bounded
+from kappa_web.description import described
 from kappa_web.lake import Lake, Staleness, View
 from kappa_web.problems import Problem, check_readable
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 PAGE_BYTES = 8 << 20
 _JSON = "application/json"
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ProblemAnswer, "description": what, "content": {"application/problem+json": {}}}
+    status: {"model": ProblemAnswer, "description": what}
     for status, what in {
         400: "A parameter is malformed, or does not fit the table's key.",
         401: "No login.",
@@ -43,6 +44,24 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+#: Of answers with rows: a copy of the caller's own that is still good is not sent again.
+_ROWS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            name: {"description": what, "required": name != "Kappa-Stale-Offsets", "schema": {"type": kind}}
+            for name, kind, what in (
+                ("ETag", "string", "Epoch and slice, for If-None-Match."),
+                ("Kappa-Epoch", "integer", "The epoch that was read."),
+                ("Kappa-Seq", "integer", "Its slice."),
+                ("Kappa-Stale-Seconds", "number", "Seconds since the slice was committed; 0 where nothing is newer."),
+                ("Kappa-Stale-Offsets", "integer", "Offsets behind the end of the log, where the broker answers."),
+            )
+        }
+    },
+    304: {"description": "The caller's copy is that of this slice."},
+}
+
+_Tags = Annotated[str | None, Header(alias="If-None-Match", description="ETags of copies that the caller has.")]
 _Number = Annotated[int | None, Query(ge=0, le=2**53)]
 _Text = Annotated[str | None, Query(max_length=10_000)]
 _Keys = Annotated[list[str], Query(max_length=100)]
@@ -56,8 +75,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
 
     @routes.get("/openapi.json", include_in_schema=False)
     def description(request: Request, _: Any = given) -> dict[str, Any]:
-        found: dict[str, Any] = request.app.openapi()
-        return found
+        return described(request.app)
 
     @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
     def topologies(caller: Any = given) -> Response:
@@ -74,9 +92,8 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         stale = lake.staleness(view)
         return Response(to_json(_metadata(lake, view, stale)), media_type=_JSON)
 
-    @routes.get("/tables/{topology}/{table}", response_model=PageAnswer, summary="Rows of a table")
+    @routes.get("/tables/{topology}/{table}", response_model=PageAnswer, summary="Rows of a table", responses=_ROWS)
     def scan(
-        request: Request,
         topology: str,
         table: str,
         key: _Keys = [],  # noqa: B006  # FastAPI copies it
@@ -90,6 +107,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         epoch: _Number = None,
         seq: _Number = None,
         at: _Text = None,
+        copies: _Tags = None,
         caller: Any = given,
     ) -> Response:
         """Rows in the order of their keys, page by page; all pages are of one slice.
@@ -115,9 +133,11 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
             found = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
             return _page(found, shape, withheld, limit, view, wanted)
 
-        return _answer(lake, request, view, withheld, lambda: bounded.run(read), _page_body)
+        return _answer(lake, copies, view, withheld, lambda: bounded.run(read), _page_body)
 
-    @routes.get("/tables/{topology}/{table}/{key:path}", response_model=RowAnswer, summary="The row of a key")
+    @routes.get(
+        "/tables/{topology}/{table}/{key:path}", response_model=RowAnswer, summary="The row of a key", responses=_ROWS
+    )
     def lookup(
         request: Request,
         topology: str,
@@ -126,6 +146,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         epoch: _Number = None,
         seq: _Number = None,
         at: _Text = None,
+        copies: _Tags = None,
         caller: Any = given,
     ) -> Response:
         """One row; a key of several columns has their values one behind the other, `/` within a value as `%2F`."""
@@ -147,7 +168,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
                 )
             return b"".join(_rows(found, shape, withheld))
 
-        return _answer(lake, request, view, withheld, lambda: bounded.run(read), _row_body)
+        return _answer(lake, copies, view, withheld, lambda: bounded.run(read), _row_body)
 
     return routes
 
@@ -241,7 +262,7 @@ def _page(
 
 def _answer(
     lake: Lake,
-    request: Request,
+    copies: str | None,
     view: View,
     withheld: tuple[str, ...],
     read: Callable[[], Any],
@@ -260,7 +281,7 @@ def _answer(
     }
     if stale.offsets is not None:
         headers["Kappa-Stale-Offsets"] = str(stale.offsets)
-    asked = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
+    asked = {tag.strip().removeprefix("W/") for tag in (copies or "").split(",")}
     if headers["ETag"] in asked:
         return Response(status_code=304, headers=headers)
     found = read()

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,3 +87,20 @@ class Site:
         assert found.json()["status"] == found.status_code
         assert found.json()["detail"]
         return found.status_code, found.json()["type"].rpartition(":")[2]
+
+
+@contextmanager
+def served(site: Site) -> Iterator[str]:
+    """The address of ``kappa ui`` for a lake."""
+    call = [sys.executable, "-m", "kappa", "ui", "--port", "0"]
+    environ = {**os.environ, **site.config.to_env()}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as server:
+        assert server.stdout is not None
+        try:
+            found = re.search(r"http://\S+", server.stdout.readline())
+            assert found is not None
+            yield found[0]
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 0, "Ctrl-C ends it"
+        finally:
+            server.kill()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.web_site import Rights, Site
+from support.web_site import Rights, Site, served
 
 
 def _after_two_slices(base: Path) -> Site:
@@ -32,3 +33,10 @@ def site(shared_site: Site) -> Site:
 def own_site(tmp_path: Path) -> Site:
     """The same, of which a test may add slices and take things away."""
     return _after_two_slices(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def url(shared_site: Site) -> Iterator[str]:
+    """Address of a server of the lake."""
+    with served(shared_site) as found:
+        yield found

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,23 +19,6 @@ if TYPE_CHECKING:
     from conftest import TopicFactory
 
     from kappa.kafka.broker import Broker
-
-
-@pytest.fixture(scope="module")
-def url(shared_site: Site) -> Iterator[str]:
-    """Address of a server of the lake."""
-    call = [sys.executable, "-m", "kappa", "ui", "--port", "0"]
-    environ = {**os.environ, **shared_site.config.to_env()}
-    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as server:
-        assert server.stdout is not None
-        try:
-            found = re.search(r"http://\S+", server.stdout.readline())
-            assert found is not None
-            yield found[0]
-            server.send_signal(signal.SIGINT)
-            assert server.wait(60) == 0, "Ctrl-C ends it"
-        finally:
-            server.kill()
 
 
 def asked(url: str, **headers: str) -> tuple[int, bytes]:

@@ -1,0 +1,26 @@
+"""The OpenAPI document of the queries: what FastAPI makes of the routes, with the answers as they are."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_JSON, _PROBLEM = "application/json", "application/problem+json"
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The document: problems have a media type of their own, and a malformed request gets 400."""
+    found: dict[str, Any] = deepcopy(app.openapi())
+    for path in found["paths"].values():
+        for operation in path.values():
+            answers = operation["responses"]
+            answers.pop("422", None)  # FastAPI's own answer to a malformed request, for which ours is 400
+            for status, answer in answers.items():
+                if status >= "400" and _JSON in answer.get("content", {}):
+                    answer["content"] = {_PROBLEM: answer["content"][_JSON]}
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
+    return found
