@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from kappa.topology.registry import Declared
 
 #: What was shown, kept between the question and its answer.
-_TERMS_KEY = "kappa_terms"
+TERMS_KEY = "kappa_terms"
 #: A rejection, kept with the tries that the task had: those rise when the task is cleared, and not by a retry.
 _REJECTION_KEY = "kappa_rejection"
 
 
-class _Question(ApprovalOperator):
+class Question(ApprovalOperator):
     """What questions of a topology share: an answer is the task's result, on which the next task acts, as its log says.
 
     Args:
@@ -65,6 +66,22 @@ class _Question(ApprovalOperator):
             self.log.info("%s", line)
         return super().execute(context)
 
+    def _put_on_record(self, context: Context, config: Config, shown: Terms, *, nth: int, needed: int) -> None:
+        """The question, before it is asked: its notice is sent also when this worker dies here."""
+        from kappa import control
+
+        has_address = conf.get("api", "base_url", fallback="")
+        with terminal_errors_fail():
+            control.ask(
+                config,
+                shown,
+                actor=actor(context),
+                nth=nth,
+                needed=needed,
+                hours=self.hours,
+                link=self.generate_link_to_ui(task_instance=context["ti"]) if has_address else "",
+            )
+
     def _answer(self, context: Context, event: dict[str, Any]) -> tuple[bool, str]:
         """Whether it was approved, and the actor."""
         found = super(ApprovalOperator, self).execute_complete(context, event)
@@ -73,7 +90,7 @@ class _Question(ApprovalOperator):
         return found["chosen_options"] == [self.APPROVE], who
 
 
-class ApproveCutover(_Question):
+class ApproveCutover(Question):
     """Asks whether a verified epoch may go live, and puts the answer on record.
 
     An approval holds for what was shown: the epoch, its code, its report and the live epoch. No answer within
@@ -118,7 +135,7 @@ class ApproveCutover(_Question):
             if progress.is_live:
                 self.log.info("Epoch %s is live already: there is nothing to approve.", epoch)
                 return {"answer": "live already"}
-            rejected_by = _kept_rejection(context)
+            rejected_by = kept_rejection(context)
             if rejected_by is not None:
                 return self._rejected(context, config, rejected_by)
             if progress.rejected:
@@ -134,7 +151,8 @@ class ApproveCutover(_Question):
             return {"answer": "approved", "by": by}
         store = context.get("task_state_store")
         if store is not None:
-            store.set(_TERMS_KEY, shown.to_dict())
+            store.set(TERMS_KEY, shown.to_dict())
+        self._put_on_record(context, config, shown, nth=self.nth, needed=max(1, self.approvals))
         subject = f"Move readers of {self.topology} from epoch {shown.live} to epoch {epoch}?"
         if self.approvals > 1:
             subject += f" Approval {self.nth} of {self.approvals}"
@@ -153,7 +171,7 @@ class ApproveCutover(_Question):
         config, epoch = self._config(), int(self.epoch)
         why = reason_of(context["params"], f"run {context['run_id']}")
         store = context.get("task_state_store")
-        kept = store.get(_TERMS_KEY) if store is not None else None
+        kept = store.get(TERMS_KEY) if store is not None else None
         with terminal_errors_fail():
             if is_approved:
                 shown = (
@@ -170,8 +188,7 @@ class ApproveCutover(_Question):
                     )
                 self.log.info("Approved by %s.", who)
                 return {"answer": "approved", "by": who}
-            if store is not None:  # first: a try after this one must not ask anew
-                store.set(_REJECTION_KEY, {"by": who, "max_tries": _max_tries(context)})
+            keep_rejection(context, who)  # first: a try after this one must not ask anew
             return self._rejected(context, config, who)
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:
@@ -190,30 +207,45 @@ class ApproveCutover(_Question):
         return {"answer": "rejected", "by": who}
 
     def _message(self, config: Config, shown: Terms) -> list[str]:
-        from kappa import control
-
         epoch = int(self.epoch)
-        report = control.diff(config, self.topology, epoch)
-        offsets = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
         return [
-            f"Readers of **{self.topology}** are moved from epoch **{shown.live}** to epoch **{epoch}**, which runs "
-            f"code `{shown.code[:12]}`.",
+            *shown_lines(config, shown),
             "",
-            f"Verdict: **{report.verdict}**, compared at {offsets or 'no offset'}.",
-            "",
-            *(f"- {line}" for line in in_short(report)),
-            "",
-            f"[The whole report]({report_path(self.topology, epoch)}). Without an answer within {self.hours:g} hours "
-            f"it is rejected: the driver of epoch {epoch} stops, and its tables are kept for {config.rejected_hours:g} "
-            "hours.",
+            f"Without an answer within {self.hours:g} hours it is rejected: the driver of epoch {epoch} stops, and its "
+            f"tables are kept for {config.rejected_hours:g} hours.",
         ]
+
+
+def shown_lines(config: Config, shown: Terms) -> list[str]:
+    """What a question says of one epoch, as Markdown: epochs, code, verdict, offsets and difference."""
+    from kappa import control
+
+    report = control.diff(config, shown.topology, shown.epoch)
+    offsets = " ".join(f"{topic}[{partition}]={offset:,}" for (topic, partition), offset in report.at.items())
+    return [
+        f"Readers of **{shown.topology}** are moved from epoch **{shown.live}** to epoch **{shown.epoch}**, which runs "
+        f"code `{shown.code[:12]}`.",
+        "",
+        f"Verdict: **{report.verdict}**, compared at {offsets or 'no offset'}.",
+        "",
+        *(f"- {line}" for line in in_short(report)),
+        "",
+        f"[The whole report]({report_path(shown.topology, shown.epoch)}).",
+    ]
+
+
+def keep_rejection(context: Context, by: str) -> None:
+    """Keep a rejection for the tries that follow."""
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(_REJECTION_KEY, {"by": by, "max_tries": _max_tries(context)})
 
 
 def _max_tries(context: Context) -> int:
     return int(context["ti"].max_tries)
 
 
-def _kept_rejection(context: Context) -> str | None:
+def kept_rejection(context: Context) -> str | None:
     """The author of a rejection that an earlier try was given, unless the task was cleared since."""
     store = context.get("task_state_store")
     kept = store.get(_REJECTION_KEY) if store is not None else None
@@ -245,7 +277,7 @@ def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCut
     return tasks
 
 
-class Confirm(_Question):
+class Confirm(Question):
     """Asks whether something is to be done that the task before it described.
 
     Args:

@@ -115,6 +115,33 @@ def test_the_question_names_epochs_code_verdict_difference_and_offsets(verified:
         assert part in question["body"], part
 
 
+def test_a_question_is_on_record_for_its_notice_before_it_is_asked_and_once(
+    verified: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://127.0.0.1:8080")
+    given = context(then="ask")
+
+    def killed(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(hitl, "upsert_hitl_detail", killed)
+        approve().execute(given)
+    ((shown, nth, needed, link),) = entry(verified, config)["asked"]
+    assert (shown["epoch"], shown["verdict"], nth, needed) == (2, "differs", 1, 1)
+    assert link.startswith("http://127.0.0.1:8080/dags/replay__demo/runs/run-1/tasks/approve/required_actions")
+    ask(given)
+    assert len(entry(verified, config)["asked"]) == 1
+
+
+def test_where_airflow_has_no_address_the_notice_has_no_link(
+    verified: Any, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "")
+    ask(context(then="ask"))
+    assert entry(verified, config)["asked"][0][3] == ""
+
+
 def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
     verified: Any, config: Config, said: Logs
 ) -> None:

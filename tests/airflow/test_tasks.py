@@ -36,7 +36,7 @@ def context(**form: Any) -> Any:
         "dag_run": SimpleNamespace(triggering_user_name="ann", conf=form),
         "run_id": "run-1",
         "task_instance": SimpleNamespace(id="ti-1"),
-        "ti": SimpleNamespace(max_tries=3),
+        "ti": SimpleNamespace(max_tries=3, dag_id="replay__demo", run_id="run-1", task_id="approve", map_index=-1),
     }
 
 

@@ -54,7 +54,9 @@ def test_what_needs_a_decision_has_a_notice_with_the_command_that_follows() -> N
         event(4, "moved", **{"from": 7}),
         event(5, "moved", 7, **{"from": 8}),
     ]
-    found = [(one.event, one.message, one.command) for e in told if (one := notice_of(e, "lake-1"))]
+    found = [
+        (one.event, one.message, one.command) for e in told if (one := notice_of(e, "lake-1", is_rollback=e.n == 5))
+    ]
     assert found == [
         ("STUCK", "Stuck at slice 4: no room", "kappa start shop.sums --epoch 8 --execute"),
         ("FAILED", "1 of its checks, thresholds and second runs do not hold.", "kappa diff shop.sums 8"),
@@ -131,6 +133,8 @@ def test_a_notice_is_posted_until_the_receiver_takes_it_and_the_next_one_after_i
             "message": "Stuck at slice 4: no room",
             "command": "kappa start shop.sums --epoch 8 --execute",
             "at": "2026-03-01T00:00:00+00:00",
+            "verdict": "",
+            "link": "",
         }
     refused = [entry["error"] for entry in logs if entry["event"] == "notice not taken"]
     assert refused == ["HTTP 500", "ReadTimeout", "HTTP 302", "HTTP 429"]

@@ -7,8 +7,8 @@ record.
 
 from __future__ import annotations
 
-from kappa.control.approval import approve, reject
-from kappa.control.cutover import approval_terms, cut_over, previous, rollback
+from kappa.control.approval import approve, ask, reject
+from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
 from kappa.control.drivers import start, stop, want
 from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
 from kappa.control.removal import abort, clean, housekeeping, retire
@@ -22,11 +22,13 @@ __all__ = [
     "abort",
     "approval_terms",
     "approve",
+    "ask",
     "await_end",
     "certify",
     "chronicle",
     "clean",
     "cut_over",
+    "cut_over_together",
     "diff",
     "driver_status",
     "ensure_driver",
@@ -36,6 +38,7 @@ __all__ = [
     "previous",
     "progress",
     "rebuild_request",
+    "recall_together",
     "reject",
     "replay",
     "retire",

@@ -150,6 +150,38 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     epochs.change(agreed.topology, decide)
 
 
+def ask(
+    config: Config, shown: Terms, *, actor: str, nth: int = 1, needed: int = 1, hours: float, link: str = ""
+) -> None:
+    """Put on record that an answer is waited for; the driver of the epoch sends a notice of it. Idempotent.
+
+    For one question there is one row, however often a process that asks is started again: until the epoch was rejected,
+    and asked about anew.
+
+    Args:
+        shown: what the question shows.
+        actor: the run that asks.
+        nth: for which of several people it waits.
+        needed: how many have to approve.
+        hours: time for the answer.
+        link: where it is given.
+    """
+
+    def decide(now: Now) -> Sequence[Event]:
+        question = {"terms": shown.to_dict(), "nth": nth, "needed": needed}
+        for event in reversed(now.record.events):
+            if event.epoch == shown.epoch and event.event in ("rejected", "reopened"):
+                break
+            if event.epoch == shown.epoch and event.event == "asked" and question.items() <= event.detail.items():
+                return []
+        until = now.at + timedelta(hours=hours)
+        return [
+            now.event("asked", shown.epoch, actor=actor, detail={**question, "link": link, "until": until.isoformat()})
+        ]
+
+    Epochs(config.lake).change(shown.topology, decide)
+
+
 def reject(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
     """Put on record that an epoch is not to go live: its driver stops, its tables stay for a while. Idempotent.
 

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,7 @@ from kappa.config import Config
 from kappa.errors import NewerFormatError
 from kappa.lake.events import Event
 from kappa.lake.fsync import replace_text
+from kappa.lake.moves import rollbacks
 from kappa.lake.watchdog import Line
 from kappa.names import EpochPaths
 from kappa.replay import stored
@@ -40,10 +42,12 @@ class Notice:
 
     Attributes:
         id: the same for each try: a receiver that has seen it may drop it.
-        event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``CUTOVER`` or ``ROLLBACK``.
+        event: ``STUCK``, ``FAILED``, ``DIFFERS``, ``APPROVAL``, ``CUTOVER`` or ``ROLLBACK``.
         message: what happened, for people.
         command: what to type next.
         at: when it happened, ISO 8601, UTC.
+        verdict: of the epoch's verification, where an answer is waited for.
+        link: where the answer is given.
     """
 
     id: str
@@ -53,16 +57,20 @@ class Notice:
     message: str
     command: str
     at: str
+    verdict: str = ""
+    link: str = ""
 
 
-def notice_of(event: Event, lake: str) -> Notice | None:
+def notice_of(event: Event, lake: str, *, is_rollback: bool = False) -> Notice | None:
     """The notice of an event; None where there is nothing to decide.
 
     Args:
         event: of the record of epochs.
         lake: id of the lake.
+        is_rollback: whether it is a move to an epoch that readers had before: :func:`kappa.lake.moves.rollbacks`.
     """
     name, epoch = event.topology, event.epoch
+    verdict = link = ""
     match event.event:
         case "stuck":
             kind, command = "STUCK", f"kappa start {name} --epoch {epoch} --execute"
@@ -75,9 +83,13 @@ def notice_of(event: Event, lake: str) -> Notice | None:
             message = f"Differs from epoch {report.live_epoch}, which is live."
             if report.verdict is Verdict.FAILED:
                 message = f"{len(report.failures)} of its checks, thresholds and second runs do not hold."
+        case "asked":
+            kind, command = "APPROVAL", f"kappa approve {name} {epoch}"
+            verdict, link = event.detail["terms"]["verdict"], event.detail["link"]
+            message = _question(event)
         case "moved" if event.detail.get("from") is not None:
             kind, command = "CUTOVER", f"kappa rollback {name}"
-            if event.detail["from"] > epoch:
+            if is_rollback:
                 kind, command = "ROLLBACK", f"kappa status {name}"
             message = f"Live now, instead of epoch {event.detail['from']}."
         case _:
@@ -90,6 +102,19 @@ def notice_of(event: Event, lake: str) -> Notice | None:
         message=message,
         command=command,
         at=event.at.isoformat(),
+        verdict=verdict,
+        link=link,
+    )
+
+
+def _question(event: Event) -> str:
+    """What is waited for, in a sentence or two."""
+    asked = event.detail
+    until = f"{datetime.fromisoformat(asked['until']):%Y-%m-%d %H:%M} UTC"
+    person = f"Approval {asked['nth']} of {asked['needed']}. " if asked["needed"] > 1 else ""
+    return (
+        f"Waits for approval to replace epoch {asked['terms']['live']}, which is live. Verdict: "
+        f"{asked['terms']['verdict']}. {person}Without an answer until {until} it is rejected."
     )
 
 
@@ -132,14 +157,15 @@ class Notices:
         self._thread.start()
 
     def look(self, events: Sequence[Event]) -> None:
-        """Take up the epoch's events that are new."""
+        """Take up the epoch's events that are new, of all events of the topology."""
         if self._thread is None or self._seen is None:
             return
         if not events or events[-1].n <= self._seen:
             return
         new = [event for event in events if event.n > self._seen]
         self._seen = new[-1].n
-        found = [(e.n, notice_of(e, self._lake)) for e in new if e.epoch == self._paths.epoch]
+        back = rollbacks(events)
+        found = [(e.n, notice_of(e, self._lake, is_rollback=e.n in back)) for e in new if e.epoch == self._paths.epoch]
         self._add([(n, notice) for n, notice in found if notice is not None])
 
     def hangs(self, line: Line, seq: int, at: str) -> None:

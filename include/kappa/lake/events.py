@@ -17,6 +17,7 @@ FORMAT = 1
 #: names that
 #: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another
 #: program were undone.
+#: ``asked``: an approval is waited for.
 #: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
 EventKind = Literal[
     "planned",
@@ -32,6 +33,7 @@ EventKind = Literal[
     "handover",
     "standing",
     "withdrawn",
+    "asked",
     "rejected",
     "reopened",
     "recalled",

@@ -227,6 +227,13 @@ def approval_terms(config, topology, epoch):
     )
 
 
+def ask(config, shown, *, actor, nth=1, needed=1, hours, link=""):
+    with changed(config) as now:
+        questions = _entry(now, shown.topology, shown.epoch).setdefault("asked", [])
+        if (question := [shown.to_dict(), nth, needed, link]) not in questions:
+            questions.append(question)
+
+
 def approve(config, agreed, *, actor, reason):
     changes = agreed.changes(approval_terms(config, agreed.topology, agreed.epoch))
     if changes:
@@ -280,6 +287,39 @@ def cut_over(
         if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
             raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
         entry["handover"] = True
+
+
+def cut_over_together(
+    config,
+    members,
+    *,
+    actor,
+    reason,
+    replaces=None,
+    accept_verdict=(),
+    keep_old_running=False,
+    is_approval_required=False,
+    override="",
+):
+    with changed(config) as now:
+        for topology, epoch in members.items():
+            entry = _entry(now, topology, epoch)
+            if now["live"].get(topology) != epoch and entry["stage"] != "VERIFIED":
+                raise MoveRefusedError(f"Epoch {epoch} of {topology} is {entry['stage']}; nothing was changed.")
+            if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
+                raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved; nothing was changed.")
+        for topology, epoch in members.items():  # one commit
+            before = now["live"].get(topology)
+            if before != epoch:
+                now["epochs"][f"{topology}/{before}"]["stage"] = "RETIRED"
+                now["live"][topology] = epoch
+                _entry(now, topology, epoch).update(stage="CUT_OVER", together=dict(members))
+
+
+def recall_together(config, wanted, *, actor, reason):
+    for topology, to in wanted.items():
+        rollback(config, topology, to=to, actor=actor, reason=reason)
+    return dict(wanted)
 
 
 def history(config, topology=None):

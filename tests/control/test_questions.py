@@ -1,0 +1,111 @@
+"""A question whether readers are moved is on record once, and its notice is delivered whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import epoch_record
+from support.epoch_record import FIRST, SECOND, empty_lake
+from support.receivers import receiver
+
+from kappa import control
+from kappa.config import Config
+from kappa.driver import notices
+from kappa.driver.notices import Notices
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+from kappa.names import EpochPaths
+
+NAME, DEADLINE = "demo.a", 60.0
+LINK = "http://127.0.0.1:8080/dags/replay__demo.a/runs/r/tasks/approve/required_actions"
+REPORT = {"verdict": "differs", "report": "{}"}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Epoch 1 is live, epoch 2 verified."""
+    found = empty_lake(tmp_path, monkeypatch)
+    known = {"planned": {"plan_id": "p", "version": "1"}, "verified": REPORT, "moved": {"from": None, "at": {}}}
+    epoch_record.tell(found, NAME, 1, *FIRST, known=known)
+    epoch_record.tell(found, NAME, 2, *SECOND, known=known)
+    return found
+
+
+def events(config: Config) -> tuple[Event, ...]:
+    return Epochs(config.lake).record(NAME).events
+
+
+def ask(config: Config, **how: Any) -> None:
+    shown = control.approval_terms(config, NAME, 2)
+    control.ask(config, shown, actor="airflow:ann", **{"hours": 24, "link": LINK, **how})
+
+
+def asked(config: Config) -> list[Event]:
+    return [event for event in events(config) if event.event == "asked"]
+
+
+def test_a_question_that_is_asked_again_by_a_try_after_a_killed_one_is_on_record_once(config: Config) -> None:
+    ask(config)
+    ask(config)
+    ask(config, nth=2, needed=2)
+    assert [event.detail["nth"] for event in asked(config)] == [1, 2]
+
+
+def test_after_a_rejection_and_after_a_new_verification_it_is_another_question(config: Config) -> None:
+    ask(config)
+    control.reject(config, NAME, 2, actor="ann", reason="")
+    epoch_record.tell(config, NAME, 2, "reopened", known={})
+    ask(config)
+    epoch_record.tell(config, NAME, 2, "verified", known={"verified": {**REPORT, "report": '{"n": 2}'}})
+    ask(config)
+    assert len(asked(config)) == 3
+
+
+def wait(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_notice_says_what_waits_and_where_to_answer_once_also_after_a_driver_died(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(notices, "TIMEOUT_SECONDS", 0.5)
+    paths = EpochPaths(lake=config.lake, topology=NAME, epoch=2)
+    Path(paths.root).mkdir(parents=True)
+    with receiver() as hook:
+        hook.later = 503
+        driver = replace(config, webhook_url=hook.url)
+
+        def started() -> Notices:
+            made = Notices(driver, paths)
+            made.open(events(config)[:-1], "lake-1")
+            return made
+
+        ask(config)  # and the worker is killed
+        first = started()
+        first.look(events(config))
+        wait(lambda: hook.requests)
+        first.close()  # it goes before the receiver took anything
+        assert hook.taken == []
+        hook.later = 204
+        second = started()
+        ask(config)  # by the next try
+        second.look(events(config))
+        wait(lambda: hook.taken)
+        second.look(events(config))
+        second.close()
+    assert {one["id"] for one in hook.requests} == {f"lake-1/{NAME}/2/APPROVAL/{asked(config)[0].n}"}
+    (notice,) = hook.taken
+    assert (notice["event"], notice["topology"], notice["epoch"]) == ("APPROVAL", NAME, 2)
+    assert (notice["verdict"], notice["link"], notice["command"]) == ("differs", LINK, f"kappa approve {NAME} 2")
+    assert "to replace epoch 1, which is live. Verdict: differs. Without an answer until " in notice["message"]
+    json.dumps(notice)
