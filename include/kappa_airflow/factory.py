@@ -46,6 +46,11 @@ _LASTS = {
     "backfill": timedelta(days=1),
 }
 _SHORT = timedelta(days=1)
+_JOINT = {
+    "joint_replay": "Replays several topologies into new epochs, asks once, and cuts all of them over together.",
+    "joint_cutover": "Moves readers of several topologies, in one commit, to epochs that wait for it.",
+    "joint_rollback": "Brings readers of several topologies back, in one commit, to the epochs that were live before.",
+}
 
 
 def topology_dag(
@@ -92,6 +97,29 @@ def move_dag(
         is_paused_upon_creation=False,
         max_active_runs=1,
         params=move_form(epoch, keeps=keeps),
+    )
+
+
+def joint_dag(
+    dag_id: str, *, doc: str | None, wait_hours: float, params: Mapping[str, Param]
+) -> AbstractContextManager[DAG]:
+    """A DAG of all topologies, of which a run names some; only ever triggered by hand.
+
+    Args:
+        doc: its documentation.
+        wait_hours: how long its question may wait for an answer.
+        params: the fields of its form.
+    """
+    return platform_dag(
+        dag_id,
+        tags=[dag_id],
+        doc=doc or "",
+        lasts=_LASTS["replay"] + timedelta(hours=wait_hours),
+        schedule=None,
+        is_paused_upon_creation=False,
+        max_active_runs=3,
+        params=params,
+        description=_JOINT[dag_id],
     )
 
 

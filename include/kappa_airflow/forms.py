@@ -21,7 +21,7 @@ PAGES = "/kappa/topologies"
 
 _DETAILS, _ADVANCED = "Details of the start", "Advanced"
 
-_STARTS = {
+STARTS = {
     "to_earliest": "the beginning: the first record of the sources",
     "to_latest": "the live epoch's last commit",
     "to_datetime": "a time",
@@ -33,7 +33,7 @@ _STARTS = {
     "from_marker": "where a changelog ends",
 }
 #: The field that belongs to a start; those that are not here take none.
-_FIELDS = {
+FIELDS = {
     "to_datetime": "time",
     "by_duration": "duration",
     "shift_by": "shift",
@@ -78,8 +78,8 @@ def replay_form(topology: str, version: str, file: str) -> dict[str, Param]:
         "start": Param(
             "to_earliest",
             type="string",
-            enum=list(_STARTS),
-            values_display=_STARTS,
+            enum=list(STARTS),
+            values_display=STARTS,
             title="Start at",
             description_md="Where to begin reading. What cannot be read is refused, never moved to the nearest "
             "offset. "
@@ -347,8 +347,8 @@ def _field(name: str) -> str:
 
 def _start(form: Mapping[str, Any]) -> Start:
     kind = form["start"]
-    field = _FIELDS.get(kind)
-    filled = {name: str(form[name]).strip() for name in _FIELDS.values() if form.get(name) not in (None, "")}
+    field = FIELDS.get(kind)
+    filled = {name: str(form[name]).strip() for name in FIELDS.values() if form.get(name) not in (None, "")}
     superfluous = sorted(set(filled) - {field})
     if superfluous:
         what = f"takes {_field(field)} only" if field else "takes no further field"

@@ -58,22 +58,11 @@ class ChooseCandidate(_Choice):
 
     def choose(self, known: TopologyRecord, wanted: int | None) -> int:
         """The epoch that the form names, the candidate, or the last one that was rejected."""
-        if wanted is not None:
-            return known.epoch(wanted).epoch
-        if known.candidate is not None:
-            return known.candidate.epoch
-        waiting = [e.epoch for e in known.epochs.values() if e.rejected is not None and not e.stage.is_ended]
-        if not waiting:
-            raise AirflowFailException(
-                f"No epoch of {self.topology} waits for a cutover. DAG replay__{self.topology} builds one."
-            )
-        return waiting[-1]
+        return waiting_epoch(known, wanted)
 
     def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What the epoch is."""
-        return [
-            f"Epoch {epoch.epoch} of {self.topology} is {epoch.stage}; live is epoch {known.live}. {_origin(epoch)}"
-        ]
+        return waiting_lines(known, epoch)
 
 
 class ChooseCandidateToAbort(ChooseCandidate):
@@ -95,34 +84,72 @@ class ChoosePrevious(_Choice):
 
     def choose(self, known: TopologyRecord, wanted: int | None) -> int:
         """The epoch that the form names, or the one that was live before."""
-        from kappa import control
-
-        if known.candidate is not None and known.candidate.is_recalled and wanted in (None, known.candidate.epoch):
-            return known.candidate.epoch
-        chosen = control.previous(known) if wanted is None else known.epoch(wanted).epoch
-        if chosen == known.live:
-            raise AirflowFailException(f"Epoch {chosen} of {self.topology} is live: readers have it already.")
-        stage, kept = known.epoch(chosen).stage, [e.epoch for e in known.epochs.values() if e.stage is Stage.RETIRED]
-        if stage is not Stage.RETIRED:
-            raise AirflowFailException(
-                f"Field 'epoch' is {chosen}, and epoch {chosen} of {self.topology} is {stage}: it was not live, or its "
-                f"tables are gone. Kept for a way back: {', '.join(map(str, kept)) or 'none'}. Trigger a new run."
-            )
-        return chosen
+        return previous_epoch(known, wanted)
 
     def lines(self, known: TopologyRecord, epoch: EpochRecord) -> list[str]:
         """What would change."""
-        found = [
-            f"Readers of {self.topology} go back from epoch {known.live} to epoch {epoch.epoch}. {_origin(epoch)}",
-            f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "
-            f"{known.live} yields.",
-            f"Epoch {known.live} is retired and stays: the same DAG goes forward to it again.",
-        ]
-        if epoch.moved is not None:
-            found.append(
-                f"Epoch {epoch.epoch} went live at {epoch.moved.at:%Y-%m-%d %H:%M:%S} UTC, by {epoch.moved.actor}."
-            )
-        return found
+        return previous_lines(known, epoch)
+
+
+def waiting_epoch(known: TopologyRecord, wanted: int | None = None) -> int:
+    """The epoch that waits for its cutover: a named one, the candidate, or the last one that was rejected.
+
+    Raises:
+        AirflowFailException: none waits.
+    """
+    if wanted is not None:
+        return known.epoch(wanted).epoch
+    if known.candidate is not None:
+        return known.candidate.epoch
+    waiting = [e.epoch for e in known.epochs.values() if e.rejected is not None and not e.stage.is_ended]
+    if not waiting:
+        raise AirflowFailException(
+            f"No epoch of {known.topology} waits for a cutover. DAG replay__{known.topology} builds one."
+        )
+    return waiting[-1]
+
+
+def waiting_lines(known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    """What an epoch that waits is, one a line."""
+    return [f"Epoch {epoch.epoch} of {known.topology} is {epoch.stage}; live is epoch {known.live}. {_origin(epoch)}"]
+
+
+def previous_epoch(known: TopologyRecord, wanted: int | None = None) -> int:
+    """The epoch that comes back: a named one, or the one that was live before.
+
+    Raises:
+        AirflowFailException: it is live, or cannot come back.
+        UnknownEpochError: there is none.
+    """
+    from kappa import control
+
+    if known.candidate is not None and known.candidate.is_recalled and wanted in (None, known.candidate.epoch):
+        return known.candidate.epoch
+    chosen = control.previous(known) if wanted is None else known.epoch(wanted).epoch
+    if chosen == known.live:
+        raise AirflowFailException(f"Epoch {chosen} of {known.topology} is live: readers have it already.")
+    stage, kept = known.epoch(chosen).stage, [e.epoch for e in known.epochs.values() if e.stage is Stage.RETIRED]
+    if stage is not Stage.RETIRED:
+        raise AirflowFailException(
+            f"Field 'epoch' is {chosen}, and epoch {chosen} of {known.topology} is {stage}: it was not live, or its "
+            f"tables are gone. Kept for a way back: {', '.join(map(str, kept)) or 'none'}. Trigger a new run."
+        )
+    return chosen
+
+
+def previous_lines(known: TopologyRecord, epoch: EpochRecord) -> list[str]:
+    """What would change if an epoch came back, one a line."""
+    found = [
+        f"Readers of {known.topology} go back from epoch {known.live} to epoch {epoch.epoch}. {_origin(epoch)}",
+        f"Epoch {epoch.epoch} first catches up with its own code; then it takes over at the offset where epoch "
+        f"{known.live} yields.",
+        f"Epoch {known.live} is retired and stays: the same DAG goes forward to it again.",
+    ]
+    if epoch.moved is not None:
+        found.append(
+            f"Epoch {epoch.epoch} went live at {epoch.moved.at:%Y-%m-%d %H:%M:%S} UTC, by {epoch.moved.actor}."
+        )
+    return found
 
 
 def _origin(epoch: EpochRecord) -> str:

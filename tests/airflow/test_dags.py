@@ -128,6 +128,13 @@ def test_what_a_run_or_the_time_changes_makes_no_new_version_of_a_dag(tmp_path: 
     assert "replay__retail.loyalty" in first and second == first
 
 
+def test_joint_dags_are_there_where_there_is_something_to_join(shipped: dict[str, Any]) -> None:
+    joint = {name: dag for name, dag in shipped["facts"].items() if name.startswith("joint_")}
+    assert set(joint) == {"joint_replay", "joint_cutover", "joint_rollback"}
+    assert all("topologies" in dag["fields"] and not dag["paused"] for dag in joint.values())
+    assert {"name", "plan", "start", "verified", "approve", "cut_over"} < set(joint["joint_replay"]["tasks"])
+
+
 def test_every_dag_is_made_by_the_factory(shipped: dict[str, Any]) -> None:
     found = shipped["facts"]
     pools = {"stream": "kappa_streams", "backfill": "kappa_backfills"}

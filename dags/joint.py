@@ -1,0 +1,66 @@
+"""Replay several topologies with the code that is deployed now, and move readers of all of them in one commit.
+
+Trigger it with the form, which names the topologies. Nothing starts before all plans are made. `approve` asks once,
+with the difference of each; one rejection keeps all where they are. `joint_cutover` moves epochs that wait already,
+`joint_rollback` brings back those that were live before. All tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import chain
+
+from kappa.config import Config
+from kappa.topology.registry import declared
+from kappa_airflow.approvals import Confirm
+from kappa_airflow.factory import STAGES, joint_dag
+from kappa_airflow.joint_approval import approve_together
+from kappa_airflow.joint_forms import joint_move_form, joint_replay_form
+from kappa_airflow.replay import AwaitStage
+from kappa_airflow.reports import Verify
+from kappa_airflow.together import (
+    BringBackTogether,
+    ChooseMembers,
+    CutOverTogether,
+    NameTopologies,
+    PlanMember,
+    StartMember,
+    for_each,
+)
+
+config = Config.from_env()
+topologies = declared(config.topologies)
+names, hours = [topology.name for topology in topologies], config.approval_hours
+if len(names) > 1:
+    with joint_dag("joint_replay", doc=__doc__, wait_hours=hours, params=joint_replay_form(names)):
+        name = NameTopologies(task_id="name")
+        plan = for_each(PlanMember, task_id="plan").expand(topology=name.output)
+        start = for_each(StartMember, task_id="start").expand(plan=plan.output)
+        waits = [
+            for_each(AwaitStage, task_id=stage.lower(), stage=stage).expand_kwargs(start.output) for stage in STAGES
+        ]
+        verify = for_each(Verify, task_id="verified").expand_kwargs(start.output)
+        approve = approve_together(topologies, members=start.output, hours=hours)
+        cut_over = CutOverTogether(task_id="cut_over", members=start.output, answer=approve[-1].output)
+        chain(start, *waits, verify, *approve, cut_over)
+
+    with joint_dag("joint_cutover", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
+        choose = ChooseMembers(task_id="choose", is_back=False)
+        verify = for_each(Verify, task_id="verified").expand_kwargs(choose.output)
+        approve = approve_together(topologies, members=choose.output, hours=hours)
+        cut_over = CutOverTogether(task_id="cut_over", members=choose.output, answer=approve[-1].output)
+        chain(verify, *approve, cut_over)
+
+    with joint_dag("joint_rollback", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
+        choose = ChooseMembers(task_id="choose", is_back=True)
+        confirm = Confirm(
+            task_id="confirm",
+            topology="several topologies",
+            epoch=None,
+            what="Go back in all of them?",
+            lines=choose.output["lines"],
+            hours=hours,
+        )
+        back = BringBackTogether(task_id="bring_back", members=choose.output, answer=confirm.output)
+        caught_up = for_each(AwaitStage, task_id="caught_up", stage="CAUGHT_UP").expand_kwargs(back.output)
+        cut_over = CutOverTogether(task_id="cut_over", members=back.output, answer=confirm.output)
+        chain(choose, confirm, back, caught_up, cut_over)
