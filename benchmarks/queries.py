@@ -40,7 +40,7 @@ def measure(site: Site) -> list[Figure]:
     produce(site, epoch, keys)
     draw = random.Random(_SEED)
     cards = [str(FIRST_CARD + draw.randrange(keys)) for _ in range(WARM_UP + COUNTED)]
-    with _server(site) as port:
+    with server(site) as (port, _):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
         def ask(card: str) -> None:
@@ -86,15 +86,15 @@ def _seconds(ask: Callable[[str], None], cards: list[str]) -> list[float]:
 
 
 @contextmanager
-def _server(site: Site) -> Iterator[int]:
-    """``kappa ui`` on a free port."""
+def server(site: Site) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """``kappa ui``: its port and its process."""
     environ = {**os.environ, **site.config.to_env()}
     call = [sys.executable, "-m", "kappa", "ui", "--port", "0"]
-    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as server:
+    with subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=environ) as running:
         try:
-            assert server.stdout is not None
-            found = re.search(r"http://[^:]+:(\d+)", server.stdout.readline())
+            assert running.stdout is not None
+            found = re.search(r"http://[^:]+:(\d+)", running.stdout.readline())
             assert found is not None, "the server did not start"
-            yield int(found[1])
+            yield int(found[1]), running
         finally:
-            server.kill()
+            running.kill()
