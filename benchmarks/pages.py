@@ -1,7 +1,7 @@
 """(m) The page of all topologies, of a lake with 50 of them and 10,000 slices.
 
 Ledgers, heartbeats and candidates are made by hand. ``kappa ui`` serves the lake, in a process of its own, and asks a
-broker for the ends of topics, as it does beside live streams. Before each request one ledger in five has a new slice.
+broker for the ends of topics, as it does beside live streams. Before each request each live ledger gets a slice.
 One client asks for the page, over one connection, first without counting.
 """
 
@@ -21,12 +21,9 @@ from benchmarks.result import Figure
 from benchmarks.site import Site, say
 from kappa import clock
 from kappa.kafka.broker import Broker
-from kappa.lake.ledger import Ledger
-from kappa.lake.ledger_rows import LedgerRow
-from kappa.offsets.vector import OffsetRange
 
 TOPOLOGIES, SLICES, PARTITIONS = 50, 10_000, 4
-WARM_UP, COUNTED, GROW_BY = 10, 100, 5
+WARM_UP, COUNTED = 10, 100
 
 
 def measure(site: Site) -> list[Figure]:
@@ -36,7 +33,6 @@ def measure(site: Site) -> list[Figure]:
         for number in range(TOPOLOGIES):
             broker.create_topic(f"topic-{number}", PARTITIONS, {})
     made = [_topology(place, number) for number in range(TOPOLOGIES)]
-    ledgers = [Ledger(told.paths(1).ledger) for told in made]
     pages, cpu = [], 0.0
     with server(place) as (port, process):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -48,8 +44,8 @@ def measure(site: Site) -> list[Figure]:
         while "Reading the lake" in ask():
             time.sleep(0.1)
         for turn in range(WARM_UP + COUNTED):
-            for ledger in ledgers[turn % GROW_BY :: GROW_BY]:
-                _grow(ledger)
+            for told in made:
+                told.grow(1)
             before, begun = _cpu(process.pid), time.perf_counter()
             shown = ask()
             pages.append(time.perf_counter() - begun)
@@ -79,19 +75,6 @@ def _topology(site: Site, number: int) -> Told:
         told.ledger(2, steady(now, 10, sends="held"))
         told.beat(2, seq=10)
     return told
-
-
-def _grow(ledger: Ledger) -> None:
-    """One more slice."""
-    last = ledger.state().committed
-    assert last is not None
-    ranges = tuple(
-        OffsetRange(topic=one.topic, partition=one.partition, start=one.end, end=one.end + 20) for one in last.ranges
-    )
-    plan = LedgerRow(kind="plan", seq=last.seq + 1, writer="d", at=clock.now(), ranges=ranges, sends="live", code="c")
-    ledger.append(plan)
-    ledger.append(replace(plan, kind="effects", ranges=()))
-    ledger.append(replace(plan, kind="commit", rows_read=80, rows_parsed=80))
 
 
 def _cpu(pid: int) -> float:

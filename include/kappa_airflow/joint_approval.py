@@ -117,7 +117,7 @@ class ApproveTogether(Question):
                 keep_rejection(context, who)  # first: a try after this one must not ask anew
                 return self._rejected(context, config, who)
             store = context.get("task_state_store")
-            kept = store.get(TERMS_KEY) if store is not None else None
+            kept: Any = store.get(TERMS_KEY) if store is not None else None
             now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
             shown = {name: Terms.from_dict(one) for name, one in kept.items()} if isinstance(kept, dict) else now
             changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import Field
 
 from kappa import control
 from kappa.errors import UsageError
@@ -61,10 +62,15 @@ _ROWS: dict[int | str, dict[str, Any]] = {
     304: {"description": "The caller's copy is that of this slice."},
 }
 
-_Tags = Annotated[str | None, Header(alias="If-None-Match", description="ETags of copies that the caller has.")]
+# Each is bounded, so that the longest request is one that the server takes: kappa_web.server.REQUEST_BYTES.
+_Tags = Annotated[
+    str | None, Header(max_length=1_000, alias="If-None-Match", description="ETags of copies that the caller has.")
+]
 _Number = Annotated[int | None, Query(ge=0, le=2**53)]
-_Text = Annotated[str | None, Query(max_length=10_000)]
-_Keys = Annotated[list[str], Query(max_length=100)]
+_Name = Annotated[str, Path(max_length=200)]
+_Text = Annotated[str | None, Query(max_length=1_000)]
+_Time = Annotated[str | None, Query(max_length=100)]
+_Keys = Annotated[list[Annotated[str, Field(max_length=1_000)]], Query(max_length=16)]
 
 
 def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
@@ -85,7 +91,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         return Response(to_json({"topologies": found}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
-    def metadata(topology: str, epoch: _Number = None, caller: Any = given) -> Response:
+    def metadata(topology: _Name, epoch: _Number = None, caller: Any = given) -> Response:
         """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
         check_readable(caller, topology)
         view = lake.view(topology, epoch=epoch)
@@ -94,19 +100,19 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
 
     @routes.get("/tables/{topology}/{table}", response_model=PageAnswer, summary="Rows of a table", responses=_ROWS)
     def scan(
-        topology: str,
-        table: str,
+        topology: _Name,
+        table: _Name,
         key: _Keys = [],  # noqa: B006  # FastAPI copies it
         prefix: _Text = None,
-        start: Annotated[str | None, Query(alias="from", max_length=10_000)] = None,
-        end: Annotated[str | None, Query(alias="to", max_length=10_000)] = None,
-        window_from: _Text = None,
-        window_to: _Text = None,
+        start: Annotated[str | None, Query(alias="from", max_length=1_000)] = None,
+        end: Annotated[str | None, Query(alias="to", max_length=1_000)] = None,
+        window_from: _Time = None,
+        window_to: _Time = None,
         limit: Annotated[int, Query(ge=1, le=scans.MOST_ROWS)] = scans.ROWS,
-        cursor: _Text = None,
+        cursor: Annotated[str | None, Query(max_length=30_000)] = None,
         epoch: _Number = None,
         seq: _Number = None,
-        at: _Text = None,
+        at: _Time = None,
         copies: _Tags = None,
         caller: Any = given,
     ) -> Response:
@@ -140,12 +146,12 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     )
     def lookup(
         request: Request,
-        topology: str,
-        table: str,
-        key: str,
+        topology: _Name,
+        table: _Name,
+        key: Annotated[str, Path(max_length=10_000)],
         epoch: _Number = None,
         seq: _Number = None,
-        at: _Text = None,
+        at: _Time = None,
         copies: _Tags = None,
         caller: Any = given,
     ) -> Response:

@@ -10,6 +10,8 @@ from kappa.config import Config
 from kappa.errors import UsageError
 
 HOST = "127.0.0.1"
+#: The longest request line with headers: that of a scan whose parameters are all as long as they may be, encoded.
+REQUEST_BYTES = 1 << 20
 
 
 def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
@@ -40,7 +42,11 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
         raise UsageError(f"Port {port} of {HOST} is taken. Name another one: kappa ui --port 0") from error
     app = build(config, loopback)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, http="h11", h11_max_incomplete_event_size=REQUEST_BYTES
+        )
+    )
     with listening:
         listening.listen(128)
         ready(f"http://{HOST}:{listening.getsockname()[1]}")

@@ -18,7 +18,7 @@ from kappa.config import Config
 
 HERE = Path(__file__).parent
 
-TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed", "asked")
+TOPOLOGIES = ("watched", "short", "replayed", "kept", "refused", "killed", "resumed", "asked", "joint_a", "joint_b")
 _TOPOLOGY = """
 from kappa.topology import Append, Source, Topology
 

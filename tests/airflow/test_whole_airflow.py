@@ -162,6 +162,45 @@ def test_an_answer_survives_a_killed_scheduler_and_a_rejected_epoch_goes_live_la
     assert fakes(stack)["live"][topology] == 1
 
 
+def test_several_topologies_are_replayed_asked_about_once_and_moved_and_brought_back_together(
+    stack: AirflowStack,
+) -> None:
+    names = ["demo.joint_a", "demo.joint_b"]
+    for name in names:
+        watched(stack, f"stream__{name}")
+        stack.unpause(f"stream__{name}", paused=True)
+    refused = {"topologies": names, "start": "to_datetime", "time": "2031-01-01T00:00:00Z"}
+    run = stack.trigger("joint_replay", refused)
+    assert stack.finish("joint_replay", run) == "failed"
+    assert not [key for key in fakes(stack)["epochs"] if key.startswith("demo.joint_") and key.endswith("/2")]
+
+    run = stack.trigger("joint_replay", {"topologies": names, "reason": "tariff"})
+    question = stack.asked("joint_replay", run, "approve")
+    assert question["subject"] == "Move readers of demo.joint_a and demo.joint_b together?"
+    for name in names:
+        assert f"Readers of **{name}** are moved from epoch **1** to epoch **2**" in question["body"]
+        assert fakes(stack)["epochs"][f"{name}/2"]["asked"][0][3].endswith(
+            "/tasks/approve/required_actions?map_index=-1"
+        )
+    instances = stack.call("GET", f"/dags/joint_replay/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
+    shown = [(one["task_id"], one["rendered_map_index"]) for one in instances if one["map_index"] >= 0]
+    tasks = ("plan", "start", "rewound", "seeded", "replayed", "caught_up", "verified")
+    assert sorted(shown) == sorted((task, name) for task in tasks for name in names)
+    stack.kill("scheduler")
+    stack.respond("joint_replay", run, "approve", "Approve")
+    stack.start_component("scheduler")
+    assert stack.finish("joint_replay", run) == "success"
+    assert {fakes(stack)["live"][name] for name in names} == {2}
+    assert fakes(stack)["epochs"]["demo.joint_a/2"]["together"] == dict.fromkeys(names, 2)
+
+    run = stack.trigger("joint_rollback", {"topologies": names, "reason": "the tariff was wrong"})
+    question = stack.asked("joint_rollback", run, "confirm")
+    assert all(f"Readers of {name} go back from epoch 2 to epoch 1." in question["body"] for name in names)
+    stack.respond("joint_rollback", run, "confirm", "Approve")
+    assert stack.finish("joint_rollback", run) == "success"
+    assert {fakes(stack)["live"][name] for name in names} == {1}
+
+
 def test_a_key_that_the_form_does_not_have_fails_the_run_before_anything_is_planned(stack: AirflowStack) -> None:
     run = stack.trigger("replay__demo.refused", {**FORM, "cut_over": True})
     assert stack.finish("replay__demo.refused", run) == "failed"

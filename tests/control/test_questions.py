@@ -57,14 +57,13 @@ def test_a_question_that_is_asked_again_by_a_try_after_a_killed_one_is_on_record
     assert [event.detail["nth"] for event in asked(config)] == [1, 2]
 
 
-def test_after_a_rejection_and_after_a_new_verification_it_is_another_question(config: Config) -> None:
+def test_after_a_rejection_it_is_another_question(config: Config) -> None:
     ask(config)
     control.reject(config, NAME, 2, actor="ann", reason="")
     epoch_record.tell(config, NAME, 2, "reopened", known={})
     ask(config)
-    epoch_record.tell(config, NAME, 2, "verified", known={"verified": {**REPORT, "report": '{"n": 2}'}})
     ask(config)
-    assert len(asked(config)) == 3
+    assert len(asked(config)) == 2
 
 
 def wait(condition: Callable[[], Any]) -> None:

@@ -46,6 +46,7 @@ class Told:
 
     def __post_init__(self) -> None:
         self.epochs = Epochs(self.config.lake)
+        self._grown: dict[int, Ledger] = {}
 
     def paths(self, epoch: int) -> EpochPaths:
         return EpochPaths(lake=self.config.lake, topology=self.name, epoch=epoch)
@@ -160,6 +161,18 @@ class Told:
         log = ledger._log
         log.refresh()
         log.append([{k: v for k, v in _to_record(row).items() if k != "n"} for row in rows])
+
+    def grow(self, epoch: int, each: int = 20) -> None:
+        """One more slice in a ledger, committed now."""
+        ledger = self._grown.setdefault(epoch, Ledger(self.paths(epoch).ledger))
+        last = ledger.state().committed
+        assert last is not None
+        ranges = tuple(replace(one, start=one.end, end=one.end + each) for one in last.ranges)
+        at, read = clock.now(), each * self.partitions
+        plan = LedgerRow(kind="plan", seq=last.seq + 1, writer="d", at=at, ranges=ranges, sends="live", code="c")
+        ledger.append(plan)
+        ledger.append(replace(plan, kind="effects", ranges=()))
+        ledger.append(replace(plan, kind="commit", rows_read=read, rows_parsed=read))
 
     def _ranges(self, first: int, last: int) -> tuple[OffsetRange, ...]:
         return tuple(OffsetRange(topic=self.topic, partition=p, start=first, end=last) for p in range(self.partitions))

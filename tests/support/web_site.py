@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 from kappa.config import Config
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
+from kappa.offsets.vector import Offsets
 from kappa.topology import Topology
 from kappa_web.app import build
 from support.slices import TOPOLOGY, Epoch
@@ -63,7 +64,8 @@ class Site:
     def tell(self, *names: str, epoch: int = 1) -> None:
         """Put events on record."""
         for name in names:
-            detail: dict[str, Any] = {"code": "c0de", "version": "1"}
+            start = Offsets({"pos": {0: 1}}).to_json()
+            detail: dict[str, Any] = {"code": "c0de", "version": "1", "start": start, "from": None, "at": {}}
             row = Event(
                 topology=self.topology.name, epoch=epoch, event=name, at=datetime.now(UTC), actor="test", detail=detail
             )

@@ -320,6 +320,29 @@ def test_a_ledger_that_cannot_be_read_is_an_error_and_no_endless_wait(
     assert until(lambda: (found := asking.get("/")).status_code == 503 and "The storage does not answer." in found.text)
 
 
+def test_a_ledger_that_takes_long_to_read_holds_up_no_page_of_all_topologies(
+    empty: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, now = Told(config=empty, name=NAME), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now - timedelta(minutes=20), 3))
+    asking = client(empty)
+    assert "20 min ago" in until(lambda: "All topologies" in (found := text_of(asking.get("/").text)) and found)
+    released = threading.Event()
+    opened = Lake.opened
+
+    def slow(lake: Lake, paths: EpochPaths) -> Ledger:
+        assert released.wait(DEADLINE)
+        return opened(lake, paths)
+
+    monkeypatch.setattr(Lake, "opened", slow)
+    told.grow(1)
+    assert "20 min ago" in text_of(asking.get("/").text), "what was known before"
+    released.set()
+    assert until(lambda: "20 min ago" not in text_of(asking.get("/").text))
+
+
 def test_what_newer_code_wrote_hides_no_other_topology(empty: Config) -> None:
     now = clock.now()
     for name in (NAME, "retail.other"):

@@ -25,9 +25,9 @@ from kappa.verify.certificate import certificate_of
 from kappa_web.lake import Lake
 from kappa_web.pages.lags import BROKER_SECONDS, CHART, STEPS, Lags
 
-#: How long a page waits for ledgers that are read for the first time, and how old a certificate may be that a slice was
+#: How long a page of all topologies waits for ledgers that are read, and how old a certificate may be that a slice was
 #: added to since.
-_READ_SECONDS, _PROOF_SECONDS = 0.15, 10.0
+_READ_SECONDS, _PROOF_SECONDS = 0.1, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +76,32 @@ class Board:
         self._lock = threading.Lock()
         self._is_reading = False
         self._problem: KappaError | None = None
+        self._newer: dict[str, NewerFormatError] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
 
-    def facts(self, record: TopologyRecord, number: int) -> Facts:
-        """What is known of an epoch now."""
+    def facts(self, record: TopologyRecord, number: int, *, is_read: bool = False) -> Facts:
+        """What is known of an epoch now.
+
+        Args:
+            record: of its topology.
+            number: of the epoch.
+            is_read: whether its ledger is taken as it was read last, by :meth:`unread`, and not looked at anew.
+        """
         epoch = record.epoch(number)
         try:
-            return self._facts(record.topology, epoch)
+            return self._facts(record.topology, epoch, is_read=is_read)
         except NewerFormatError as error:  # it hides no other topology
             unknown = DriverStatus(topology=record.topology, epoch=number, state="unconfirmed", message=str(error))
             return Facts(epoch=epoch, driver=unknown, state=LedgerState(), done=0, total=0, problem=str(error))
 
-    def _facts(self, topology: str, epoch: EpochRecord) -> Facts:
-        state = LedgerState()
+    def _facts(self, topology: str, epoch: EpochRecord, *, is_read: bool) -> Facts:
+        state, paths = LedgerState(), self._paths(topology, epoch.epoch)
         if not epoch.stage.is_ended:
-            state = self._state(self._paths(topology, epoch.epoch))
+            if is_read and paths.ledger in self._newer:
+                raise self._newer[paths.ledger]
+            known = self._states.get(paths.ledger) if is_read else None
+            state = known[1] if known is not None else self._state(paths)
         done = total = 0
         if epoch.planned.detail.get("plan") is not None:
             plan = epoch.plan
@@ -101,7 +111,10 @@ class Board:
         return Facts(epoch=epoch, driver=driver, state=state, done=max(0, done), total=total)
 
     def unread(self, wanted: Sequence[tuple[str, int]]) -> int:
-        """How many of these ledgers were not read yet; a thread reads them, and is waited for, but not for long.
+        """How many of these ledgers were not read yet.
+
+        A thread reads them, and those that have grown since. It is waited for, but not for long: what has grown since
+        is then on the next page.
 
         Args:
             wanted: topologies and epochs.
@@ -110,29 +123,34 @@ class Board:
             KappaError: one cannot be read.
         """
         paths = [self._paths(*one) for one in wanted]
-        missing = [one for one in paths if one.ledger not in self._states]
-        if not missing:
+        due = [one for one in paths if not self._is_current(one)]
+        if not due:
             return 0
         with self._lock:
             is_mine, self._is_reading = not self._is_reading, True
         if is_mine:
-            threading.Thread(target=self._read, args=(missing,), name="ledgers", daemon=True).start()
+            threading.Thread(target=self._read, args=(due,), name="ledgers", daemon=True).start()
         deadline = time.monotonic() + _READ_SECONDS
-        while missing and time.monotonic() < deadline:
-            time.sleep(0.01)
-            missing = [one for one in missing if one.ledger not in self._states]
-        if missing and self._problem is not None:
+        while self._is_reading and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
-        return len(missing)
+        return sum(one.ledger not in self._states for one in paths)
+
+    def _is_current(self, paths: EpochPaths) -> bool:
+        """Whether no commit came to a ledger since it was read."""
+        known, sign = self._states.get(paths.ledger), _changed(paths)
+        return known is not None and sign is not None and known[0] == sign
 
     def _read(self, paths: Sequence[EpochPaths]) -> None:
         try:
             for one in paths:
                 try:
                     self._state(one)
-                except NewerFormatError:
-                    self._states[one.ledger] = (0, LedgerState())  # the page that asks for it says so
+                    self._newer.pop(one.ledger, None)
+                except NewerFormatError as error:
+                    self._states[one.ledger], self._newer[one.ledger] = (0, LedgerState()), error  # the page says so
         except KappaError as error:
             self._problem = error  # told to whoever looks next
         finally:

@@ -52,11 +52,15 @@ def page(board: Board, caller: Any, now: datetime) -> dict[str, Any]:
     wanted += [(name, record.candidate.epoch) for name, record in records.items() if record.candidate is not None]
     if unread := board.unread(wanted):
         return {"unread": unread, "total": len(wanted)}
-    live = {name: board.facts(record, record.live) for name, record in records.items() if record.live is not None}
+    live = {
+        name: board.facts(record, record.live, is_read=True)
+        for name, record in records.items()
+        if record.live is not None
+    }
     lag = board.lags.now(positions(live))
     rows, asks = [], []
     for name, record in records.items():
-        candidate = board.facts(record, record.candidate.epoch) if record.candidate is not None else None
+        candidate = board.facts(record, record.candidate.epoch, is_read=True) if record.candidate is not None else None
         rows.append(_row(board, name, live.get(name), candidate, lag, now))
         asks += [(name, *found) for found in conditions.attention(record, live.get(name), candidate)]
     kinds = [row.state.kind for row in rows]

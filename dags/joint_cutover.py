@@ -1,0 +1,27 @@
+"""Move readers of several topologies, in one commit, to the epochs that wait for it, also to rejected ones.
+
+`approve` asks once, with the difference of each; one rejection keeps all where they are. All tasks are safe to clear.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import chain
+
+from kappa.config import Config
+from kappa.topology.registry import declared
+from kappa_airflow.factory import joint_dag
+from kappa_airflow.joint_approval import approve_together
+from kappa_airflow.joint_forms import joint_move_form
+from kappa_airflow.reports import Verify
+from kappa_airflow.together import ChooseMembers, CutOverTogether, for_each
+
+config = Config.from_env()
+topologies = declared(config.topologies)
+names, hours = [topology.name for topology in topologies], config.approval_hours
+if len(names) > 1:
+    with joint_dag("joint_cutover", doc=__doc__, wait_hours=hours, params=joint_move_form(names)):
+        choose = ChooseMembers(task_id="choose", is_back=False)
+        verify = for_each(Verify, task_id="verified").expand_kwargs(choose.output)
+        approve = approve_together(topologies, members=choose.output, hours=hours)
+        cut_over = CutOverTogether(task_id="cut_over", members=choose.output, answer=approve[-1].output)
+        chain(verify, *approve, cut_over)
