@@ -41,6 +41,7 @@ PAGES = (
     ROOT / "docs" / "findings.md",
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
+    ROOT / "docs" / "security.md",
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "tour-of-operators.md",

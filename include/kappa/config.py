@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from kappa.client_file import Servers
 from kappa.errors import ConfigError
 
 PREFIX = "KAPPA_"
@@ -28,7 +29,7 @@ class Config:
     Attributes:
         lake: root of the lake, a path on a file system that all hosts mount; a relative path is one from the folder of
             the call.
-        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
+        bootstrap_servers: Kafka brokers, ``host:port`` separated by commas; they know ``kafka_client_file``.
         topologies: folder whose ``*.py`` files declare topologies.
         home: local working files: logs, process ids, extracted code. Never the only copy of anything.
         cache: downloaded jars, shared by all checkouts of one user.
@@ -62,6 +63,8 @@ class Config:
         metrics_address: interface on which it does.
         webhook_url: where notices are posted; empty for nowhere. A secret.
         webhook_url_file: a file on the driver's host that holds it instead.
+        kafka_client_file: a properties file with which every Kafka client logs in, on each host for itself; empty where
+            brokers ask for no login.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -98,7 +101,12 @@ class Config:
     metrics_address: str = "127.0.0.1"
     webhook_url: str = field(default="", repr=False)
     webhook_url_file: str = ""
+    kafka_client_file: str = ""
     launcher: str = "here"
+
+    def __post_init__(self) -> None:
+        """Give the addresses the file that belongs to them."""
+        object.__setattr__(self, "bootstrap_servers", Servers(self.bootstrap_servers, self.kafka_client_file))
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Config:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from kappa.cli.options import Json, config, say, say_json
+from kappa.client_file import client_file_of
 from kappa.driver import host as drivers_module
 from kappa.errors import BrokerUnreachableError
 from kappa_local import airflow as airflow_module
@@ -28,6 +29,9 @@ def register(app: typer.Typer) -> None:
 
 def up(
     airflow: Annotated[bool, typer.Option("--airflow/--no-airflow", help="Airflow too, or only the broker.")] = True,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="The broker asks for a login by TLS and SCRAM, and grants rights.")
+    ] = False,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay until Ctrl-C.")] = False,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the broker; the one of last time by default.")] = None,
     api_port: Annotated[
@@ -38,6 +42,7 @@ def up(
     supervisor.up(
         config(),
         with_airflow=airflow,
+        is_secure=secure,
         foreground=foreground,
         kafka_port=kafka_port,
         api_port=api_port,
@@ -76,6 +81,8 @@ def registry(
 
 def _show(stack: supervisor.Stack) -> None:
     say(f"Kafka    {stack.bootstrap_servers}")
+    if file := client_file_of(stack.bootstrap_servers):
+        say(f"login    {file}")
     if stack.url:
         say([f"Airflow  {stack.url}", f"user     {stack.user}"])
         say(

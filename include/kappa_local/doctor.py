@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from kappa.client_file import client_file_of, for_librdkafka, tool_options
 from kappa.config import Config
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
+from kappa.kafka.connection import client_settings
 from kappa.replay.rules.log import LONGEST_FUTURE_MS
 from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_home, java_release
 from kappa.topology import registry
@@ -27,19 +29,21 @@ _BOOTSTRAP = "Run scripts/bootstrap."
 _RUNNING = "running"
 #: Kafka's setting of a topic; that of a broker, for topics that have none of their own, begins with ``log.``.
 _AHEAD = "message.timestamp.after.max.ms"
-_SET_AHEAD = "kafka-configs.sh --bootstrap-server {servers} --alter {entity} --add-config {name}=3600000"
+_SET_AHEAD = "kafka-configs.sh {options} --alter {entity} --add-config {name}=3600000"
 
 # A session of its own process: a JVM cannot be started twice with different jars, and this one must not stay.
 _SPARK_PROOF = """
 import sys
 from pyspark.sql import SparkSession
-jars, table, servers, topic = sys.argv[1:]
+jars, table, servers, topic, file = sys.argv[1:]
 spark = (SparkSession.builder.master("local[1]").appName("kappa-doctor").config("spark.jars", jars)
     .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "1")
     .config("spark.databricks.delta.snapshotPartitions", "1")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog").getOrCreate())
+from kappa.client_file import Servers, for_spark
 read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+read = read.options(**for_spark(Servers(servers, file)))
 read.option("kafka.isolation.level", "read_committed").load().select("value").write.format("delta").save(table)
 assert spark.read.format("delta").load(table).count() == 1
 print("Spark", spark.version)
@@ -81,7 +85,14 @@ def proofs(config: Config) -> Iterator[Proof]:
         yield _proof(
             "jars", "Connect to the network once, or copy the cache of another machine.", lambda: _jars(config)
         )
-        yield from _broker_and_spark(config)
+        login = _proof("login", "", lambda: _login(config))  # its error says what to do
+        if config.kafka_client_file:
+            yield login
+        if login.ok:
+            yield from _broker_and_spark(config)
+        else:
+            yield Proof("kafka", False, "needs a login", login.remedy)
+            yield Proof("spark", False, "needs a login", login.remedy)
     yield _proof("airflow", _UP, lambda: _airflow(config))
 
 
@@ -142,6 +153,17 @@ def _lake(config: Config) -> str:
     return f"{config.lake}: {rows} rows written, read back, and a second writer refused"
 
 
+def _login(config: Config) -> str:
+    """That the file is there for its owner alone, and that the brokers take what it says."""
+    if not config.kafka_client_file:
+        return "none"
+    settings = for_librdkafka(config.bootstrap_servers)
+    with Broker(config.bootstrap_servers) as broker:
+        broker.topics()
+    user = settings.get("sasl.username", settings.get("sasl.oauthbearer.client.id", "its certificate"))
+    return f"{config.kafka_client_file}: {config.bootstrap_servers} lets {user} in by {settings['security.protocol']}"
+
+
 def _broker_and_spark(config: Config) -> Iterator[Proof]:
     with tempfile.TemporaryDirectory(prefix="kappa-doctor-") as folder:
         try:
@@ -169,8 +191,8 @@ def far_times(config: Config) -> Proof:
     named += [f"topics that set nothing (log.{_AHEAD}={default[f'log.{_AHEAD}']})"] if is_default else []
     entities = [(f"--entity-type topics --entity-name {topic}", _AHEAD) for topic in takers]
     entities += [("--entity-type brokers --entity-default", f"log.{_AHEAD}")] if is_default else []
-    servers = config.bootstrap_servers
-    remedy = "; ".join(_SET_AHEAD.format(servers=servers, entity=entity, name=name) for entity, name in entities)
+    options = tool_options(config.bootstrap_servers)
+    remedy = "; ".join(_SET_AHEAD.format(options=options, entity=entity, name=name) for entity, name in entities)
     detail = f"records with timestamps over a day ahead are taken by {', '.join(named)}; one makes all later ones late"
     return Proof("times", True, detail, f"Lower it to an hour: {remedy}")
 
@@ -198,16 +220,17 @@ def _topic(servers: str) -> Iterator[str]:
     from confluent_kafka.cimpl import NewTopic
 
     topic = f"kappa.doctor.{uuid.uuid4().hex}"
-    admin = AdminClient({"bootstrap.servers": servers})
+    settings = client_settings(servers)
+    admin = AdminClient(settings)
     for created in admin.create_topics([NewTopic(topic, 1, 1)]).values():
         created.result(30)
     try:
-        producer = Producer({"bootstrap.servers": servers, "transactional.id": topic, "log_level": 0})
+        producer = Producer(settings | {"transactional.id": topic})
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(topic, b"proof")
         producer.commit_transaction(30)
-        consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"})
+        consumer = Consumer(settings | {"group.id": topic, "isolation.level": "read_committed"})
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         message = consumer.poll(30)
         consumer.close()
@@ -221,8 +244,8 @@ def _topic(servers: str) -> Iterator[str]:
 
 def _spark(config: Config, servers: str, topic: str, folder: Path) -> str:
     jars = ",".join(str(jar) for jar in ensure_spark(config.cache))
-    command = [sys.executable, "-c", _SPARK_PROOF, jars, str(folder / "table"), servers, topic]
-    environment = {**os.environ, "JAVA_HOME": str(java_home())}
+    command = [sys.executable, "-c", _SPARK_PROOF, jars, str(folder / "table"), servers, topic, client_file_of(servers)]
+    environment = {**os.environ, "JAVA_HOME": str(java_home()), "PYTHONPATH": str(airflow.REPOSITORY / "include")}
     run = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
     if run.returncode:
         raise RuntimeError("\n".join(run.stderr.splitlines()[-5:]))

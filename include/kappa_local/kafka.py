@@ -19,20 +19,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kappa.client_file import Servers
 from kappa.errors import BrokerUnreachableError, ConfigError
 from kappa.spark.jars import ensure_kafka, find_java
+from kappa_local import logins
 
 HOST = "127.0.0.1"
 DEFAULT_CACHE = Path.home() / ".cache" / "kappa"
+#: The listener of a broker that asks for a login.
+SECURED = "SASL_SSL"
 
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
+listeners={protocol}://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners={protocol}://{host}:{port}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map={protocol}:{protocol},CONTROLLER:{controller_protocol}
 log.dirs={logs}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -91,13 +95,20 @@ def is_port_free(port: int, host: str = HOST) -> bool:
         return True
 
 
-def prepare(data_dir: Path, *, port: int, cache: Path) -> Path:
+def prepare(data_dir: Path, *, port: int, cache: Path, is_secure: bool = False) -> Path:
     """Write the broker's settings and format its storage when it is new; the settings file.
 
-    Idempotent: storage that is formatted stays as it is, so that a broker finds its topics again.
+    Idempotent: storage that is formatted stays as it is, so that a broker finds its topics again, and one that asks
+    for a login goes on to.
+
+    Args:
+        data_dir: everything that the broker keeps.
+        port: where it listens on loopback.
+        cache: where the jars are.
+        is_secure: with TLS, logins and rights, by :mod:`kappa_local.logins`.
 
     Raises:
-        ConfigError: no Java, no jars, or the storage cannot be formatted.
+        ConfigError: no Java, no jars, the storage cannot be formatted, or it was formatted without logins.
     """
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -105,10 +116,28 @@ def prepare(data_dir: Path, *, port: int, cache: Path) -> Path:
     controller_port = _written_ports(settings).get("CONTROLLER")
     if controller_port is None or controller_port == port or not is_port_free(controller_port):
         controller_port = free_port()
-    settings.write_text(_SETTINGS.format(host=HOST, port=port, controller_port=controller_port, logs=logs))
+    is_new, users = not (logs / "meta.properties").is_file(), dict[str, str]()
+    if is_secure and not is_new and not logins.is_secured(data_dir):
+        raise ConfigError(
+            f"The broker's storage in {data_dir} was formatted without logins, and none can be added to it. Start "
+            f"with other storage: KAPPA_HOME=<another folder> kappa up --secure, or remove {data_dir} with its topics.",
+            path=str(data_dir),
+        )
+    is_secure = is_secure or logins.is_secured(data_dir)
+    if is_secure and is_new:  # also what a crash left before the storage was formatted
+        users = logins.make(data_dir)
+    text = _SETTINGS.format(
+        host=HOST,
+        port=port,
+        controller_port=controller_port,
+        logs=logs,
+        protocol=SECURED if is_secure else "PLAINTEXT",
+        controller_protocol="SSL" if is_secure else "PLAINTEXT",
+    )
+    logins.write_private(settings, text + (logins.broker_settings(data_dir) if is_secure else ""))
     (data_dir / "log4j2.xml").write_text(_LOGGING)
-    if not (logs / "meta.properties").is_file():
-        _format(settings, cache)
+    if is_new:
+        _format(settings, cache, users)
     return settings
 
 
@@ -154,9 +183,11 @@ def tool(name: str, *arguments: str, cache: Path = DEFAULT_CACHE) -> list[str]:
 
 
 def is_answering(bootstrap_servers: str, timeout_seconds: float = 2.0) -> bool:
-    """Whether a broker is there and serves metadata."""
+    """Whether a broker is there, lets this client in, and serves metadata."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
+
+    from kappa.kafka.connection import client_settings
 
     host, _, port = bootstrap_servers.split(",", maxsplit=1)[0].rpartition(":")
     # The client logs each refused connection; asking the socket first keeps a start quiet.
@@ -164,10 +195,16 @@ def is_answering(bootstrap_servers: str, timeout_seconds: float = 2.0) -> bool:
         socket.create_connection((host, int(port)), timeout=timeout_seconds).close()
     except (OSError, ValueError):
         return False
-    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    client = AdminClient(client_settings(bootstrap_servers))
     with contextlib.suppress(KafkaException):
         return bool(client.list_topics(timeout=timeout_seconds).brokers)
     return False
+
+
+def addresses(data_dir: Path, port: int, user: str = logins.USER) -> Servers:
+    """Where the broker of a folder listens, with the client file of a user where it asks for a login."""
+    file = str(logins.client_file_path(data_dir, user)) if logins.is_secured(data_dir) else ""
+    return Servers(f"{HOST}:{port}", file)
 
 
 @dataclass(kw_only=True)
@@ -194,6 +231,7 @@ class KafkaProcess:
         *,
         cache: Path = DEFAULT_CACHE,
         timeout_seconds: float = 120.0,
+        is_secure: bool = False,
     ) -> KafkaProcess:
         """Start a broker and wait until it answers.
 
@@ -203,16 +241,17 @@ class KafkaProcess:
             heap: the JVM's largest heap.
             cache: where the jars are.
             timeout_seconds: how long to wait for the first answer.
+            is_secure: as :func:`prepare`; the user ``kappa`` then gets its rights.
 
         Raises:
             ConfigError: no Java, no jars, or the port is taken.
             BrokerUnreachableError: it ended or did not answer in time; nothing is left running.
         """
         data_dir = data_dir.absolute()
-        port = port or _written_ports(data_dir / "server.properties").get("PLAINTEXT") or free_port()
+        port = port or written_port(data_dir) or free_port()
         if not is_port_free(port):
             raise ConfigError(f"Port {port} on {HOST} is taken; the broker needs it. Name another one.", port=port)
-        prepare(data_dir, port=port, cache=cache)
+        prepare(data_dir, port=port, cache=cache, is_secure=is_secure)
         with (data_dir / "broker.out").open("ab") as out:
             process = subprocess.Popen(
                 command(data_dir, heap=heap, cache=cache),
@@ -224,15 +263,17 @@ class KafkaProcess:
         broker = cls(data_dir=data_dir, port=port, heap=heap, cache=cache, process=process)
         try:
             broker.wait_until_answering(timeout_seconds)
+            if logins.is_secured(data_dir):
+                logins.grant_user(broker.bootstrap_servers, data_dir)
         except BaseException:
             broker.kill()
             raise
         return broker
 
     @property
-    def bootstrap_servers(self) -> str:
-        """``host:port`` for clients."""
-        return f"{HOST}:{self.port}"
+    def bootstrap_servers(self) -> Servers:
+        """``host:port`` for clients, with the file by which they log in where they have to."""
+        return addresses(self.data_dir, self.port)
 
     @property
     def pid(self) -> int:
@@ -309,6 +350,12 @@ def last_words(data_dir: Path, lines: int = 12) -> str:
     return "\n".join(words)
 
 
+def written_port(data_dir: Path) -> int | None:
+    """Where the broker of a folder listened last; None when it never did."""
+    ports = _written_ports(data_dir / "server.properties")
+    return ports.get(SECURED) or ports.get("PLAINTEXT")
+
+
 def _written_ports(settings: Path) -> dict[str, int]:
     if not settings.is_file():
         return {}
@@ -317,15 +364,15 @@ def _written_ports(settings: Path) -> dict[str, int]:
     return {item.split("://")[0]: int(item.rpartition(":")[2]) for item in listeners}
 
 
-def _format(settings: Path, cache: Path) -> None:
+def _format(settings: Path, cache: Path, users: dict[str, str]) -> None:
+    """Format the storage, with these users and passwords; the tool reads them from a file, not its command line."""
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     if cluster_id.startswith("-"):  # the tool would read it as an option
         cluster_id = "k" + cluster_id[1:]
-    run = subprocess.run(
-        tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings), cache=cache),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    java, *arguments = tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings), cache=cache)
+    given = settings.with_name("format.arguments")
+    logins.write_private(given, "".join(f'"{word}"\n' for word in (*arguments, *logins.scram_arguments(users))))
+    run = subprocess.run([java, f"@{given}"], capture_output=True, text=True, check=False)
+    given.unlink()
     if run.returncode:
         raise ConfigError(f"Kafka's storage could not be formatted: {(run.stdout + run.stderr).strip()}")

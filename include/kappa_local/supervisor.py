@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kappa.client_file import SETTING
 from kappa.config import Config
 from kappa.errors import ConfigError, Transient
 from kappa.spark.jars import ensure_kafka, ensure_spark
-from kappa_local import airflow, kafka, supervision
+from kappa_local import airflow, kafka, logins, supervision
 from kappa_local.processes import Identity, end, identify, is_alive
 from kappa_local.state import Running, broker_dir, is_up, logs, mark, processes_file, running, write_json, write_running
 from kappa_local.supervision import answers
@@ -62,6 +63,7 @@ def up(
     config: Config,
     *,
     with_airflow: bool = True,
+    is_secure: bool = False,
     foreground: bool = False,
     kafka_port: int | None = None,
     api_port: int | None = None,
@@ -78,6 +80,7 @@ def up(
     Args:
         config: its ``home`` gets everything; its ``bootstrap_servers`` name the broker's port.
         with_airflow: False starts the broker only.
+        is_secure: the broker asks for a login and grants rights; one that was started so goes on to.
         foreground: supervise in this process, until SIGINT or SIGTERM.
         kafka_port: None takes the port of ``bootstrap_servers``.
         api_port: None takes the port of the last start, or 8080.
@@ -96,7 +99,8 @@ def up(
             if with_airflow and not before.with_airflow:
                 raise ConfigError("The stack runs without Airflow. Run `kappa down` first, then `kappa up`.")
             _check_same_ports(before, kafka_port, api_port)
-            config = dataclasses.replace(config, bootstrap_servers=before.bootstrap_servers or config.bootstrap_servers)
+            _check_same_logins(config, is_secure)
+            config = _config_of(config, before.bootstrap_servers or config.bootstrap_servers)
             stack = dataclasses.replace(_stack(config, before.with_airflow, before.api_port), was_running=True)
             _wait(config, stack, timeout_seconds, before.supervisor)
             on_ready(stack)
@@ -104,8 +108,16 @@ def up(
         if ended := _end_recorded(config, before):
             say(f"Ended {len(ended)} processes of a stack that was killed.")
         config = dataclasses.replace(config, bootstrap_servers=f"{kafka.HOST}:{kafka_port or _broker_port(config)}")
+        _check_client_file(config)
         api_port = api_port or before.api_port or DEFAULT_API_PORT
         _check_ports(config, api_port if with_airflow else None)
+        port = int(config.bootstrap_servers.rpartition(":")[2])
+        logs(config).mkdir(parents=True, exist_ok=True)
+        say("Looking for Java and the jars; the first time they are fetched.")
+        ensure_kafka(config.cache)
+        ensure_spark(config.cache)
+        kafka.prepare(broker_dir(config), port=port, cache=config.cache, is_secure=is_secure)
+        config = _config_of(config, config.bootstrap_servers)
         password = _prepare(config, api_port if with_airflow else None, say)
         stack = dataclasses.replace(_stack(config, with_airflow, api_port), password=password)
         if foreground:
@@ -114,13 +126,19 @@ def up(
             process = _launch(config, with_airflow=with_airflow, api_port=api_port, heap=heap)
             try:
                 _wait(config, stack, timeout_seconds, process)
+                _grant(config)
             except BaseException:
                 end([process], environment=mark(config), timeout_seconds=30.0)
                 _end_recorded(config, running(config))
                 raise
             on_ready(stack)
             return stack
-    loop.run(on_ready=lambda: on_ready(stack))  # the lock is free: `kappa down` can end it from elsewhere
+
+    def ready() -> None:
+        _grant(config)
+        on_ready(stack)
+
+    loop.run(on_ready=ready)  # the lock is free: `kappa down` can end it from elsewhere
     return stack
 
 
@@ -146,13 +164,7 @@ def down(config: Config, *, timeout_seconds: float = 45.0) -> list[int]:
 
 
 def _prepare(config: Config, api_port: int | None, say: Callable[[str], None]) -> str | None:
-    """Everything that happens once, in the caller's sight; the password when it was generated now."""
-    logs(config).mkdir(parents=True, exist_ok=True)
-    say("Looking for Java and the jars; the first time they are fetched.")
-    ensure_kafka(config.cache)
-    ensure_spark(config.cache)
-    port = int(config.bootstrap_servers.rpartition(":")[2])
-    kafka.prepare(broker_dir(config), port=port, cache=config.cache)
+    """What happens once to the stack's file and to Airflow; the password when it was generated now."""
     _write_stack(config)
     if api_port is None:
         return None
@@ -234,6 +246,36 @@ def _check_same_ports(before: Running, kafka_port: int | None, api_port: int | N
             )
 
 
+def _config_of(config: Config, addresses: str) -> Config:
+    """The settings of commands on this stack: where its broker asks for a login, with the file for that."""
+    file = kafka.addresses(broker_dir(config), 0).client_file
+    return dataclasses.replace(config, bootstrap_servers=str(addresses), kafka_client_file=file)
+
+
+def _grant(config: Config) -> None:
+    if config.kafka_client_file:
+        logins.grant_user(str(config.bootstrap_servers), broker_dir(config))
+
+
+def _check_client_file(config: Config) -> None:
+    """Refuse a file of another broker: the embedded one makes its own."""
+    own = str(logins.client_file_path(broker_dir(config)))
+    if config.kafka_client_file not in ("", own):
+        raise ConfigError(
+            f"{SETTING}={config.kafka_client_file} is the login of another broker; that of `kappa up --secure` makes "
+            f"{own}. Unset the variable.",
+            path=config.kafka_client_file,
+        )
+
+
+def _check_same_logins(config: Config, is_secure: bool) -> None:
+    if is_secure and not logins.is_secured(broker_dir(config)):
+        raise ConfigError(
+            "The stack runs already, and its broker asks for no login. Start another one beside it: "
+            "KAPPA_HOME=<another folder> kappa up --secure --kafka-port <port> --api-port <port>"
+        )
+
+
 def _check_ports(config: Config, api_port: int | None) -> None:
     wanted = {"--kafka-port": (_broker_port(config), "the broker"), "--api-port": (api_port, "Airflow's API")}
     for option, (port, what) in wanted.items():
@@ -257,7 +299,7 @@ def _end_recorded(config: Config, recorded: Running) -> list[int]:
 
 def _write_stack(config: Config) -> None:
     """What other commands must see as this one did; only names of settings are allowed in it."""
-    kept = ("bootstrap_servers", "lake", "topologies", "spark_master")
+    kept = ("bootstrap_servers", "kafka_client_file", "lake", "topologies", "spark_master")
     write_json(config.home / "stack.json", {name: str(getattr(config, name)) for name in kept})
 
 

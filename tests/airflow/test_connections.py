@@ -1,9 +1,13 @@
 import json
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kappa.client_file import for_librdkafka, for_spark
 from kappa.config import Config
+from kappa.errors import ConfigError
 from kappa_airflow.connections import config_with_spark
 
 
@@ -36,3 +40,44 @@ def test_settings_of_the_connection_go_over_those_of_the_configuration(
 
 def test_without_the_connection_the_configuration_stays_as_it_is(config: Config) -> None:
     assert config_with_spark("nowhere", config) == config
+
+
+def kafka(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_KAPPA_KAFKA", json.dumps({"conn_type": "generic", **connection}))
+
+
+SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+
+
+def test_a_login_to_kafka_becomes_a_file_for_its_owner_alone(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    kafka(monkeypatch, host="broker", port=9093, login="kappa", password='s"3', extra=SCRAM)
+    found = config_with_spark("nowhere", config)
+    assert (found.bootstrap_servers, found.kafka_client_file) == (
+        "broker:9093",
+        str(config.home / "kafka-client.properties"),
+    )
+    assert stat.S_IMODE(Path(found.kafka_client_file).stat().st_mode) == 0o600
+    assert for_librdkafka(found.bootstrap_servers)["sasl.password"] == 's"3'
+    for seen in (repr(found), json.dumps(found.to_env()), str(for_spark(found.bootstrap_servers))):
+        assert 's"3' not in seen and "s\\" not in seen
+
+
+def test_a_login_that_changed_replaces_the_file(monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+    kafka(monkeypatch, login="kappa", password="old", extra=SCRAM)
+    first = Path(config_with_spark("nowhere", config).kafka_client_file)
+    before = first.stat()
+    assert Path(config_with_spark("nowhere", config).kafka_client_file).stat() == before
+    kafka(monkeypatch, login="me", password="new", extra={**SCRAM, "sasl.mechanism": "PLAIN"})
+    found = config_with_spark("nowhere", config)
+    assert found.bootstrap_servers == config.bootstrap_servers
+    assert for_librdkafka(found.bootstrap_servers)["sasl.password"] == "new"
+    assert list(config.home.glob("kafka-client*")) == [first]
+
+
+def test_a_connection_that_makes_no_login_is_refused_and_leaves_no_file(
+    monkeypatch: pytest.MonkeyPatch, config: Config
+) -> None:
+    kafka(monkeypatch, login="kappa", password="s3cret", extra={"security.protcol": "SASL_SSL"})
+    with pytest.raises(ConfigError, match=r"Did you mean security\.protocol"):
+        config_with_spark("nowhere", config)
+    assert not list(config.home.glob("kafka-client*"))

@@ -137,3 +137,19 @@ def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
     run = subprocess.run(compose, env=environment(**given), capture_output=True, text=True, check=False)
     assert run.returncode != 0
     assert missing in run.stderr
+
+
+def test_every_service_that_talks_to_kafka_gets_the_login_where_brokers_ask_for_one(compose):
+    secured = REPOSITORY / "docker" / "secured.yaml"
+    given = environment(
+        **dict.fromkeys(SECRETS, "given"), KAFKA_BOOTSTRAP_SERVERS="kafka.example:9093", KAFKA_LOGIN_FOLDER="/login"
+    )
+    words = [*compose[:3], "--file", str(secured), "config"]
+    run = subprocess.run(words, env=given, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    for name, service in yaml.safe_load(run.stdout)["services"].items():
+        if not any(key.startswith("KAPPA_") for key in service["environment"]) or name == "spark-master":
+            continue
+        assert service["environment"]["KAPPA_KAFKA_CLIENT_FILE"] == "/etc/kappa/client.properties", name
+        assert service["environment"]["KAPPA_BOOTSTRAP_SERVERS"] == "kafka.example:9093", name
+        assert any("/etc/kappa" in str(volume) for volume in service["volumes"]), name

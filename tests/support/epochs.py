@@ -21,6 +21,7 @@ from kappa.archive.overview import status as archive_status
 from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
 from kappa.cli import app
+from kappa.client_file import for_librdkafka
 from kappa.config import Config
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
@@ -108,7 +109,7 @@ class Lab:
         """Records with growing times; bytes are sent as they are."""
         # Sent by the flush, those of a partition in one batch: a stream then sees all of them or none.
         settings = {"partitioner": "murmur2_random", "linger.ms": 60_000}
-        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, **settings})
+        producer = Producer({**plain_settings(self.config.bootstrap_servers), **settings})
         for index, row in enumerate(rows):
             value = row if isinstance(row, bytes) else orjson.dumps({"id": row[0], "amount": row[1]})
             key = b"bad" if isinstance(row, bytes) else row[0].encode()
@@ -170,7 +171,7 @@ class Lab:
 
     def delete_before(self, offsets: Mapping[int, int]) -> None:
         """Let Kafka forget the first records of partitions, as its retention does; -1 for all of them."""
-        admin = AdminClient({"bootstrap.servers": self.config.bootstrap_servers})
+        admin = AdminClient(plain_settings(self.config.bootstrap_servers))
         asked = [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
         low = {at.partition: answer.result(30).low_watermark for at, answer in admin.delete_records(asked).items()}
         self.wait(
@@ -324,6 +325,11 @@ class Lab:
         return found
 
 
+def plain_settings(bootstrap_servers: str) -> dict[str, Any]:
+    """Settings of a client that is none of Kappa's; where the broker asks for a login, by the same file."""
+    return {"bootstrap.servers": bootstrap_servers, **for_librdkafka(bootstrap_servers)}
+
+
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
     """Values of all committed records of a topic, by a plain consumer."""
     for message in read_messages(bootstrap_servers, topic):
@@ -335,7 +341,7 @@ def read_messages(bootstrap_servers: str, topic: str) -> Iterator[Message]:
     """All committed records of a topic, by a plain consumer."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **plain_settings(bootstrap_servers),
             "group.id": "witness",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

@@ -25,7 +25,7 @@ from kappa.lake import heartbeat
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import Seed
 from support.deaths import DEATHS
-from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, read_messages
+from support.epochs import DEADLINE_SECONDS, Lab, Move, Place, plain_settings, read_messages
 
 #: Starts sooner and takes less memory; slow later, and these tests have no later.
 QUICK_JVM = {
@@ -227,7 +227,7 @@ class Rig(Lab):
     def _feed(self, stopping: threading.Event, pause_seconds: float) -> None:
         producer = Producer(
             {
-                "bootstrap.servers": self.config.bootstrap_servers,
+                **plain_settings(self.config.bootstrap_servers),
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
             }

@@ -81,7 +81,7 @@ def survey(
     if deployed is not None:  # from here on topics are called what they are called in Kafka
         deployed = replace(deployed, sources=tuple(_physical(source, chain) for source in deployed.sources))
     topics = [source.topic for source in deployed.sources] if deployed else []
-    present = [topic for topic in topics if topic in broker.topics(topic)]
+    present = [topic for topic in topics if broker.has_topic(topic)]
     settings = broker.topic_configs(present)
     log = LogFacts(
         low=broker.low_watermarks(present),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kappa.client_file import tool_options
 from kappa.driver.context import Context
 from kappa.errors import ConflictError, RefusedError
 from kappa.offsets.vector import Offsets
@@ -21,7 +22,7 @@ def set_offsets(context: Context, position: Offsets) -> None:
         raise ConflictError(
             f"Group {group!r} cannot be set to {position.to_json()}: it has members that are not Kappa's: "
             f"{members}. The epoch goes on once they are stopped. To see them: kafka-consumer-groups.sh "
-            f"--bootstrap-server {context.config.bootstrap_servers} --describe --members --group {group}",
+            f"{tool_options(context.config.bootstrap_servers)} --describe --members --group {group}",
             group=group,
             members=members,
         ) from error

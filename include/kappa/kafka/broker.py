@@ -143,6 +143,18 @@ class Broker:
         is_shown = prefix.startswith("__")
         return tuple(sorted(n for n in names if n.startswith(prefix) and (is_shown or not n.startswith("__"))))
 
+    def has_topic(self, name: str) -> bool:
+        """Whether there is such a topic.
+
+        Raises:
+            ConfigError: this user may not know; :meth:`topics` leaves such a topic out.
+        """
+        try:
+            self._admin.described([name])
+        except TopologyError:
+            return False
+        return True
+
     def partitions(self, topic: str) -> int:
         """Number of partitions."""
         return len(self._admin.described([topic])[topic].partitions)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
+from kappa.client_file import client_file_of, for_librdkafka
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
 
 _UNREACHABLE = {
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
     KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
@@ -33,19 +37,26 @@ _UNKNOWN_TOPIC = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._NOENT,
 }
-_NOT_ALLOWED = {
+#: A right is missing: no further try helps.
+NOT_ALLOWED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError._AUTHENTICATION,
 }
+#: How long a client that is asked for a reason tries: brokers that are there refuse a login within a second.
+_REFUSAL_SECONDS = 3.0
 _BUSY = {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, Any]:
-    """Settings that every client shares: quick to connect again, silent, since the call that fails raises."""
+    """Settings that every client shares: quick to connect again, silent, since the call that fails raises.
+
+    Raises:
+        ConfigError: the file by which clients log in is missing or malformed, or other users may read it.
+    """
     return {
+        **for_librdkafka(bootstrap_servers),
         "bootstrap.servers": bootstrap_servers,
         "log_level": 0,
         "reconnect.backoff.ms": 50,
@@ -72,13 +83,52 @@ def producer_settings(bootstrap_servers: str) -> dict[str, Any]:
     }
 
 
-def unreachable(bootstrap_servers: str, reason: object) -> BrokerUnreachableError:
-    """The error for brokers that do not answer."""
+def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
+    """The error for brokers that do not answer: a :class:`BrokerUnreachableError`, or why they let no client in.
+
+    A client says only that it got no answer, so that one more is made that is asked for the reason.
+    """
+    refused = _refusal(bootstrap_servers)
+    if refused is not None:
+        return refused
     return BrokerUnreachableError(
         f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address "
         "in KAPPA_BOOTSTRAP_SERVERS.",
         bootstrap_servers=bootstrap_servers,
     )
+
+
+def _refusal(bootstrap_servers: str) -> ConfigError | None:
+    """Why brokers that ask for a login let no client in; None where they do, or do not answer at all."""
+    file = client_file_of(bootstrap_servers)
+    if not file:
+        return None
+    seen: list[KafkaError] = []
+    client = Producer(client_settings(bootstrap_servers) | {"error_cb": seen.append})
+    deadline = time.monotonic() + _REFUSAL_SECONDS
+    while not seen and time.monotonic() < deadline:
+        try:
+            client.list_topics(timeout=0.3)
+        except KafkaException:
+            client.poll(0)
+        else:
+            return None
+    values = {"bootstrap_servers": str(bootstrap_servers), "client_file": file}
+    for error in seen:
+        text = error.str().rpartition("): ")[2] if "): " in error.str() else error.str()
+        if error.code() == KafkaError._AUTHENTICATION:
+            return ConfigError(
+                f"Kafka at {bootstrap_servers} refuses the login in {file} ({text}). Correct sasl.jaas.config or "
+                f"sasl.mechanism there, or the user on the brokers.",
+                **values,
+            )
+        if error.code() == KafkaError._SSL:
+            return ConfigError(
+                f"No TLS with Kafka at {bootstrap_servers} by the settings in {file} ({text}). Correct "
+                f"security.protocol and ssl.truststore.location there, or the certificate of the brokers.",
+                **values,
+            )
+    return None
 
 
 def unknown_topic(bootstrap_servers: str, topic: str, known: Iterable[str] = ()) -> TopologyError:
@@ -111,9 +161,11 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
             "correct its name.",
             **values,
         )
-    if code in _NOT_ALLOWED:
+    if code in NOT_ALLOWED:
         return ConfigError(
-            f"Kafka at {bootstrap_servers} does not allow it: {doing} ({text}). Ask for the access.", **values
+            f"Kafka at {bootstrap_servers} does not allow it: {doing} ({text}). Grant the access: docs/security.md has "
+            "the table of what each principal needs.",
+            **values,
         )
     if code in _BUSY:
         return ConflictError(f"The consumer group has members: {doing} ({text}). Stop them and try again.", **values)

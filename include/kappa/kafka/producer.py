@@ -13,7 +13,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
 from kappa.kafka.bounded import bounded
-from kappa.kafka.connection import client_settings, explained, producer_settings, unknown_topic, unreachable
+from kappa.kafka.connection import (
+    NOT_ALLOWED,
+    client_settings,
+    explained,
+    producer_settings,
+    unknown_topic,
+    unreachable,
+)
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import about_to
 
@@ -356,7 +363,7 @@ class Sender:
                 "the topic allows; raise the topic's max.message.bytes, or make the record smaller.",
                 transactional_id=self.transactional_id,
             )
-        if cause.fatal() or cause.txn_requires_abort():
+        if (cause.fatal() or cause.txn_requires_abort()) and cause.code() not in NOT_ALLOWED:
             return BrokerUnreachableError(
                 f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step} ({cause.name()}: "
                 f"{cause.str()}). Initialise the sender and send the slice again.",

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kappa import clock
+from kappa.client_file import for_spark
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka import changelogs
@@ -196,6 +197,7 @@ def fold(
         .option("startingOffsets", start.to_json())
         .option("endingOffsets", end.to_json())
         .option("includeHeaders", "true")
+        .options(**for_spark(bootstrap_servers))
         .load()
         .select(
             "key",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kappa.client_file import for_spark
 from kappa.offsets.vector import OffsetRange
 
 if TYPE_CHECKING:
@@ -26,5 +27,6 @@ def read_log(
         .option("endingOffsets", json.dumps({topic: {str(r.partition): r.end for r in mine}}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(headers).lower())
+        .options(**for_spark(bootstrap_servers))
         .load()
     )

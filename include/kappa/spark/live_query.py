@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kappa.client_file import for_spark
 from kappa.errors import LedgerError
 from kappa.offsets.vector import OffsetRange, Offsets
 
@@ -65,6 +66,7 @@ class LiveQuery:
             .option("maxOffsetsPerTrigger", max_records)
             .option("failOnDataLoss", "true")
             .option("includeHeaders", str(headers).lower())
+            .options(**for_spark(bootstrap_servers))
             .load()
             .writeStream.foreachBatch(self._batch)
             .option("checkpointLocation", checkpoint)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: The folder that ``kappa`` was imported from: Python workers must run the code of this driver and no other (law 11).
 _SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
+_SECRET = "(?i)secret|password|passphrase|token|credential|jaas|keystore[.]key|mask.?key|access.?key"  # noqa: S105
+
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -63,6 +65,9 @@ _SETTINGS = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.ui.showConsoleProgress": "false",
+    # What Spark writes into logs, plans, its page and its events: no value of a setting or option with such a name.
+    "spark.redaction.regex": _SECRET,
+    "spark.sql.redaction.options.regex": f"{_SECRET}|(?i)url",
     "spark.log.level": "ERROR",
 }
 

@@ -1,0 +1,334 @@
+"""The file by which Kafka clients log in, and what it says to the clients of Python and of Spark.
+
+It is a properties file in the names of Kafka's Java clients, as Kafka's own tools take it with ``--command-config``.
+librdkafka, under Python's clients, has other names: they are translated here and nowhere else. Spark's clients get
+references to the file instead of its values, so that none of them is part of a plan, a log or a page of Spark.
+
+Names of both sides: https://kafka.apache.org/42/configuration/consumer-configs and librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import ssl
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from kappa.errors import ConfigError
+
+SETTING = "KAPPA_KAFKA_CLIENT_FILE"
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  a setting's name
+_CREDENTIALS = "sasl.oauthbearer.client.credentials.client."
+
+#: Java's name -> librdkafka's, where the value is the same.
+_SAME = {
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "ssl.key.password": "ssl.key.password",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+    _TOKEN_URL: _TOKEN_URL,
+    f"{_CREDENTIALS}id": "sasl.oauthbearer.client.id",
+    f"{_CREDENTIALS}secret": "sasl.oauthbearer.client.secret",
+}
+#: What has no counterpart of its own: it is read together with others, or librdkafka does the same without it.
+_READ = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.keystore.password",
+    "ssl.protocol",
+    "ssl.enabled.protocols",
+)
+_KNOWN = (*_SAME, *_READ)
+#: Options of OAUTHBEARER's login module.
+_OAUTH = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+_JAAS = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.DOTALL | re.I)
+_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.DOTALL)
+_PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
+
+
+class Servers(str):
+    """Addresses of Kafka's brokers, ``host:port`` separated by commas, with the file by which clients log in there.
+
+    A text with something added, because it goes where addresses go: into messages, options and the ledger. Only what
+    makes a client looks at the file.
+
+    Attributes:
+        client_file: path of the file; empty where brokers ask for no login.
+    """
+
+    client_file: str
+
+    def __new__(cls, addresses: str, client_file: str = "") -> Servers:
+        """Addresses, and the file that belongs to them."""
+        made = super().__new__(cls, addresses)
+        made.client_file = client_file
+        return made
+
+
+def client_file_of(bootstrap_servers: str) -> str:
+    """The file that belongs to these addresses; empty for none."""
+    return bootstrap_servers.client_file if isinstance(bootstrap_servers, Servers) else ""
+
+
+def tool_options(bootstrap_servers: str) -> str:
+    """How Kafka's own tools reach these brokers, for a message that names a command."""
+    file = client_file_of(bootstrap_servers)
+    return f"--bootstrap-server {bootstrap_servers}" + (f" --command-config {file}" if file else "")
+
+
+def for_librdkafka(bootstrap_servers: str) -> dict[str, str]:
+    """What a client of confluent-kafka needs to log in; empty without a file.
+
+    Raises:
+        ConfigError: the file, or one that it names, is missing, malformed, or readable by other users.
+    """
+    path = client_file_of(bootstrap_servers)
+    return _translated(read(path), path) if path else {}
+
+
+def for_spark(bootstrap_servers: str) -> dict[str, str]:
+    """Options of Spark's Kafka source: references to the file, which each JVM reads on its own host.
+
+    Raises:
+        ConfigError: as :func:`for_librdkafka`.
+    """
+    path = client_file_of(bootstrap_servers)
+    if not path:
+        return {}
+    for_librdkafka(bootstrap_servers)  # what the JVM says of a wrong file is harder to read
+    referred = {f"kafka.{key}": f"${{file:{path}:{key}}}" for key in read(path)}
+    return {"kafka.config.providers": "file", "kafka.config.providers.file.class": _PROVIDER, **referred}
+
+
+def read(path: str) -> dict[str, str]:
+    """The settings in a client file.
+
+    Raises:
+        ConfigError: it is missing, has a setting that is not known, or other users may read it.
+    """
+    if not path.startswith("/") or re.search(r"[:{}\n]", path):
+        raise ConfigError(
+            f"{SETTING}={path!r} is no path that each process reads alike. Name a file from / on, without : and braces "
+            "in its path.",
+            path=path,
+        )
+    try:
+        mode = stat.S_IMODE(Path(path).stat().st_mode)
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise ConfigError(
+            f"{SETTING} names {path}, which cannot be read on this host: {reason}. Put the file there, or correct "
+            f"the path: ls -l {path}",
+            path=path,
+        ) from error
+    if mode & 0o027:
+        raise ConfigError(
+            f"{path} has mode {mode:04o}: other users can read or write it, and it holds Kafka's secrets. Run: "
+            f"chmod 600 {path}",
+            path=path,
+            mode=mode,
+        )
+    found = properties(text)
+    for key in found:
+        if key not in _KNOWN:
+            near = difflib.get_close_matches(key, _KNOWN, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Known are: {', '.join(sorted(_KNOWN))}."
+            raise ConfigError(f"{path} has the unknown setting {key}.{hint} Correct it, or remove the line.", key=key)
+    _check_choice(found, "security.protocol", _PROTOCOLS, path)
+    if found["security.protocol"].startswith("SASL"):
+        _check_choice(found, "sasl.mechanism", _MECHANISMS, path)
+    return found
+
+
+def properties(text: str) -> dict[str, str]:
+    """Text as ``java.util.Properties`` reads it.
+
+    Examples:
+        >>> properties("a=1\\n# a comment\\nb : two \\\\\\n  lines")
+        {'a': '1', 'b': 'two lines'}
+    """
+    found: dict[str, str] = {}
+    lines = iter(re.split(r"\r\n|\n|\r", text))
+    for first in lines:
+        line = first.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while re.search(r"(?<!\\)(?:\\\\)*\\$", line):
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        split = re.match(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", line, re.DOTALL)
+        assert split is not None
+        found[_unescaped(split[1])] = _unescaped(split[2])
+    return found
+
+
+def written(settings: Mapping[str, str]) -> str:
+    """The text of a properties file; :func:`properties` gives the settings back."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def login(module: str, options: Mapping[str, str]) -> str:
+    """The value of ``sasl.jaas.config`` for a login module of Kafka, by its class name without the package."""
+    package = "org.apache.kafka.common.security"
+    room = {"PlainLoginModule": "plain", "ScramLoginModule": "scram"}.get(module, "oauthbearer")
+    given = " ".join(f'{key}="{_quoted(value)}"' for key, value in options.items())
+    return f"{package}.{room}.{module} required {given};"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _escaped(text: str) -> str:
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    shown = "".join(escapes.get(c, c) for c in text)
+    return f"\\{shown}" if shown.startswith(" ") else shown
+
+
+def _unescaped(text: str) -> str:
+    meaning = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+    def character(found: re.Match[str]) -> str:
+        return chr(int(found[1], 16)) if found[1] else meaning.get(found[2], found[2])
+
+    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", character, text, flags=re.DOTALL)
+
+
+def _check_choice(found: Mapping[str, str], key: str, choices: tuple[str, ...], path: str) -> None:
+    if found.get(key) not in choices:
+        is_there = f"{key}={found[key]}" if key in found else f"no {key}"
+        raise ConfigError(f"{path} has {is_there}. Set it to one of {', '.join(choices)}.", key=key)
+
+
+def _translated(found: Mapping[str, str], path: str) -> dict[str, str]:
+    made = {_SAME[key]: value for key, value in found.items() if key in _SAME}
+    if made.get("ssl.endpoint.identification.algorithm") == "":  # Java's word for no check of the name
+        made["ssl.endpoint.identification.algorithm"] = "none"
+    if found["security.protocol"].startswith("SASL"):
+        made |= _login(found, path)
+    if found["security.protocol"].endswith("SSL"):
+        made |= _trust(found, path) | _identity(found, path)
+    return made
+
+
+def _login(found: Mapping[str, str], path: str) -> dict[str, str]:
+    mechanism, jaas = found["sasl.mechanism"], found.get("sasl.jaas.config", "")
+    parsed = _JAAS.fullmatch(jaas)
+    if jaas and parsed is None:
+        raise ConfigError(
+            f"sasl.jaas.config in {path} is malformed: it is a login module, the word required, options such as "
+            f'username="…", and a semicolon. Correct it in {path}.',
+            path=path,
+        )
+    options = {name: _unquoted(*values) for name, *values in _OPTION.findall(parsed["options"] if parsed else "")}
+    if mechanism == "OAUTHBEARER":
+        if _TOKEN_URL not in found:
+            raise ConfigError(f"{path} has no {_TOKEN_URL}, which OAUTHBEARER needs. Add the line.", path=path)
+        extensions = [f"{k.removeprefix('extension_')}={v}" for k, v in options.items() if k.startswith("extension_")]
+        made = {_OAUTH[name]: value for name, value in options.items() if name in _OAUTH}
+        return (
+            made
+            | {"sasl.oauthbearer.method": "oidc"}
+            | ({"sasl.oauthbearer.extensions": ",".join(extensions)} if extensions else {})
+        )
+    missing = [name for name in ("username", "password") if name not in options]
+    if missing:
+        raise ConfigError(
+            f"sasl.jaas.config in {path} names no {' and no '.join(missing)}, which {mechanism} needs. Correct it in "
+            f"{path}.",
+            path=path,
+        )
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _unquoted(double: str, single: str, bare: str) -> str:
+    return re.sub(r"\\(.)", r"\1", double or single, flags=re.DOTALL) or bare
+
+
+def _trust(found: Mapping[str, str], path: str) -> dict[str, str]:
+    """The certificates that a broker's is held against; without any those of the system count."""
+    store = found.get("ssl.truststore.location")
+    if store is None:
+        return {}
+    content, kind = _store(store, "ssl.truststore", found, path)
+    if kind == "PEM":
+        try:
+            ssl.create_default_context(cafile=store)
+        except ssl.SSLError as error:
+            raise _unreadable(store, "ssl.truststore", path, error) from error
+        return {"ssl.ca.location": store}
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+    try:
+        held = load_pkcs12(content, found.get("ssl.truststore.password", "").encode()).additional_certs
+    except ValueError as error:
+        raise _unreadable(store, "ssl.truststore", path, error) from error
+    return {"ssl.ca.pem": "".join(one.certificate.public_bytes(Encoding.PEM).decode() for one in held)}
+
+
+def _identity(found: Mapping[str, str], path: str) -> dict[str, str]:
+    """The certificate that a client shows, where a broker asks for one."""
+    store = found.get("ssl.keystore.location")
+    if store is None:
+        return {}
+    _, kind = _store(store, "ssl.keystore", found, path)
+    if kind == "PEM":
+        return {"ssl.certificate.location": store, "ssl.key.location": store}
+    password = {"ssl.keystore.password": found["ssl.keystore.password"]} if "ssl.keystore.password" in found else {}
+    return {"ssl.keystore.location": store} | password
+
+
+def _store(store: str, which: str, found: Mapping[str, str], path: str) -> tuple[bytes, str]:
+    """The content of a store, and its kind."""
+    try:
+        content = Path(store).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{which}.location in {path} names {store}, which cannot be read on this host: {error.strerror}. Put the "
+            f"file there, or correct the line: ls -l {store}",
+            path=store,
+        ) from error
+    kind = found.get(f"{which}.type", "JKS").upper()
+    is_pem = b"-----BEGIN " in content
+    if content.startswith(b"\xfe\xed\xfe\xed"):
+        raise ConfigError(
+            f"{store}, {which}.location in {path}, is of Java's own kind (JKS), which Python's clients cannot read. "
+            f"Convert it, and name the new file: keytool -importkeystore -srckeystore {store} -destkeystore "
+            f"{Path(store).with_suffix('.p12')} -deststoretype PKCS12",
+            path=store,
+        )
+    if is_pem != (kind == "PEM"):
+        kinds = ("PEM", kind) if is_pem else ("PKCS12", "PEM")
+        raise ConfigError(
+            f"{store}, {which}.location in {path}, holds {kinds[0]}, and {which}.type is {kinds[1]}. Set "
+            f"{which}.type={kinds[0]} there.",
+            path=store,
+        )
+    return content, "PEM" if is_pem else "PKCS12"
+
+
+def _unreadable(store: str, which: str, path: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{store}, {which}.location in {path}, cannot be read ({error}): it is no such file, or {which}.password is "
+        f"wrong. Look at it: keytool -list -keystore {store}",
+        path=store,
+    )

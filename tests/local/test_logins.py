@@ -1,0 +1,355 @@
+"""A broker that asks for a login: every client logs in by one file, and with exactly the rights that the docs name."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+from support.brokers import watched
+from support.secured import Right, rights, user
+
+from kappa.client_file import Servers, properties, written
+from kappa.config import Config
+from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
+from kappa.kafka.broker import Broker
+from kappa.kafka.producer import Record, Sender, append
+from kappa.offsets.vector import Offsets
+from kappa.spark.kafka_source import read_log
+from kappa.spark.live_query import LiveQuery
+from kappa_local import doctor, kafka, logins, supervisor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH = "kappa.shop.e0001"
+MARKERS = f"{EPOCH}.markers"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProcess]:
+    """A broker with TLS, users and rights; topics ``pos`` and ``sales`` have a record each."""
+    with watched(kafka.KafkaProcess.start(tmp_path_factory.mktemp("secured"), is_secure=True)) as process:
+        with Broker(process.bootstrap_servers) as client:
+            for topic in ("pos", "sales"):
+                client.create_topic(topic, 1)
+                append(process.bootstrap_servers, Record(topic, b"k", b"{}"))
+        yield process
+
+
+def changed(broker: kafka.KafkaProcess, folder: Path, **settings: str) -> Servers:
+    """The addresses with another client file; ``_`` stands for ``.``."""
+    found = properties(Path(broker.bootstrap_servers.client_file).read_text())
+    file = folder / "client.properties"
+    logins.write_private(file, written(found | {name.replace("_", "."): v for name, v in settings.items()}))
+    return Servers(str(broker.bootstrap_servers), str(file))
+
+
+def password(broker: kafka.KafkaProcess, name: str) -> str:
+    """What a user logs in with."""
+    text = logins.client_file_path(broker.data_dir, name).read_text()
+    return text.partition('password="')[2].partition('"')[0]
+
+
+def test_the_storage_is_formatted_without_a_password_in_a_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def run(command: list[str], **_: object) -> object:
+        seen.extend(command)
+        given = Path(command[-1].removeprefix("@"))
+        assert stat.S_IMODE(given.stat().st_mode) == 0o600
+        assert "--add-scram" in given.read_text()
+        return type("Run", (), {"returncode": 0})()
+
+    monkeypatch.setattr(kafka.subprocess, "run", run)
+    monkeypatch.setattr(kafka, "ensure_kafka", lambda _: tmp_path)
+    monkeypatch.setattr(kafka, "find_java", lambda: tmp_path / "java")
+    kafka.prepare(tmp_path, port=kafka.free_port(), cache=tmp_path, is_secure=True)
+    assert len(seen) == 2 and seen[1].startswith("@")
+    assert not list(tmp_path.glob("format*"))
+    kept = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "logins").iterdir()}
+    assert set(kept.values()) == {0o600} and len(kept) == 4
+    assert stat.S_IMODE((tmp_path / "logins").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "server.properties").stat().st_mode) == 0o600
+
+
+def test_storage_without_users_cannot_get_them(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "meta.properties").touch()
+    with pytest.raises(ConfigError, match=r"formatted without logins.*kappa up --secure, or remove"):
+        kafka.prepare(tmp_path, port=kafka.free_port(), cache=tmp_path, is_secure=True)
+
+
+def test_up_refuses_the_login_of_another_broker(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_KAFKA_CLIENT_FILE": "/other"})
+    with pytest.raises(ConfigError, match=r"login of another broker.*Unset the variable"):
+        supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
+
+
+@pytest.mark.broker
+def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_file(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+    try:
+        supervisor.up(config, with_airflow=False, is_secure=True, kafka_port=kafka.free_port())
+        found = Config.from_env({"KAPPA_HOME": str(tmp_path)})
+        assert found.kafka_client_file == str(tmp_path / "kafka" / "logins" / "kappa.properties")
+        with Broker(found.bootstrap_servers) as client:
+            assert client.create_topic("pos", 1)
+        again = supervisor.up(found, with_airflow=False)
+        assert again.was_running and again.bootstrap_servers.client_file == found.kafka_client_file  # type: ignore[attr-defined]
+        supervisor.down(found)
+        supervisor.up(found, with_airflow=False)  # it keeps asking, without the option
+        with Broker(found.bootstrap_servers) as client:
+            assert client.topics() == ("pos",)
+    finally:
+        supervisor.down(config)
+
+
+@pytest.mark.broker
+def test_a_client_without_a_login_gets_no_answer(broker: kafka.KafkaProcess) -> None:
+    with Broker(str(broker.bootstrap_servers), timeout_seconds=2) as client, pytest.raises(BrokerUnreachableError):
+        client.topics()
+
+
+@pytest.mark.broker
+def test_a_wrong_password_is_said_with_the_file_that_has_it(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+    wrong = logins.client_file.login("ScramLoginModule", {"username": "kappa", "password": "wrong"})
+    servers = changed(broker, tmp_path, sasl_jaas_config=wrong)
+    with Broker(servers, timeout_seconds=2) as client, pytest.raises(ConfigError) as refused:
+        client.topics()
+    assert f"refuses the login in {servers.client_file}" in str(refused.value)
+    assert "Correct sasl.jaas.config" in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.broker
+def test_a_certificate_of_another_authority_is_not_trusted(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+    logins.make(tmp_path / "other")
+    other = str(tmp_path / "other" / "logins" / "ca.pem")
+    servers = changed(broker, tmp_path, ssl_truststore_location=other)
+    with Broker(servers, timeout_seconds=2) as client, pytest.raises(ConfigError, match=r"No TLS with Kafka at .* by"):
+        client.topics()
+
+
+@pytest.mark.broker
+def test_an_outage_is_no_wrong_password(broker: kafka.KafkaProcess) -> None:
+    nowhere = Servers(f"{kafka.HOST}:{kafka.free_port()}", broker.bootstrap_servers.client_file)
+    with Broker(nowhere, timeout_seconds=1) as client, pytest.raises(BrokerUnreachableError, match="does not answer"):
+        client.topics()
+
+
+@pytest.mark.broker
+def test_the_doctor_says_who_is_let_in_and_why_one_is_not(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+    def proof(servers: Servers) -> doctor.Proof:
+        given = {"KAPPA_BOOTSTRAP_SERVERS": servers, "KAPPA_KAFKA_CLIENT_FILE": servers.client_file}
+        config = Config.from_env({"KAPPA_HOME": str(tmp_path), **given})
+        return doctor._proof("login", "", lambda: doctor._login(config))
+
+    assert proof(broker.bootstrap_servers).ok
+    assert proof(broker.bootstrap_servers).detail.endswith("lets kappa in by SASL_SSL")
+    servers = changed(broker, tmp_path)
+    Path(servers.client_file).chmod(0o644)
+    open_to_all = proof(servers)
+    assert not open_to_all.ok and open_to_all.remedy.endswith(f"chmod 600 {servers.client_file}")
+
+
+@pytest.mark.broker
+def test_the_user_of_drivers_cannot_grant(broker: kafka.KafkaProcess) -> None:
+    more = [logins.binding("kappa", ResourceType.BROKER, "kafka-cluster", AclOperation.ALL)]
+    with pytest.raises(ConfigError, match="does not allow it: granting rights"):
+        logins.grant(broker.bootstrap_servers, more)
+
+
+@pytest.mark.broker
+def test_passwords_are_in_no_process_list_and_no_log_of_the_broker(broker: kafka.KafkaProcess) -> None:
+    words = " ".join(word for process in psutil.process_iter(["cmdline"]) for word in process.info["cmdline"] or [])
+    texts = {path: path.read_bytes() for path in broker.data_dir.rglob("*") if path.is_file()}
+    for name in (logins.ADMIN, logins.USER):
+        secret = password(broker, name)
+        assert secret not in words
+        holders = {path.name for path, text in texts.items() if secret.encode() in text}
+        own = {"server.properties"} if name == logins.ADMIN else set()
+        assert holders == {f"{name}.properties", *own}
+
+
+# What each right is for. A case is done with all rights, and refused without one of them.
+
+
+def read_source(servers: Servers) -> None:
+    with Broker(servers) as client:
+        assert [len(batch) for batch in client.read(Offsets({"pos": {0: 0}}), Offsets({"pos": {0: 1}}))] == [1]
+
+
+def read_settings(*topics: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        with Broker(servers) as client:
+            assert set(client.topic_configs(topics)) == set(topics)
+
+    return act
+
+
+def create(topic: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        with Broker(servers) as client:
+            assert not client.create_topic(topic, 1)
+
+    return act
+
+
+def create_new(prefix: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        with Broker(servers) as client:
+            assert client.create_topic(f"{prefix}.{Path(servers.client_file).stem}", 1)
+
+    return act
+
+
+def delete(prefix: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        name = f"{prefix}.{Path(servers.client_file).stem}"
+        with Broker(servers) as client:
+            client.create_topic(name, 1)
+            client.delete_topics([name])
+
+    return act
+
+
+def send(topic: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        with Sender(servers, EPOCH, EPOCH) as sender:
+            sender.init()
+            sender.send([Record(topic, b"k", b"{}")], None)
+
+    return act
+
+
+def read(topic: str) -> Callable[[Servers], None]:
+    def act(servers: Servers) -> None:
+        with Broker(servers) as client:
+            assert client.last_record(topic, 0) is not None
+
+    return act
+
+
+def send_offsets(servers: Servers) -> None:
+    with Sender(servers, EPOCH, EPOCH) as sender:
+        sender.init()
+        sender.send([Record("sales", b"k", b"{}")], Offsets({"pos": {0: 1}}))
+
+
+def move_group(servers: Servers) -> None:
+    group = f"kappa.{Path(servers.client_file).stem}"
+    with Broker(servers) as client:
+        client.set_group_offsets(group, Offsets({"pos": {0: 1}}))
+        assert client.group_position(group, [("pos", 0)]) == Offsets({"pos": {0: 1}}) == client.group_offsets(group)
+        assert group in client.groups("kappa.")
+        assert client.group_members(group) == 0
+
+
+def delete_group(servers: Servers) -> None:
+    group = f"kappa.{Path(servers.client_file).stem}"
+    with Broker(servers) as client:
+        client.set_group_offsets(group, Offsets({"pos": {0: 1}}))
+        client.delete_group(group)
+        assert group not in client.groups("kappa.")
+
+
+def broker_settings(servers: Servers) -> None:
+    with Broker(servers) as client:
+        assert client.broker_config()
+
+
+VERSIONED = "sales.e0001"
+#: Right -> what needs it.
+NEEDED: dict[str, Callable[[Servers], None]] = {
+    "Read on Topic <source>": read_source,
+    "DescribeConfigs on Topic <source>": read_settings("pos"),
+    "Create on Topic <output>": create("sales"),
+    "Write on Topic <output>": send("sales"),
+    "Read on Topic <output>": read("sales"),
+    "DescribeConfigs on Topic <output>": read_settings("sales"),
+    "Create on Topic <output>.e": create_new(VERSIONED),
+    "Delete on Topic <output>.e": delete(VERSIONED),
+    "Write on Topic <output>.e": send(VERSIONED),
+    "Read on Topic <output>.e": read(VERSIONED),
+    "DescribeConfigs on Topic <output>.e": read_settings(VERSIONED),
+    "Create on Topic kappa.": create_new("kappa.shop"),
+    "Delete on Topic kappa.": delete("kappa.shop"),
+    "Write on Topic kappa.": send(MARKERS),
+    "Read on Topic kappa.": read(MARKERS),
+    "DescribeConfigs on Topic kappa.": read_settings(MARKERS),
+    "Read on Group kappa.": move_group,
+    "Delete on Group kappa.": delete_group,
+    "Write on TransactionalId kappa.": send_offsets,
+    "DescribeConfigs on Cluster kafka-cluster": broker_settings,
+}
+NAMES = {"source": "pos", "output": "sales"}
+
+
+@pytest.fixture(scope="module")
+def filled(broker: kafka.KafkaProcess) -> kafka.KafkaProcess:
+    """The broker with the topics of an epoch, a record in each."""
+    with Broker(broker.bootstrap_servers) as client:
+        for topic in (VERSIONED, MARKERS):
+            client.create_topic(topic, 1)
+            append(broker.bootstrap_servers, Record(topic, b"k", b"{}"))
+    return broker
+
+
+def test_the_table_names_each_right_that_is_needed() -> None:
+    assert [str(right) for right in rights()] == list(NEEDED)
+
+
+@pytest.mark.broker
+def test_with_exactly_the_rights_of_the_table_every_client_works(filled: kafka.KafkaProcess, tmp_path: Path) -> None:
+    servers = user(filled, tmp_path, rights(), **NAMES)
+    for act in NEEDED.values():
+        act(servers)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("missing", rights(), ids=str)
+def test_without_one_of_them_a_client_is_refused_and_says_what_it_tried(
+    filled: kafka.KafkaProcess, tmp_path: Path, missing: Right
+) -> None:
+    servers = user(filled, tmp_path, [right for right in rights() if right != missing], **NAMES)
+    with pytest.raises(KappaError, match=r"does not allow it: .*Grant the access: docs/security\.md"):
+        NEEDED[str(missing)](servers)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_spark_reads_and_follows_the_log_by_the_same_file(
+    filled: kafka.KafkaProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    servers = user(filled, tmp_path, rights(), **NAMES)
+    start = Offsets({"pos": {0: 0}})
+    frame = read_log(spark, servers, "pos", start.span_to(Offsets({"pos": {0: 1}})))
+    assert frame.count() == 1
+    secret = f"secret-{Path(servers.client_file).stem}"
+    plan = frame._jdf.queryExecution().toString()
+    assert "kafka" in plan.lower() and secret not in plan
+    seen: list[int] = []
+    query = LiveQuery(
+        spark,
+        servers,
+        start,
+        checkpoint=str(tmp_path / "checkpoint" / "1"),
+        trigger_seconds=0.1,
+        max_records=10,
+        headers=False,
+        position=lambda: start,
+        on_batch=lambda ranges, records: seen.append(records.count()),
+    )
+    assert query._query.awaitTermination(0.1) is False
+    query._query.processAllAvailable()
+    query.close()
+    assert seen == [1]
+    kept = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert kept and not [path for path in kept if secret in path.read_text(errors="replace")]

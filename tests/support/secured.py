@@ -1,0 +1,97 @@
+"""Users of a broker that asks for a login, and the rights that the docs name."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from kappa.client_file import Servers, properties
+from kappa.kafka.connection import client_settings
+from kappa_local import kafka, logins
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+_KINDS = {
+    "Topic": ResourceType.TOPIC,
+    "Group": ResourceType.GROUP,
+    "TransactionalId": ResourceType.TRANSACTIONAL_ID,
+    "Cluster": ResourceType.BROKER,
+}
+_ROW = re.compile(r"\| (\w+) \| `([^`]+)` \| (literal|prefixed) \| ([\w, ]+) \| .+ \|")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One operation of a row of the table.
+
+    Attributes:
+        kind: the resource, in Kafka's word.
+        name: as in the table: ``<source>`` stands for a topic.
+        is_prefix: whether the name is the beginning of many.
+        operation: in Kafka's word.
+    """
+
+    kind: str
+    name: str
+    is_prefix: bool
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.kind} {self.name}"
+
+
+def rights() -> list[Right]:
+    """The table of docs/security.md, one operation after the other."""
+    found = [row for line in PAGE.read_text().splitlines() if (row := _ROW.fullmatch(line))]
+    return [
+        Right(kind=row[1], name=row[2], is_prefix=row[3] == "prefixed", operation=operation.strip())
+        for row in found
+        for operation in row[4].split(",")
+    ]
+
+
+def user(broker: kafka.KafkaProcess, folder: Path, given: Iterable[Right], **names: str) -> Servers:
+    """A new user with these rights, and the addresses with its client file.
+
+    Args:
+        broker: where.
+        folder: where its client file goes.
+        given: its rights.
+        names: what stands for ``<source>`` and ``<output>``.
+    """
+    name = f"user-{next(_numbers)}"
+    admin = kafka.addresses(broker.data_dir, broker.port, logins.ADMIN)
+    made = UserScramCredentialUpsertion(
+        name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), f"secret-{name}".encode()
+    )
+    client = AdminClient(client_settings(admin))  # held: its answers are lost with it
+    for answer in client.alter_user_scram_credentials([made]).values():
+        answer.result(30)
+    bindings = [
+        logins.binding(
+            name,
+            _KINDS[right.kind],
+            re.sub(r"<(\w+)>", lambda found: names[found[1]], right.name),
+            getattr(AclOperation, re.sub(r"(?<!^)(?=[A-Z])", "_", right.operation).upper()),
+            is_prefix=right.is_prefix,
+        )
+        for right in given
+    ]
+    if bindings:
+        logins.grant(admin, bindings)
+    authority = properties(Path(admin.client_file).read_text())["ssl.truststore.location"]
+    file = folder / f"{name}.properties"
+    logins.write_client_file(file, Path(authority), name, f"secret-{name}")
+    return Servers(str(admin), str(file))

@@ -1,0 +1,242 @@
+"""What the file by which clients log in says to the clients of Python and of Spark, and what is refused in it."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kappa.client_file import Servers, for_librdkafka, for_spark, login, properties, tool_options, written
+from kappa.config import Config
+from kappa.errors import ConfigError
+from kappa.spark.jars import java_home
+from kappa_local import logins
+
+INCLUDE = Path(__file__).parents[1] / "include"
+SCRAM = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="p";',
+}
+
+
+def servers(folder: Path, mode: int = 0o600, **settings: str | None) -> Servers:
+    """A file with these settings over those of SCRAM; None leaves one out. ``_`` stands for ``.``."""
+    named = SCRAM | {name.replace("_", "."): value for name, value in settings.items()}
+    path = folder / "client.properties"
+    path.write_text(written({name: value for name, value in named.items() if value is not None}))
+    path.chmod(mode)
+    return Servers("kafka:9093", str(path))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority and a broker's certificate."""
+    folder = tmp_path_factory.mktemp("certificates")
+    logins.make(folder)
+    return folder / "logins"
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z.]{1,9}", fullmatch=True), st.text(st.characters(codec="ascii"))))
+def test_what_is_written_is_read_back(settings: dict[str, str]) -> None:
+    kept = {name: "".join(c for c in value if c.isprintable()) for name, value in settings.items()}
+    assert properties(written(kept)) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a = b", {"a": "b"}),
+        ("a:b=c", {"a": "b=c"}),
+        ("a b", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("! no\n  # no\n\na=1", {"a": "1"}),
+        ("a=1,\\\n   2", {"a": "1,2"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        (r"a\:b=\u0041\=", {"a:b": "A="}),
+    ],
+)
+def test_a_file_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
+    assert properties(text) == found
+
+
+def test_scram_has_other_names_for_python(tmp_path: Path) -> None:
+    found = for_librdkafka(servers(tmp_path))
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "a",
+        "sasl.password": "p",
+    }
+
+
+def test_quotes_in_a_password_stay(tmp_path: Path) -> None:
+    jaas = login("PlainLoginModule", {"username": "a", "password": 'p"\\;= '})
+    found = for_librdkafka(servers(tmp_path, sasl_mechanism="PLAIN", sasl_jaas_config=jaas))
+    assert found["sasl.password"] == 'p"\\;= '
+
+
+def test_settings_of_oauthbearer_are_passed_on(tmp_path: Path) -> None:
+    options = {"clientId": "me", "clientSecret": "s", "scope": "kafka", "extension_cluster": "c"}
+    found = for_librdkafka(
+        servers(
+            tmp_path,
+            sasl_mechanism="OAUTHBEARER",
+            sasl_jaas_config=login("OAuthBearerLoginModule", options),
+            sasl_oauthbearer_token_endpoint_url="https://idp/token",
+        )
+    )
+    assert {name.removeprefix("sasl.oauthbearer."): value for name, value in found.items()} == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "method": "oidc",
+        "client.id": "me",
+        "client.secret": "s",
+        "scope": "kafka",
+        "extensions": "cluster=c",
+        "token.endpoint.url": "https://idp/token",
+    }
+    confluent_kafka.Producer(found).flush(0)
+
+
+def test_certificates_of_pem_go_to_python_by_their_path(tmp_path: Path, certificates: Path) -> None:
+    authority, keys = str(certificates / "ca.pem"), str(certificates / "broker.pem")
+    found = for_librdkafka(
+        servers(
+            tmp_path,
+            security_protocol="SSL",
+            sasl_mechanism=None,
+            sasl_jaas_config=None,
+            ssl_truststore_type="PEM",
+            ssl_truststore_location=authority,
+            ssl_keystore_type="PEM",
+            ssl_keystore_location=keys,
+            ssl_endpoint_identification_algorithm="",
+        )
+    )
+    assert found == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": authority,
+        "ssl.certificate.location": keys,
+        "ssl.key.location": keys,
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    confluent_kafka.Producer(found).flush(0)
+
+
+def store(folder: Path, certificates: Path, kind: str) -> Path:
+    """A truststore as Java's own tool makes it."""
+    path = folder / f"trust.{kind.lower()}"
+    options = ["-noprompt", "-alias", "ca", "-storetype", kind, "-storepass", "changeit"]
+    command = [str(java_home() / "bin" / "keytool"), "-importcert", "-file", str(certificates / "ca.pem")]
+    subprocess.run([*command, "-keystore", str(path), *options], check=True, capture_output=True)
+    return path
+
+
+def test_a_truststore_of_javas_tool_is_taken_apart_for_python(tmp_path: Path, certificates: Path) -> None:
+    given = {
+        "ssl_truststore_type": "PKCS12",
+        "ssl_truststore_location": str(store(tmp_path, certificates, "PKCS12")),
+        "ssl_truststore_password": "changeit",
+    }
+    found = for_librdkafka(servers(tmp_path, **given))
+    assert found["ssl.ca.pem"].split() == (certificates / "ca.pem").read_text().split()
+    confluent_kafka.Producer(found).flush(0)
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.password is wrong"):
+        for_librdkafka(servers(tmp_path, **given | {"ssl_truststore_password": "other"}))
+
+
+def test_a_store_of_javas_own_kind_is_refused_with_the_command_that_converts_it(
+    tmp_path: Path, certificates: Path
+) -> None:
+    given = servers(tmp_path, ssl_truststore_location=str(store(tmp_path, certificates, "JKS")))
+    with pytest.raises(ConfigError, match=r"keytool -importkeystore .*trust\.jks .*trust\.p12 -deststoretype PKCS12"):
+        for_librdkafka(given)
+
+
+def test_spark_gets_no_value_of_the_file(tmp_path: Path) -> None:
+    given = servers(tmp_path)
+    found = for_spark(given)
+    assert found["kafka.sasl.jaas.config"] == f"${{file:{given.client_file}:sasl.jaas.config}}"
+    assert {name.removeprefix("kafka.") for name in found} == {
+        *SCRAM,
+        "config.providers",
+        "config.providers.file.class",
+    }
+    assert 'password="p"' not in str(found)
+
+
+def test_without_a_file_nothing_is_added() -> None:
+    assert for_librdkafka("kafka:9092") == for_spark("kafka:9092") == for_spark(Servers("kafka:9092")) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"sasl_mechanism": "GSSAPI"}, r"sasl\.mechanism=GSSAPI\. Set it to one of SCRAM-SHA-512"),
+        ({"security_protocol": None}, r"no security\.protocol\. Set it to one of PLAINTEXT"),
+        ({"sasl_mechanisms": "PLAIN"}, r"unknown setting sasl\.mechanisms\. Did you mean sasl\.mechanism\?"),
+        ({"sasl_jaas_config": "username=a"}, r"malformed: .*Correct it in"),
+        ({"sasl_jaas_config": 'a.B required username="a";'}, "names no password, which SCRAM-SHA-512 needs"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, r"no sasl\.oauthbearer\.token\.endpoint\.url.*Add the line"),
+        ({"ssl_truststore_location": "/no/ca.pem"}, "names /no/ca.pem, which cannot be read on this host"),
+        ({"ssl_truststore_location": __file__, "ssl_truststore_type": "PKCS12"}, r"cannot be read .* no such file"),
+    ],
+)
+def test_what_is_wrong_in_it_is_named(tmp_path: Path, settings: dict[str, str | None], match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as refused:
+        for_librdkafka(servers(tmp_path, **settings))
+    assert '"p"' not in str(refused.value)
+
+
+def test_certificates_under_another_kind_are_refused_with_the_kind_they_are(tmp_path: Path, certificates: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds PEM, and ssl\.truststore\.type is JKS\. Set .*=PEM there"):
+        for_librdkafka(servers(tmp_path, ssl_truststore_location=str(certificates / "ca.pem")))
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o620, 0o601])
+def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(ConfigError, match=rf"has mode {mode:04o}.* chmod 600 .*client\.properties"):
+        for_librdkafka(servers(tmp_path, mode))
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
+def test_a_file_of_its_owner_and_group_is_taken(tmp_path: Path, mode: int) -> None:
+    assert for_librdkafka(servers(tmp_path, mode))
+
+
+@pytest.mark.parametrize("path", ["client.properties", "/a:b", "/a}"])
+def test_a_path_that_another_process_would_read_otherwise_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="Name a file from / on"):
+        for_librdkafka(Servers("kafka:9093", path))
+
+
+def test_a_file_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"KAPPA_KAFKA_CLIENT_FILE names /no/file, .*: ls -l /no/file"):
+        for_spark(Servers("kafka:9093", "/no/file"))
+
+
+def test_addresses_keep_their_file_in_settings_copies_and_other_processes(tmp_path: Path) -> None:
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_KAFKA_CLIENT_FILE": "/c"})
+    for copied in (config, Config.from_env(config.to_env()), pickle.loads(pickle.dumps(config))):
+        assert isinstance(copied.bootstrap_servers, Servers)
+        assert (copied.bootstrap_servers, copied.bootstrap_servers.client_file) == ("127.0.0.1:9092", "/c")
+    assert tool_options(config.bootstrap_servers) == "--bootstrap-server 127.0.0.1:9092 --command-config /c"
+
+
+def test_every_client_of_kafka_logs_in() -> None:
+    missing = []
+    for path in INCLUDE.rglob("*.py"):
+        text = path.read_text()
+        readers = len(re.findall(r'format\("kafka"\)', text)) - len(re.findall(r"\.options\(\*\*for_spark\(", text))
+        made = re.findall(r"(?<![\w.])(?:Consumer|Producer|AdminClient)\(\s*(\w+)", text)
+        others = [word for word in made if word not in ("client_settings", "producer_settings", "settings")]
+        if readers or others:
+            missing.append(f"{path.relative_to(INCLUDE)}: {readers} readers of Spark, {others}")
+    assert missing == []
