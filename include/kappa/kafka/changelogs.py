@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.kafka.encoding import DELETED, marks, to_json
-from kappa.kafka.json_forms import json_rows
+from kappa.kafka.encoding import as_bytes, json_values
+from kappa.kafka.json_columns import json_objects
 from kappa.kafka.producer import Record
 from kappa.names import EpochPaths
 from kappa.replay import stored
@@ -40,10 +40,8 @@ def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iter
     """
     columns = [column.name for column in table.columns]
     headers = _headers(seq)
-    for row in json_rows(rows, [*columns, *marks(rows)]):
-        is_deleted = row.pop(DELETED, False)
-        key = to_json({key: row[key] for key in table.key})
-        value = None if is_deleted else to_json(row)
+    keys = (key for texts in json_objects(rows, list(table.key)) for key in as_bytes(texts))
+    for key, value in zip(keys, json_values(rows, columns), strict=True):
         yield Record(topic=name, key=key, value=value, headers=headers)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.kafka.avro_values import Encode
-from kappa.kafka.json_forms import json_rows
+from kappa.kafka.json_columns import json_lists, json_objects, json_texts
 from kappa.kafka.producer import Record
 from kappa.topology import ORDER, Topic
 
@@ -33,14 +33,27 @@ def topic_records(
     """
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
-    values = _json_values(rows, columns) if encode is None else _encoded(rows, encode)
+    values = json_values(rows, columns) if encode is None else _encoded(rows, encode)
     for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True):
         yield Record(topic=name or topic.name, key=key, value=value, timestamp_ms=time)
 
 
-def _json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:
-    for row in json_rows(rows, [*columns, *marks(rows)]):
-        yield None if row.pop(DELETED, False) else to_json(row)
+def json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:
+    """The value of each row's record: these columns as a JSON object, null for a deleted row."""
+    gone = rows[DELETED].fill_null(False).combine_chunks() if marks(rows) else None
+    first = 0
+    for texts in json_objects(rows, columns):
+        if gone is None:
+            yield from as_bytes(texts)
+            continue
+        yield from as_bytes(pc.if_else(gone.slice(first, len(texts)), pa.scalar(None, texts.type), texts))
+        first += len(texts)
+
+
+def as_bytes(texts: pa.Array) -> list[bytes | None]:
+    """Texts as the bytes of records."""
+    found: list[bytes | None] = texts.cast(pa.large_binary()).to_pylist()
+    return found
 
 
 def _encoded(rows: pa.Table, encode: Encode) -> Iterator[bytes | None]:
@@ -67,13 +80,13 @@ def _times(rows: pa.Table, column: str | None) -> Iterable[int | None]:
 def _keys(rows: pa.Table, key: Sequence[str]) -> Iterator[bytes | None]:
     """Each record's key: a text column as it is, another as JSON, several as a JSON array; null for a null alone."""
     if len(key) > 1:
-        yield from (to_json(list(row.values())) for row in json_rows(rows, key))
+        for texts in json_lists(rows, key):
+            yield from as_bytes(texts)
         return
     (name,) = key
     is_text = rows.schema.field(name).type in (pa.string(), pa.large_string(), pa.string_view())
-    for row in json_rows(rows, key):
-        value = row[name]
-        yield None if value is None else value.encode() if is_text else to_json(value)
+    for chunk in rows[name].chunks:
+        yield from as_bytes(chunk.cast(pa.large_string()) if is_text else json_texts(chunk))
 
 
 def marks(rows: pa.Table) -> list[str]:

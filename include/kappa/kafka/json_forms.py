@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -127,31 +126,35 @@ def _maps(values: pa.MapArray) -> list[Any]:
     return [None if entry is None else [{"key": k, "value": v} for k, v in entry] for entry in entries]
 
 
-def _times(values: pa.Array) -> list[str | None]:
+def time_texts(values: pa.Array) -> pa.Array:
+    """The JSON form of each timestamp, as large text."""
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
     end = "" if values.type.tz is None else "Z"
     near, far = _DAYS[0] * _DAY, (_DAYS[1] + 1) * _DAY - 1
-    return _texts(
-        micros, near, far, lambda found: f"{_time(found)}{end}", f"%Y-%m-%dT%H:%M:%S{end}", pa.timestamp("us")
-    )
+    found = _texts(micros, near, far, _time, pa.timestamp("us"))
+    kind = pa.large_string()
+    return pc.binary_join_element_wise(pc.replace_substring(found, " ", "T"), pa.scalar(end, kind), pa.scalar("", kind))
 
 
-def _dates(values: pa.Array) -> list[str | None]:
-    days = values.cast(pa.date32()).cast(pa.int32())
-    return _texts(days, *_DAYS, _date, "%Y-%m-%d", pa.date32())
+def date_texts(values: pa.Array) -> pa.Array:
+    """The JSON form of each date, as large text."""
+    return _texts(values.cast(pa.date32()).cast(pa.int32()), *_DAYS, _date, pa.date32())
 
 
-def _texts(
-    numbers: pa.Array, first: int, last: int, text: Callable[[int], str], form: str, kind: pa.DataType
-) -> list[str | None]:
+def replaced(texts: pa.Array, where: pa.Array, others: Iterable[str]) -> pa.Array:
+    """Texts with others in some places; a null in ``where`` is no such place."""
+    return pc.replace_with_mask(texts, where.fill_null(False), pa.array(others, texts.type))
+
+
+def _texts(numbers: pa.Array, first: int, last: int, text: Callable[[int], str], kind: pa.DataType) -> pa.Array:
     """Arrow's text of the numbers within the years of four digits, and ours of the others."""
     is_near = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
     near = pc.if_else(is_near, numbers, pa.scalar(None, numbers.type))
-    found: list[str | None] = pc.strftime(near.cast(kind), format=form).to_pylist()
-    if near.null_count > numbers.null_count:
-        for place in np.flatnonzero(pc.invert(is_near).fill_null(False).to_numpy(zero_copy_only=False)):
-            found[place] = text(numbers[int(place)].as_py())
-    return found
+    found = near.cast(kind).cast(pa.large_string())
+    if near.null_count == numbers.null_count:
+        return found
+    far = pc.invert(is_near)
+    return replaced(found, far, [text(number) for number in numbers.filter(far).to_pylist()])
 
 
 def _date(days: int) -> str:
@@ -165,13 +168,13 @@ def _date(days: int) -> str:
 def _time(micros: int) -> str:
     days, rest = divmod(micros, _DAY)
     seconds, micros = divmod(rest, 1_000_000)
-    return f"{_date(days)}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+    return f"{_date(days)} {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
 
 
 #: Types whose values are no JSON as Arrow gives them.
 _FORMS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]]] = [
-    (pa.types.is_timestamp, _times),
-    (pa.types.is_date, _dates),
+    (pa.types.is_timestamp, lambda values: list(time_texts(values).to_pylist())),
+    (pa.types.is_date, lambda values: list(date_texts(values).to_pylist())),
     (pa.types.is_floating, _numbers),
     (pa.types.is_decimal, lambda values: _each(values, _decimal)),
     (_is_bytes, lambda values: _each(values, _base64)),
