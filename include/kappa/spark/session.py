@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
+from kappa.spark import class_data
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
 from kappa.spark.shipping import shipped
@@ -72,6 +73,8 @@ _SETTINGS = {
 }
 
 
+#: Setting of the options of a driver's JVM.
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Up to so many cores the JVM collects in one thread: then its heap follows what is alive in it, slice after slice. G1,
 #: which it chooses from two cores on, takes what it may, and gains nothing by its threads on so few cores.
 FEW_CORES = 4
@@ -95,7 +98,10 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java_home())
     from pyspark.sql import SparkSession
 
-    chosen = settings(config, ensure_spark(config.cache))
+    jars = ensure_spark(config.cache)
+    chosen = settings(config, jars)
+    if local_cores(config.spark_master) is not None:  # on a cluster the class path is another
+        chosen[JAVA_OPTIONS] = class_data.reading(chosen.get(JAVA_OPTIONS, ""), config.cache, jars)
     start_jvm({**chosen, "spark.master": config.spark_master, "spark.app.name": app_name})
     session = SparkSession.builder.appName(app_name).master(config.spark_master)
     for key, value in chosen.items():
@@ -205,7 +211,7 @@ def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         if cores <= FEW_CORES:
             memory = config.spark_conf.get("spark.driver.memory", chosen["spark.driver.memory"])
-            chosen["spark.driver.extraJavaOptions"] = serial_collector(memory)
+            chosen[JAVA_OPTIONS] = serial_collector(memory)
     return {**chosen, **config.spark_conf}
 
 
