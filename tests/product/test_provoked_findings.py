@@ -40,6 +40,7 @@ from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker
 
+WINDOWS_REFUSED = "test_what_no_interval_bounds_is_refused_with_the_way_to_do_it"
 #: Findings that only Spark or a driver gives, and where they are brought about.
 ELSEWHERE = {
     "reads-clock": ("verify/test_inspection.py", "test_a_function_is_found_whatever_it_is_hidden_in"),
@@ -49,6 +50,17 @@ ELSEWHERE = {
     "order-undefined": ("verify/test_inspection.py", "test_a_limit_is_found_unless_the_rows_are_sorted"),
     "step-not-inspected": ("verify/test_inspection.py", "test_a_step_that_needs_rows_is_told_and_does_not_raise"),
     "backfill-cumulative": ("product/test_backfill.py", "test_running_totals_are_refused_and_nothing_is_changed"),
+    "backfill-without-time": ("product/test_backfill_windows.py", WINDOWS_REFUSED),
+    "backfill-off-grid": ("product/test_backfill_windows.py", WINDOWS_REFUSED),
+    "backfill-still-open": ("product/test_backfill_windows.py", WINDOWS_REFUSED),
+    "backfill-state-gone": (
+        "product/test_backfill_windows.py",
+        "test_an_interval_before_the_beginning_of_the_epoch_is_refused",
+    ),
+    "backfill-other-parameters": (
+        "product/test_backfill_windows.py",
+        "test_intervals_that_were_read_with_another_grace_are_refused",
+    ),
     "backfill-not-inspected": ("product/test_backfill.py", "test_a_step_that_needs_rows_is_refused"),
     "backfill-sends-nothing": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),
     "backfill-not-final": ("product/test_backfill.py", "test_the_end_of_the_log_is_left_to_the_live_epoch"),

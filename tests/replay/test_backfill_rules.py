@@ -54,3 +54,39 @@ def test_topics_versioned_ones_and_chains_are_told() -> None:
     assert {f.severity for f in (versioned, chain, unknown)} == {Severity.REFUSE}
     assert backfill_rules.reads_upstream("a.b", ()) == []
     assert "c.d" in chain.message and "ValueError: no" in unknown.message
+
+
+def test_what_belongs_to_no_interval_names_the_declaration_and_the_replay() -> None:
+    (found,) = backfill_rules.without_time("a.b", {"paid": ["lefts", "rights"]})
+    assert "table 'lefts' and 'rights'" in found.message
+    assert "Append(name='paid', ..., time=COLUMN)" in found.remedy and "`kappa replay a.b`" in found.remedy
+
+
+def test_an_edge_off_the_grid_names_the_nearest_two() -> None:
+    (found,) = backfill_rules.off_grid("hours", "--from", "00:30", "1 hour", ("00:00", "01:00"))
+    assert "--from 00:30 lies within a window of 'hours': windows begin every 1 hour" in found.message
+    assert found.remedy == "Choose 00:00 or 01:00."
+
+
+def test_rows_that_are_not_final_name_how_far_event_time_has_come() -> None:
+    (found,) = backfill_rules.still_open("hours", "day 2", "01:00", "00:59")
+    assert "has passed 01:00" in found.message and "reached 00:59" in found.message
+
+
+def test_state_from_before_the_interval_is_needed_where_rows_reach_back_without_bound() -> None:
+    (one,) = backfill_rules.state_is_gone("a.b", "hours", "day 2", "day 1", is_bounded=True)
+    (other,) = backfill_rules.state_is_gone("a.b", "hours", "day 2", "day 1", is_bounded=False)
+    assert "to begin with." in one.message and "of the same code" in other.message
+    assert "kappa replay a.b" in one.remedy
+
+
+def test_other_parameters_are_told() -> None:
+    assert backfill_rules.other_parameters("a.b", []) == []
+    (found,) = backfill_rules.other_parameters("a.b", ["grace was 1", "ahead was 2"])
+    assert "grace was 1; ahead was 2" in found.message and "kappa replay a.b" in found.remedy
+
+
+def test_records_that_are_read_for_an_interval_must_be_there() -> None:
+    assert backfill_rules.records_are_gone(at(5, 9), at(8, 9), at(5, 99)) == []  # of one partition nothing is read
+    (found,) = backfill_rules.records_are_gone(at(5, 3), at(8, 9), at(5, 4))
+    assert "pos[1] can be read from offset 4 on" in found.message

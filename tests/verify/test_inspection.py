@@ -10,7 +10,7 @@ import pytest
 
 from kappa.operators import newest, running_total
 from kappa.topology import Append, Effects, Slice, Source, Table, Topology, registry
-from kappa.verify.inspection import dependencies, inspected
+from kappa.verify.inspection import Dependence, dependencies, inspected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -182,7 +182,7 @@ def _expr(sql: str) -> object:
 
 def _depends(session: SparkSession, rows: Callable[[DataFrame], DataFrame]) -> tuple[str, ...]:
     """What rows depend on beside one record each."""
-    return dependencies(session, moves(lambda df: rows(df).selectExpr("CAST(x AS STRING) AS x")))["moves"]
+    return dependencies(session, moves(lambda df: rows(df).selectExpr("CAST(x AS STRING) AS x")))["moves"].words
 
 
 def test_rows_that_are_made_from_one_record_each_depend_on_nothing_else(spark: SparkSession) -> None:
@@ -230,7 +230,9 @@ def test_rows_that_depend_on_more_say_on_what(
 def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
     deployed = registry.load(TOPOLOGIES, "retail.loyalty")
     (found,) = dependencies(spark, deployed).values()
-    assert "reads table 'rewards'" in found
+    assert "reads table 'rewards'" in found.words and found.tables == ("rewards",) and found.sources == ("pos",)
     first = registry.load(TOPOLOGIES / "versions", "retail.loyalty")
-    assert dependencies(spark, first) == {"notifications": ()}
-    assert dependencies(spark, registry.load(TOPOLOGIES, "retail.shipments")) == {"shipments": ()}
+    assert dependencies(spark, first) == {"notifications": Dependence(sources=("pos",))}
+    assert dependencies(spark, registry.load(TOPOLOGIES, "retail.shipments")) == {
+        "shipments": Dependence(sources=("pos",))
+    }

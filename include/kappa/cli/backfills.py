@@ -16,7 +16,9 @@ From = Annotated[str, typer.Option("--from", help="Beginning of the interval, li
 To = Annotated[str, typer.Option("--to", help="End of the interval, exclusive, like 2026-03-02T00:00:00Z.")]
 Outputs = Annotated[
     list[str] | None,
-    typer.Option("--output", help="Append output whose rows are replaced; may be repeated. All of them by default."),
+    typer.Option(
+        "--output", help="Append output, or table of closed windows, to replace; may be repeated. All by default."
+    ),
 ]
 
 
@@ -37,10 +39,10 @@ def backfill(
 ) -> None:
     """Compute rows of append outputs again for an interval of time, and replace them in the live epoch.
 
-    An interval is one of the times of records: each record belongs to the time that its partition had reached with it.
-    Its records are read from the log or an archive and computed beside the live stream, with the code of the live
-    epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Only for outputs whose
-    rows are computed record by record; running totals need `kappa replay`. Topics get nothing.
+    Rows of windows and joins belong to it by event time; others by the time that the partition of their record had
+    reached with it. Records are read from the log or an archive and computed beside the live stream, with the code of
+    the live epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Running
+    totals, sessions and joins with the newest rows of a table need `kappa replay`. Topics get nothing.
     """
     chosen = config()
     said = (lambda _: None) if json else (lambda line: say(f"  {line}"))

@@ -1,9 +1,10 @@
 """Backfill: rows of an interval of time computed again and replaced in the live epoch, beside the live stream.
 
-An interval is one of records' times, as the total order has them (``_order_timestamp``). It is a range of offsets of
-each partition, and every record is in one interval. Its records are read again and computed in a folder within the
-epoch's, by a process of its own. The live epoch's driver then replaces the rows in its own turn
-(:mod:`kappa.driver.backfill`).
+Of outputs whose rows are made record by record an interval is one of records' times, as the total order has them
+(``_order_timestamp``): a range of offsets of each partition. Of windows and joins it is one of event time, by a column
+of the rows; all that such rows are made from is read, from a commit before it to one at which they are final
+(:mod:`kappa.control.backfill_span`). It is computed in a folder within the epoch's, by a process of its own. The live
+epoch's driver then replaces the rows in its own turn (:mod:`kappa.driver.backfill`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from kappa.config import Config
 from kappa.control.backfill_plan import Backfill, Computed
+from kappa.control.backfill_span import windowed_tables
 from kappa.driver import process
-from kappa.driver.backfill import rows_from
+from kappa.driver.backfill import belongs, closed_windows, rows_from
 from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
+from kappa.lake import tables
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
@@ -32,13 +35,16 @@ from kappa.slices.cuts import time_index
 from kappa.slices.run import EpochRun
 from kappa.slices.seeding import SeedSource
 from kappa.topology import registry
+from kappa.topology.ddl import quote
 from kappa.verify.content_hash import twice
 from kappa.verify.diff import Mask
 from kappa.verify.second_run import advance, beside, opened, rows_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from kappa.spark.session import LazySession
-    from kappa.topology import Append, Topology
+    from kappa.topology import Append, Table
 
 
 def compute(
@@ -57,13 +63,14 @@ def compute(
         RefusedError: a finding refuses it.
         StaleWriterError: another process computes the same interval.
         DataLossError: records of the interval are gone.
+        MoveRefusedError: the column by which rows belong to the interval is null, or of another time.
     """
     check(wanted.findings, f"The backfill of {wanted.topology!r}")
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
     topology = registry.load_apart(
         code_store.extract(config.lake, wanted.code, config.home) / "topologies", wanted.topology
     )
-    start, end = ranges_start(wanted.ranges), ranges_end(wanted.ranges)
+    start, end = ranges_start(wanted.reads), ranges_end(wanted.reads)
     with Broker(config.bootstrap_servers) as broker:
         run = beside(
             config,
@@ -75,7 +82,9 @@ def compute(
             code=wanted.code,
             archived=wanted.archived,
         )
-        made = opened(run, wanted.folder, SeedSource(kind="empty"), start)
+        epoch = None if wanted.since is None else wanted.epoch
+        source = SeedSource(kind=wanted.seed, epoch=epoch, seq=wanted.since, times=epoch is not None)
+        made = opened(run, wanted.folder, source, start)
         archives = [run.archive(topic) for topic in sorted({item.topic for item in wanted.archived})]
         index = time_index(broker, start.topics, archives)
         while advance(made, end, index, config.slice_records):
@@ -84,13 +93,17 @@ def compute(
     progress("comparing with the live epoch")
     committed = made.ledger.state().committed
     assert committed is not None
-    compared = tuple(_twice(run, made, committed, append, wanted) for append in _chosen(topology, wanted.outputs))
+    chosen = [append for append in topology.appends if append.name in wanted.outputs]
+    for append in chosen:
+        _check_times(run, append, rows_of(made, committed, append), wanted)
+    compared = [_twice(run, made, committed, append, wanted) for append in chosen]
+    compared += [_windows(run, table, wanted) for table in windowed_tables(topology) if table.name in wanted.outputs]
     for table in made.scratch.states.values():
         table.forget()
     return Computed(
         writer=made.writer,
-        rows={name: committed.delta_versions[f"outputs/{name}"] for name in wanted.outputs},
-        compared=compared,
+        rows={append.name: committed.delta_versions[f"outputs/{append.name}"] for append in chosen},
+        compared=tuple(compared),
     )
 
 
@@ -107,6 +120,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
         MoveRefusedError: the live epoch or its code is another by now.
     """
     epochs = Epochs(config.lake)
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    folder = paths.recomputed(wanted.folder)
     detail = {
         "from": wanted.begin.isoformat(),
         "to": wanted.end.isoformat(),
@@ -117,7 +132,8 @@ def request(config: Config, wanted: Backfill, computed: Computed, *, actor: str,
         "offsets": wanted.offsets,
         "outputs": {
             found.name: {
-                "version": computed.rows[found.name],
+                **({"time": wanted.times[found.name]} if found.name in wanted.times else {}),
+                **(_written(folder, found.name, computed) if found.kind == "output" else {"table": True}),
                 "rows": found.rows_again,
                 "before": found.rows,
                 "same": found.is_same,
@@ -207,11 +223,58 @@ def told(event: Event) -> list[str]:
 
 def _twice(run: EpochRun, made: EpochRun, row: LedgerRow, append: Append, wanted: Backfill) -> Twice:
     """Rows of an output as the live epoch has them, and as they were computed."""
+    where = belongs(append, wanted.times.get(append.name), wanted.begin, wanted.end, wanted.ranges)
+    return twice(append, _live(run, append).where(where), rows_of(made, row, append).where(where), Mask())
+
+
+def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int]:
+    """What a replacement finds of an output in the folder."""
+    version = computed.rows[name]
+    return {"version": version, "computed": tables.count(folder.output(name), version)}
+
+
+def _windows(run: EpochRun, table: Table, wanted: Backfill) -> Twice:
+    """Rows of closed windows as the live epoch has them, and as they were computed."""
     committed = run.ledger.state().committed
     assert committed is not None
-    live = frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}").where(rows_from(wanted.ranges))
-    return twice(append, live, rows_of(made, row, append), Mask())
+    return twice(table, *closed_windows(run, committed, table, wanted.folder, wanted.begin, wanted.end), Mask())
 
 
-def _chosen(topology: Topology, outputs: Sequence[str]) -> list[Append]:
-    return [append for append in topology.appends if append.name in outputs]
+def _live(run: EpochRun, append: Append) -> DataFrame:
+    """All rows of an output as the live epoch has them."""
+    committed = run.ledger.state().committed
+    assert committed is not None
+    return frame_at(run.engines.session, run.paths, committed, f"outputs/{append.name}")
+
+
+def _check_times(run: EpochRun, append: Append, again: DataFrame, wanted: Backfill) -> None:
+    """Rows that belong to the interval by a column have a time there, and it is that of records that were read.
+
+    Args:
+        append: the output.
+        again: its rows as they were computed.
+
+    Raises:
+        MoveRefusedError: some have none, or that of other records.
+    """
+    time = wanted.times.get(append.name)
+    if time is None:
+        return
+    nulls = again.where(f"{quote(time)} IS NULL").count()
+    if nulls:
+        raise MoveRefusedError(
+            f"{nulls:,} rows of {append.name!r} have no {time!r}, so that they belong to no interval: rows of an outer "
+            f"join's right side, for example. `kappa replay {wanted.topology}` computes all of them.",
+            output=append.name,
+            rows=nulls,
+        )
+    mine = _live(run, append).where(belongs(append, time, wanted.begin, wanted.end, ()))
+    strange = mine.where(f"_offset IS NOT NULL AND NOT ({rows_from(wanted.reads)})").count()
+    if strange:
+        raise MoveRefusedError(
+            f"{strange:,} rows of {append.name!r} with {time!r} in the interval come from records outside of what was "
+            f"read for it: {time!r} is not the event time of the record that a row comes from, or not the beginning of "
+            f"its window. `kappa replay {wanted.topology}` computes all of them.",
+            output=append.name,
+            rows=strange,
+        )

@@ -9,7 +9,7 @@ again and again is undone, and the stream goes on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,14 @@ from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import read_table
+from kappa.lake.merge_on_read import frame_at, read_table
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, ranges_from_json
 from kappa.slices.places import make_durable
 from kappa.slices.protocol import commit_slice
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import is_sent, send_effects
-from kappa.topology.ddl import literal, quoted
+from kappa.topology.ddl import literal, quote, quoted
 from kappa.verify.second_run import discard
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from kappa.driver.attempts import Attempts
     from kappa.driver.context import Context
     from kappa.lake.epoch_record import EpochRecord
+    from kappa.topology import Append, Table
 
 #: What ledger rows of a replacement have in their detail: the event that asked for it.
 DETAIL = "backfill"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Replacements:
@@ -114,6 +116,30 @@ def rows_from(ranges: Iterable[OffsetRange]) -> str:
     return " OR ".join(parts) or "FALSE"
 
 
+def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ranges: Iterable[OffsetRange]) -> str:
+    """SQL condition of the rows of an output that belong to an interval.
+
+    Args:
+        append: the output.
+        time: the column by which they belong to it; None where they do by the records that they come from.
+        begin: beginning of the interval.
+        end: its end, exclusive.
+        ranges: offset ranges of the interval.
+    """
+    if time is None:
+        return rows_from(ranges)
+    kind = next(column.type for column in append.columns if column.name == time)
+    first, last = (_instant(at, kind) for at in (begin, end))
+    return f"{quote(time)} >= {first} AND {quote(time)} < {last}"
+
+
+def _instant(at: datetime, kind: str) -> str:
+    """SQL of a time, in the type of a column; a number of milliseconds is rounded up."""
+    if kind == "TIMESTAMP":
+        return f"TIMESTAMP '{at.astimezone(UTC).isoformat(sep=' ')}'"
+    return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
+
+
 def check(run: EpochRun, asked: Event) -> None:
     """Raise where a replacement cannot be made; nothing is changed.
 
@@ -130,14 +156,18 @@ def check(run: EpochRun, asked: Event) -> None:
             f"backfill {asked.topology}"
         )
     for name, found in detail["outputs"].items():
-        path = run.paths.recomputed(detail["folder"]).output(name)
+        folder = run.paths.recomputed(detail["folder"])
+        path = folder.table(name) if found.get("table") else folder.output(name)
         if not Path(path).is_dir():
             raise LedgerError(
                 f"Its folder {path} is gone. Compute the interval again: kappa backfill {asked.topology}", path=path
             )
+        if found.get("table"):
+            continue
         rows = tables.count(path, found["version"])
-        if rows != found["rows"]:
-            raise LedgerError(f"{path} has {rows} rows, {found['rows']} were computed.", path=path, rows=rows)
+        computed = found.get("computed", found["rows"])  # earlier code computed nothing but the interval
+        if rows != computed:
+            raise LedgerError(f"{path} has {rows} rows, {computed} were computed.", path=path, rows=rows)
 
 
 def plan(run: EpochRun, state: LedgerState, asked: Event) -> LedgerRow:
@@ -201,9 +231,12 @@ def undo(run: EpochRun, planned: LedgerRow) -> None:
     run.ledger.check_claim(run.writer)
     committed = run.ledger.state().committed
     assert committed is not None
-    for name in planned.detail[DETAIL]["outputs"]:
-        place = f"outputs/{name}"
-        tables.put_back(run.paths.output(name), committed.delta_versions[place], planned.seq, plan_hash(planned))
+    for name, found in planned.detail[DETAIL]["outputs"].items():
+        if found.get("table"):
+            tables.seal(run.paths.changes(name), planned.seq, plan_hash(planned))
+        else:
+            version = committed.delta_versions[f"outputs/{name}"]
+            tables.put_back(run.paths.output(name), version, planned.seq, plan_hash(planned))
         crash_point("backfill.undone", planned.seq)
     run.ledger.append(
         LedgerRow(
@@ -264,10 +297,19 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
     detail, committed = planned.detail[DETAIL], state.committed
     assert committed is not None
     run.ledger.check_claim(run.writer)
-    where, versions = rows_from(ranges_from_json(detail["ranges"])), dict(committed.delta_versions)
+    ranges, versions = ranges_from_json(detail["ranges"]), dict(committed.delta_versions)
+    begin, end = (datetime.fromisoformat(detail[name]) for name in ("from", "to"))
     for name, found in detail["outputs"].items():
+        if found.get("table"):
+            path = run.paths.changes(name)
+            _change_windows(run, planned, committed, run.topology.table(name), begin, end)
+            crash_point("backfill.replaced", planned.seq)
+            versions[f"changes/{name}"] = tables.version(path)
+            continue
         path = run.paths.output(name)
-        rows = _computed(run, detail["folder"], name, found["version"], planned.seq)
+        append = next(append for append in run.topology.appends if append.name == name)
+        where = belongs(append, found.get("time"), begin, end, ranges)
+        rows = _computed(run, detail["folder"], append, found["version"], planned.seq).where(where)
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
         versions[f"outputs/{name}"] = tables.version(path)
@@ -287,11 +329,56 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
     )
 
 
-def _computed(run: EpochRun, folder: str, name: str, version: int, seq: int) -> DataFrame:
+def closed_windows(
+    run: EpochRun, committed: LedgerRow, table: Table, folder: str, begin: datetime, end: datetime
+) -> tuple[DataFrame, DataFrame]:
+    """Rows of an interval in a table that keeps closed windows: as the epoch has them, and as they were computed.
+
+    Rows whose time to stay is over by now are left out: the epoch has none of them.
+
+    Args:
+        committed: the epoch's last commit.
+        table: the table.
+        folder: name of the folder in which they were computed.
+        begin: beginning of the interval.
+        end: its end, exclusive.
+    """
+    assert table.reach is not None and table.reach.column is not None
+    made = run.paths.recomputed(folder)
+    row, session = Ledger(made.ledger).state().committed, run.engines.session
+    assert row is not None
+    column = quote(table.reach.column)
+    first, last = (_instant(at, "TIMESTAMP") for at in (begin, end))
+    graces = {source.topic: source.grace_ms for source in run.topology.sources if source.grace_ms is not None}
+    is_gone = committed.frontier(graces).has_reached("window_end", by_ms=table.reach.keep_ms or 0)
+    where = f"{column} >= {first} AND {column} < {last} AND is_closed AND NOT {is_gone}"
+    names = quoted(c.name for c in table.columns)
+    place = f"tables/{table.name}"
+    frames = (frame_at(session, paths, at, place) for paths, at in ((run.paths, committed), (made, row)))
+    live, again = (frame.where(where).select(*names) for frame in frames)
+    return live, again
+
+
+def _change_windows(
+    run: EpochRun, planned: LedgerRow, committed: LedgerRow, table: Table, begin: datetime, end: datetime
+) -> None:
+    """Write the rows of an interval as changes of a table, in one commit: those that differ, and removals of others."""
+    from pyspark.sql import functions as F
+
+    folder = planned.detail[DETAIL]["folder"]
+    live, again = closed_windows(run, committed, table, folder, begin, end)
+    key = list(table.key)
+    odd = live.join(again.select(*quoted(key)), on=key, how="left_anti").select(*live.columns)
+    rows = again.exceptAll(live).withColumn("_deleted", F.lit(False))
+    rows = rows.unionByName(odd.withColumn("_deleted", F.lit(True)))
+    rows = rows.withColumn("_seq", F.lit(planned.seq).cast("bigint"))
+    tables.append_frame(run.paths.changes(table.name), rows, planned.seq, plan_hash(planned))
+
+
+def _computed(run: EpochRun, folder: str, append: Append, version: int, seq: int) -> DataFrame:
     """Rows that were computed for an interval, in the columns of the output, as rows of a slice."""
     from pyspark.sql import functions as F
 
-    append = next(append for append in run.topology.appends if append.name == name)
     columns = [*quoted(column.name for column in append.columns), *(column.name for column in tables.LINEAGE)]
-    found = read_table(run.engines.session, run.paths.recomputed(folder).output(name), version).where("_seq > 0")
+    found = read_table(run.engines.session, run.paths.recomputed(folder).output(append.name), version).where("_seq > 0")
     return found.select(F.lit(seq).cast("bigint").alias("_seq"), *columns)

@@ -26,6 +26,7 @@ from kappa.slices.seeding import SeedSource, seed
 from kappa.topology.shapes import tables_only
 from kappa.topology.thresholds import limits_of
 from kappa.verify import measurements
+from kappa.verify.certificate import backfill_notes
 from kappa.verify.inspection import inspected
 
 #: Lag in offsets up to which a candidate counts as caught up, as a share of a slice.
@@ -243,7 +244,8 @@ class Replay:
             unjudged=self._unjudged(theirs),
             begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
-        report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism)
+        notes = (*found.notes, *backfill_notes(record.epoch(live.epoch), commits[-1].seq))
+        report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism, notes=notes)
         crash_point("verify")
         context.event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
 

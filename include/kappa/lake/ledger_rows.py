@@ -13,6 +13,7 @@ from kappa.offsets import releases
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
 from kappa.replay.certificate import Sends
+from kappa.topology.event_time import Frontier, frontier_of, least
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
@@ -77,6 +78,17 @@ class LedgerRow:
     def reached_ms(self) -> dict[TopicPartition, int]:
         """``max_timestamps`` by partition, as cuts ask for them."""
         return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
+
+    def frontier(self, graces: Mapping[str, int]) -> Frontier:
+        """What every partition of some topics has passed after a commit.
+
+        Args:
+            graces: topic -> how late its records may be, milliseconds.
+        """
+        return least(
+            frontier_of(self.stream_times.get(topic, {}), (r.partition for r in self.ranges if r.topic == topic), grace)
+            for topic, grace in graces.items()
+        )
 
     @property
     def is_replacement(self) -> bool:

@@ -13,7 +13,7 @@ from kappa.operators.windowed import Windowed, check_names, floored, keys_of, le
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
 from kappa.topology.durations import shown
-from kappa.topology.event_time import Frontier
+from kappa.topology.event_time import Frontier, Reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,6 +84,7 @@ class AtMostEvery:
             schema=f"{self.schema}, counts_from TIMESTAMP NOT NULL, origin {origin.ORIGIN_TYPE}",
             made_by=f"{_NAME}(key={names}, every={shown(self.every_ms)})",
             expires=True,
+            reach=Reach(ms=self.every_ms, grid_ms=self.every_ms, column="boundary"),
         )
 
     @property

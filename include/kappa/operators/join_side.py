@@ -11,7 +11,7 @@ from kappa.operators.keys import is_present
 from kappa.operators.late import IS_IN_TIME, IS_LATE
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, quote, quoted
-from kappa.topology.event_time import Frontier
+from kappa.topology.event_time import Frontier, Reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,11 +65,13 @@ class Side:
     ahead_ms: int
     is_tracked: bool
 
-    def table(self, name: str, made_by: str) -> Table:
-        """The rows that may still meet a partner."""
+    def table(self, name: str, made_by: str, *, is_bounded: bool = True) -> Table:
+        """The rows that may still meet a partner; ``is_bounded``: see :class:`~kappa.topology.event_time.Reach`."""
         met = [f"{_MET} BOOLEAN NOT NULL"] if self.is_tracked else []
         schema = state_ddl(self.columns, *PLACE_DDL, *met)
-        return Table(name=name, key=(*self.key, *RECORD), schema=schema, made_by=made_by, expires=True)
+        reach = Reach(ms=max(self.back_ms, self.ahead_ms), is_bounded=is_bounded)
+        key = (*self.key, *RECORD)
+        return Table(name=name, key=key, schema=schema, made_by=made_by, expires=True, reach=reach)
 
     def admitted(self, rows: DataFrame) -> DataFrame:
         """Rows with a key that are not late."""

@@ -12,7 +12,7 @@ from kappa.operators.late import late_rows
 from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
-from kappa.topology.event_time import Frontier, least
+from kappa.topology.event_time import Frontier, Reach, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,7 +99,7 @@ class TableJoin:
 
     def waiting_table(self, name: str) -> Table:
         """The state of the left side: rows whose time the table's frontier has not passed."""
-        return self._left.table(name, self._made_by)
+        return self._left.table(name, self._made_by, is_bounded=False)
 
     def versions_table(self, name: str) -> Table:
         """The state of the table: versions that a row may still see."""
@@ -107,7 +107,9 @@ class TableJoin:
         # A deletion is a version as well, without values.
         columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
         schema = state_ddl(columns, *PLACE_DDL, *_VERSION_DDL)
-        return Table(name=name, key=(*key, *RECORD), schema=schema, made_by=self._made_by, expires=True)
+        reach = Reach(ms=0, is_bounded=False)
+        key = (*key, *RECORD)
+        return Table(name=name, key=key, schema=schema, made_by=self._made_by, expires=True, reach=reach)
 
     def __call__(
         self,

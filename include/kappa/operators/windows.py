@@ -27,7 +27,7 @@ from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, floored, keys_of, 
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
-from kappa.topology.event_time import Frontier
+from kappa.topology.event_time import Frontier, Reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,7 +125,8 @@ class HoppingWindow:
         """The state as a table of that name."""
         closed = () if self.keep_ms is None else (_CLOSED,)
         columns = f"{key_ddl(self.keys)}, {BOUNDS}, {agg.ddl_of((*self.parts, agg.ORIGIN, *closed))}"
-        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True)
+        reach = Reach(ms=self.size_ms, grid_ms=self.every_ms, column="window_start", keep_ms=self.keep_ms)
+        return Table(name=name, key=self._group, schema=columns, made_by=self.made_by, expires=True, reach=reach)
 
     @property
     def schema(self) -> str:

@@ -16,6 +16,7 @@ from kappa.kafka import markers
 from kappa.lake import tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.releases import Releases, as_of, releases_detail
@@ -40,6 +41,7 @@ class SeedSource:
         kind: ``empty``, ``from-savepoint`` or ``from-changelog``.
         epoch: the epoch whose savepoint or changelog it is.
         seq: its ledger row; for a changelog the marker's slice.
+        times: whether an empty seed takes over how far the records had come at that row.
         lake: the lake that the other epoch is in; None for that of the run.
         outputs: whether append outputs begin with the savepoint's rows.
     """
@@ -47,6 +49,7 @@ class SeedSource:
     kind: str
     epoch: int | None = None
     seq: int | None = None
+    times: bool = False
     lake: str | None = None
     outputs: bool = True
 
@@ -83,6 +86,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
         times = _from_savepoint(run, source, start)
     elif source.kind == "from-changelog":
         times = _from_changelog(run, source, start)
+    elif source.times:
+        times = _times(*_commit(run, source)[1:])
     crash_point("seed.tables", 0)
     versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
     versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
@@ -120,15 +125,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
 
 
 def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
-    assert source.epoch is not None
-    paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    state = Ledger(paths.ledger).state()
-    commits = {row.seq: row for row in state.commits}
-    if source.seq not in commits:
-        raise LedgerError(
-            f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
-        )
-    row = state.resolved(commits[source.seq])
+    paths, state, row = _commit(run, source)
     for table in run.topology.tables:
         place = f"tables/{table.name}"
         if place not in row.delta_versions:
@@ -144,6 +141,23 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
+    return _times(state, row)
+
+
+def _commit(run: EpochRun, source: SeedSource) -> tuple[EpochPaths, LedgerState, LedgerRow]:
+    """The commit of another epoch that a seed begins with, by the versions that are still there."""
+    assert source.epoch is not None
+    paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
+    state = Ledger(paths.ledger).state()
+    commits = {row.seq: row for row in state.commits}
+    if source.seq not in commits:
+        raise LedgerError(
+            f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
+        )
+    return paths, state, state.resolved(commits[source.seq])
+
+
+def _times(state: LedgerState, row: LedgerRow) -> Times:
     return Times(
         max_timestamps=row.max_timestamps,
         stream_times=row.stream_times,

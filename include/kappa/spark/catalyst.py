@@ -77,6 +77,9 @@ _ACROSS_RECORDS = {
     "LocalLimit": "limits the number of records",
 }
 
+#: What no operator does, in words.
+FROM_NO_RECORD, SUBQUERY = "adds rows that come from no record", "uses a subquery"
+
 #: Ids of the columns that operators above need; None for all.
 Needed = frozenset[int] | None
 
@@ -126,15 +129,29 @@ def across_records(
     return tuple(dict.fromkeys(found for found in _across(_analysed(frame), owners) if found))
 
 
+def read_from(frame: DataFrame, given: Mapping[str, DataFrame]) -> tuple[str, ...]:
+    """Names of those of these DataFrames that another is made from, sorted; see :func:`across_records`."""
+    owners = {_rows(_analysed(one)): name for name, one in given.items()}
+    return tuple(sorted({owners[rows] for rows in map(_rows, _leaves(_analysed(frame))) if rows in owners}))
+
+
+def _leaves(plan: Any) -> Iterator[Any]:
+    children = _listed(plan.children())
+    if not children:
+        yield plan
+    for child in children:
+        yield from _leaves(child)
+
+
 def _across(plan: Any, owners: Mapping[int | None, str]) -> Iterator[str]:
     kind, children = plan.nodeName(), _listed(plan.children())
     if not children:
-        yield owners.get(_rows(plan), "adds rows that come from no record")
+        yield owners.get(_rows(plan), FROM_NO_RECORD)
         return
     if kind not in _BY_RECORD:
         yield _ACROSS_RECORDS.get(kind, f"uses {kind}")
     if not plan.subqueries().isEmpty():
-        yield "uses a subquery"
+        yield SUBQUERY
     for child in children:
         yield from _across(child, owners)
 

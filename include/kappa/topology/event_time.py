@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+
+if TYPE_CHECKING:
+    from kappa.topology.members import Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: As the time of a source: a record's event time is when its slice was planned. Nothing that follows from it can be
@@ -24,6 +30,25 @@ LATE_RECORDS = "late_records"
 LATE_SCHEMA = """
     operator STRING NOT NULL, reason STRING NOT NULL, event_time TIMESTAMP NOT NULL, frontier TIMESTAMP, record STRING
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How far in event time the records lie that a row of an operator is made from.
+
+    Attributes:
+        ms: at most so many milliseconds from the row's own time, either way.
+        grid_ms: rows lie on a grid of this step, which begins at 1970; None where they do not.
+        column: the row's own time, in its table and in what it emits; None where that is the time of a record.
+        keep_ms: how long past its ``window_end`` a row that is final stays in its table; None where it goes at once.
+        is_bounded: whether records beyond do not matter. Otherwise rows need the state from before them.
+    """
+
+    ms: int
+    grid_ms: int | None = None
+    column: str | None = None
+    keep_ms: int | None = None
+    is_bounded: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +120,37 @@ def shown(ms: int) -> str:
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return f"{ms} ms"
+
+
+def check_source(source: Source) -> None:
+    """The column of a source's event time is there and holds a time.
+
+    Raises:
+        TopologyError: it is not, or does not.
+    """
+    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
+        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
+        raise TopologyError(
+            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
+            "that every epoch reads has idle partitions: leave idle_after out."
+        )
+    if source.grace is None:
+        if source.time is not None:
+            raise TopologyError(
+                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
+                "grace='10 seconds'."
+            )
+        return
+    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
+    if source.time is None or source.is_wall_clock:
+        return
+    types = {column.name: column.type for column in source.columns}
+    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
+        found = (
+            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
+        )
+        raise TopologyError(
+            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT "
+            "in "
+            "epoch milliseconds."
+        )

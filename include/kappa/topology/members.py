@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
 from kappa.topology.durations import milliseconds
-from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK
+from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.wire_schemas import FORMATS, Format
 
@@ -110,7 +110,7 @@ class Source:
                 f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
-        _check_event_time(self)
+        check_source(self)
         clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
         if clash:
             raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
@@ -168,6 +168,7 @@ class Table:
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
             other parameters is not taken over.
         expires: whether rows go when their time is over, which deletes nothing; no topic is made of such a table.
+        reach: how far in event time what comes of this state reaches; None where an interval of time does not bound it.
         cuts: see :data:`Cuts`.
 
     Examples:
@@ -182,6 +183,7 @@ class Table:
     masked: tuple[str, ...] | list[str] = ()
     made_by: str = ""
     expires: bool = False
+    reach: Reach | None = None
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
@@ -222,6 +224,8 @@ class Append:
         schema: Spark DDL of the row.
         masked: columns whose values never appear in a report.
         partition_by: columns by which the Delta table is partitioned, for example a day.
+        time: column by which a row belongs to an interval of time when that is computed again, TIMESTAMP or BIGINT in
+            epoch milliseconds: of a join the left row's event time. A window's row belongs by ``window_start``.
         cuts: see :data:`Cuts`.
 
     Examples:
@@ -234,6 +238,7 @@ class Append:
     schema: str
     masked: tuple[str, ...] | list[str] = ()
     partition_by: tuple[str, ...] | list[str] = ()
+    time: str | None = None
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
@@ -249,6 +254,12 @@ class Append:
         if unknown:
             raise TopologyError(
                 f"Output {self.name!r}: partition_by {unknown} is not in its schema, which has {known}."
+            )
+        types = {column.name: column.type for column in self.columns}
+        if self.time is not None and types.get(self.time) not in ("TIMESTAMP", "BIGINT"):
+            raise TopologyError(
+                f"Output {self.name!r}: time column {self.time!r} is {types.get(self.time, 'not in its schema')}. Name "
+                "a column of type TIMESTAMP, or BIGINT in epoch milliseconds."
             )
 
     @property
@@ -340,36 +351,6 @@ class Check:
     def __post_init__(self) -> None:
         if bool(self.sql) == (self.function is not None):
             raise TopologyError(f"Check {self.name!r} needs exactly one of sql and function.")
-
-
-def _check_event_time(source: Source) -> None:
-    """The column of the event time is there and holds a time."""
-    if source.idle_after is not None and (source.grace is None or source.of is not None or source.is_wall_clock):
-        what = "no grace" if source.grace is None else "the wall clock" if source.is_wall_clock else f"of={source.of!r}"
-        raise TopologyError(
-            f"Source {source.topic!r} has idle_after={source.idle_after!r} and {what}. Only a topic with event time "
-            "that every epoch reads has idle partitions: leave idle_after out."
-        )
-    if source.grace is None:
-        if source.time is not None:
-            raise TopologyError(
-                f"Source {source.topic!r} names time={source.time!r} and no grace. Say how late a record may be: "
-                "grace='10 seconds'."
-            )
-        return
-    _ = source.grace_ms, source.ahead_ms, source.idle_after_ms  # lengths of time, or they raise
-    if source.time is None or source.is_wall_clock:
-        return
-    types = {column.name: column.type for column in source.columns}
-    if types.get(source.time) not in ("TIMESTAMP", "BIGINT"):
-        found = (
-            f"is {types[source.time]}" if source.time in types else f"is not in its schema, which has {sorted(types)}"
-        )
-        raise TopologyError(
-            f"Source {source.topic!r}: time column {source.time!r} {found}. Name a column of type TIMESTAMP, or BIGINT "
-            "in "
-            "epoch milliseconds."
-        )
 
 
 def _check_cuts(kind: str, name: str, cuts: Cuts) -> None:

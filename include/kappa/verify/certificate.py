@@ -84,6 +84,12 @@ def interval_said(event: Event) -> str:
     )
 
 
+def backfill_notes(epoch: EpochRecord, seq: int) -> tuple[str, ...]:
+    """What a reader of a comparison with an epoch must know of it: intervals that it had computed again by a commit."""
+    done = (event for event in epoch.backfilled if event.detail["seq"] <= seq)
+    return tuple(f"Live epoch {epoch.epoch} had {interval_said(event)}." for event in done)
+
+
 def ledgers_of(
     lake: str, record: TopologyRecord, candidate: int | None, opened: MutableMapping[str, Ledger]
 ) -> dict[int, Ledger]:

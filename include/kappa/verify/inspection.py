@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
@@ -9,7 +10,7 @@ from kappa.errors import first_line
 from kappa.replay.findings import Finding
 from kappa.replay.rules.step import step_findings, step_not_inspected
 from kappa.slices.writing import step_effects
-from kappa.spark.catalyst import across_records, suspects
+from kappa.spark.catalyst import FROM_NO_RECORD, SUBQUERY, across_records, read_from, suspects
 from kappa.topology import RECORD_COLUMNS, Slice, registry
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import EVENT_COLUMNS, Frontier
@@ -18,7 +19,7 @@ from kappa.topology.masking import SHORTEST
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kappa.topology import Source, Topology
+    from kappa.topology import Append, Source, Table, Topology
 
 
 def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
@@ -35,8 +36,25 @@ def inspected(session: SparkSession, topology: Topology) -> tuple[Finding, ...]:
     return tuple(step_findings(found))
 
 
-def dependencies(session: SparkSession, topology: Topology) -> dict[str, tuple[str, ...]]:
-    """Of each append output what its rows depend on beside one record each, in words.
+@dataclass(frozen=True, kw_only=True)
+class Dependence:
+    """What the rows of an append output depend on beside one record each.
+
+    Attributes:
+        words: in words; empty where on nothing.
+        tables: names of the tables.
+        sources: topics of the records.
+        is_open: whether something in the plan is neither a record nor a row of a table.
+    """
+
+    words: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    is_open: bool = False
+
+
+def dependencies(session: SparkSession, topology: Topology) -> dict[str, Dependence]:
+    """Of each append output, and each operator's table, what its rows depend on beside one record each.
 
     The step is called once on DataFrames without rows. Nothing is computed or written.
 
@@ -45,9 +63,17 @@ def dependencies(session: SparkSession, topology: Topology) -> dict[str, tuple[s
     """
     given = _without_rows(session, topology)
     effects = step_effects(topology, given)
-    return {
-        append.name: across_records(effects[append.name], given.records, given.tables) for append in topology.appends
-    }
+    found = {}
+    members: list[Append | Table] = [*topology.appends, *(t for t in topology.tables if t.reach is not None)]
+    for member in members:
+        words = across_records(effects[member.name], given.records, given.tables)
+        found[member.name] = Dependence(
+            words=words,
+            tables=read_from(effects[member.name], given.tables),
+            sources=read_from(effects[member.name], given.records),
+            is_open=not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
+        )
+    return found
 
 
 def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:

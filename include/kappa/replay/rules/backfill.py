@@ -36,8 +36,8 @@ BACKFILL_CUMULATIVE = refuses(
     "they are.",
     "`kappa replay {topology}` computes them from the beginning, `kappa replay {topology} --from-savepoint NAME` from "
     "a savepoint.",
-    meaning="rows depend on more than their record: a table, an aggregate, a window, a join. `--output` with the "
-    "others leaves them out",
+    meaning="rows depend on more than an interval holds: a running total, a table's newest row, a session, an "
+    "aggregate of the author's own. `--output` with the others leaves them out",
 )
 
 
@@ -52,6 +52,93 @@ def cumulative(topology: str, reasons: Mapping[str, Sequence[str]]) -> list[Find
         for output, found in reasons.items()
         if found
     ]
+
+
+BACKFILL_WITHOUT_TIME = refuses(
+    "backfill-without-time",
+    "Rows of {output!r} come of table {tables}, and no column says to which interval a row belongs.",
+    "Declare it, Append(name={output!r}, ..., time=COLUMN), and `kappa upgrade {topology}`. Until then `kappa replay "
+    "{topology}` computes all of them.",
+    meaning="rows of a window or join, without the column `window_start` and without `Append(time=...)`",
+    way_out="Declare `Append(time=...)`, a join's left event time, and `kappa upgrade`; or `kappa replay`.",
+)
+
+
+def without_time(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Rows that come of several records belong to an interval by a column.
+
+    Args:
+        tables: output without such a column -> the tables that its rows come of.
+    """
+    return [
+        BACKFILL_WITHOUT_TIME({"topology": topology, "tables": " and ".join(map(repr, names))}, output=output)
+        for output, names in tables.items()
+    ]
+
+
+BACKFILL_OFF_GRID = refuses(
+    "backfill-off-grid",
+    "{edge} {at} lies within a window of {output!r}: windows begin every {step}.",
+    "Choose {before} or {after}.",
+    meaning="an edge of the interval lies between two windows' beginnings: the window would be replaced by half",
+    way_out="Choose an edge on the grid; the message names the nearest two.",
+)
+
+
+def off_grid(output: str, edge: str, at: str, step: str, nearest: tuple[str, str]) -> list[Finding]:
+    """An edge of the interval that is no beginning of a window."""
+    before, after = nearest
+    return [BACKFILL_OFF_GRID({"step": step}, output=output, edge=edge, at=at, before=before, after=after)]
+
+
+BACKFILL_STILL_OPEN = refuses(
+    "backfill-still-open",
+    "Rows of {output!r} up to {end} are final when event time, less the grace, has passed {needed}. It has reached "
+    "{reached}.",
+    "Wait, or choose an earlier --to.",
+    meaning="rows of the interval are not final: records that belong to them may still come",
+    way_out="Wait, or choose an earlier `--to`.",
+)
+
+
+def still_open(output: str, end: str, needed: str, reached: str) -> list[Finding]:
+    """Rows of the interval that the live epoch itself is still making."""
+    return [BACKFILL_STILL_OPEN(output=output, end=end, needed=needed, reached=reached)]
+
+
+BACKFILL_STATE_GONE = refuses(
+    "backfill-state-gone",
+    "Rows of {output!r} from {begin} on reach back to {since}. The live epoch has no commit from before that, to begin "
+    "with{why}.",
+    "`kappa replay {topology} --to-datetime TIME` computes them in an epoch that begins earlier.",
+    meaning="the live epoch begins too late, or the state from before the interval is of other code or is no longer "
+    "kept",
+    way_out="`kappa replay` with an earlier start.",
+)
+
+
+def state_is_gone(topology: str, output: str, begin: str, since: str, *, is_bounded: bool) -> list[Finding]:
+    """No commit is early enough to begin with.
+
+    Args:
+        is_bounded: whether the rows need no state from before the interval.
+    """
+    why = "" if is_bounded else " whose tables are kept and of the same code"
+    return [BACKFILL_STATE_GONE({"topology": topology, "why": why}, output=output, begin=begin, since=since)]
+
+
+BACKFILL_OTHER_PARAMETERS = refuses(
+    "backfill-other-parameters",
+    "Records of the interval were read with other parameters: {said}. What was late then is not late now.",
+    "`kappa replay {topology}` computes all of them by the new parameters.",
+    meaning="an upgrade changed event time, grace or an operator's parameters since",
+)
+
+
+def other_parameters(topology: str, changes: Sequence[str]) -> list[Finding]:
+    """The live epoch has read the interval with other parameters of event time or of operators."""
+    said = {"topology": topology, "said": "; ".join(changes)}
+    return [BACKFILL_OTHER_PARAMETERS(said, changes=list(changes))] if changes else []
 
 
 BACKFILL_NOT_INSPECTED = refuses(
@@ -150,6 +237,21 @@ BACKFILL_NOT_FINAL = warns(
     "No action needed if both run the same code.",
     meaning="the live epoch has not read the interval to its end; it reads the rest itself",
 )
+
+
+def records_are_gone(start: Offsets, end: Offsets, first: Offsets) -> list[Finding]:
+    """Records that rows of the interval are made from have gone with retention.
+
+    Args:
+        start: where reading begins.
+        end: where it ends.
+        first: the first offset that can be read.
+    """
+    for (topic, partition), offset in end.items():
+        held = first.get(topic, partition) or 0
+        if (start.get(topic, partition) or 0) < held and (start.get(topic, partition) or 0) < offset:
+            return [BACKFILL_RECORDS_GONE(topic=topic, partition=partition, first=held)]
+    return []
 
 
 def unread_yet(end: Offsets, position: Offsets) -> list[Finding]:

@@ -1,0 +1,318 @@
+"""Intervals of event time computed apart, from one commit to another: the rows of a run over everything, or refused."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import oracle_joins, oracle_windows
+from support.windowing import SUMMARY, led, ms
+
+from kappa import Append, Effects, Slice, Source, Topology
+from kappa.control.backfill_span import Member, Span, changed, edges_ms, member_of, off_grid, span
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.offsets.vector import OffsetRange
+from kappa.operators import at_most_every, hopping_window, interval_join, tumbling_window
+from kappa.operators.late import late_records
+from kappa.testing import Input, TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+GRACES = {"ticks": 1000}
+
+
+def commit(seq: int, *times: int | None, topic: str = "ticks") -> LedgerRow:
+    """A commit after which partitions have come so far."""
+    return LedgerRow(
+        kind="commit",
+        seq=seq,
+        writer="w",
+        at=T0,
+        ranges=tuple(
+            OffsetRange(topic=topic, partition=partition, start=seq, end=seq) for partition in range(len(times))
+        ),
+        stream_times={topic: {partition: at for partition, at in enumerate(times) if at is not None}},
+    )
+
+
+def numbers(found: Span) -> tuple[int | None, int | None]:
+    return (found.since and found.since.seq, found.until and found.until.seq)
+
+
+def test_it_begins_where_every_partition_is_before_the_reach_and_ends_where_the_frontier_is_past_it() -> None:
+    commits = [commit(0, None, None), commit(1, 4999, 7000), commit(2, 4999, 4999), commit(3, 5000, 4999)]
+    commits += [commit(4, 30_000, 17_000), commit(5, 18_000, 18_000), commit(6, 18_001, 18_001)]
+    assert numbers(span(commits[:1] + commits[2:], GRACES, 10_000, 12_000, 5_000)) == (2, 6)
+    assert numbers(span(commits[:6], GRACES, 10_000, 12_000, 5_000)) == (2, None)
+    assert span(commits[:6], GRACES, 10_000, 12_000, 5_000).frontier_ms == 17_000
+    # Only a commit whose state can be begun with; without one there is no beginning.
+    assert numbers(span(commits, GRACES, 10_000, 12_000, 5_000, may_begin=lambda row: row.seq != 2)) == (0, 6)
+    assert numbers(span(commits[3:], GRACES, 10_000, 12_000, 5_000)) == (None, 6)
+
+
+def test_a_partition_without_a_record_holds_the_end_and_not_the_beginning() -> None:
+    commits = [commit(0, None, None), commit(1, None, 4000), commit(2, None, 99_000)]
+    assert numbers(span(commits, GRACES, 10_000, 12_000, 5_000)) == (1, None)
+
+
+def test_an_edge_off_the_grid_names_the_points_beside_it() -> None:
+    hour, half = 3_600_000, timedelta(minutes=30)
+    assert off_grid(T0, [hour, 2 * hour]) is None
+    assert off_grid(T0 + half, [hour]) == (hour, T0, T0 + 2 * half)
+    assert off_grid(T0 + timedelta(microseconds=1), [hour]) == (hour, T0, T0 + 2 * half)
+    early = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
+    assert off_grid(early, [hour]) == (hour, early - half, early + half)
+
+
+def test_edges_are_widened_to_whole_milliseconds() -> None:
+    micro = timedelta(microseconds=1)
+    at = ms(T0)
+    assert edges_ms(T0, T0) == (at, at)
+    assert edges_ms(T0 + micro, T0 + micro) == (at, at + 1)
+
+
+def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
+    window = hopping_window(rows="id STRING", key="id", size="2 hours", every="1 hour", aggregates=SUMMARY_OF_ID)
+    pairs = interval_join(left="id STRING, at BIGINT", right="id STRING, n BIGINT", key="id", before="5 minutes")
+    tables = [window.table("open"), pairs.left_table("lefts"), pairs.right_table("rights")]
+    outputs = [
+        Append(name="windows", schema=window.schema),
+        Append(name="bare", schema="id STRING"),
+        Append(name="pairs", schema=pairs.schema, time="at"),
+    ]
+    made = Topology(
+        name="a.b",
+        version="1",
+        sources=[
+            Source(topic="ticks", schema="id STRING", grace="1 second"),
+            Source(topic="plain", schema="id STRING"),
+        ],
+        tables=tables,
+        outputs=outputs,
+        step=lambda _: {},
+    )
+    found = member_of(made, outputs[0], tables[:1], ("plain", "ticks"))
+    assert found == Member(
+        name="windows",
+        time="window_start",
+        reach_ms=7_200_000,
+        grids_ms=(3_600_000,),
+        sources=("ticks",),
+        tables=("open",),
+        is_bounded=True,
+    )
+    assert member_of(made, outputs[1], tables[:1], ("ticks",)) is None
+    found = member_of(made, outputs[2], tables[1:], ("ticks",))
+    # Two tables of one join reach once.
+    assert found is not None and (found.time, found.reach_ms, found.grids_ms) == ("at", 300_000, ())
+    # A window of what was joined reaches further.
+    assert (found := member_of(made, outputs[0], tables, ("ticks",))) is not None and found.reach_ms == 7_500_000
+
+
+def test_changed_parameters_of_time_and_of_state_are_told() -> None:
+    def made(grace: str, size: str) -> tuple[Topology, Member]:
+        window = tumbling_window(rows="id STRING", key="id", size=size, aggregates=SUMMARY_OF_ID)
+        output = Append(name="windows", schema=window.schema)
+        topology = Topology(
+            name="a.b",
+            version="1",
+            sources=[Source(topic="ticks", schema="id STRING", grace=grace)],
+            tables=[window.table("open")],
+            outputs=[output],
+            step=lambda _: {},
+        )
+        member = member_of(topology, output, topology.tables, ("ticks",))
+        assert member is not None
+        return topology, member
+
+    (before, _), (after, member) = made("1 second", "1 hour"), made("2 seconds", "2 hours")
+    assert changed(before, before, [member]) == []
+    grace, table = changed(before, after, [member])
+    assert "grace of source 'ticks' was '1 second' and is '2 seconds'" in grace
+    assert "size=1 hour" in table and "size=2 hours" in table
+
+
+SUMMARY_OF_ID = {"rows": SUMMARY["trades"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A span that is not refused."""
+
+    since: LedgerRow
+    until: LedgerRow
+
+
+@dataclass(kw_only=True)
+class History:
+    """A topology led through slices, and what a driver knows after each."""
+
+    topology: Topology
+    session: Any
+    partitions: dict[str, int]
+    slices: list[list[Input]]
+
+    def __post_init__(self) -> None:
+        self.driver = self._fresh()
+        self.states: list[tuple[LedgerRow, Any]] = [self._state(0)]
+        for number, batch in enumerate(self.slices, start=1):
+            self.driver.pipe(batch)
+            self.states.append(self._state(number))
+
+    @property
+    def commits(self) -> list[LedgerRow]:
+        return [row for row, _ in self.states]
+
+    def again(self, found: Whole, chance: random.Random) -> TopologyDriver:
+        """What lies between two commits, in other slices, with no state from before."""
+        driver = self._fresh()
+        driver._offsets, driver._times, driver._stream_times = copy.deepcopy(self.states[found.since.seq][1])
+        inputs = [one for batch in self.slices[found.since.seq : found.until.seq] for one in batch]
+        cuts = sorted(chance.randint(0, len(inputs)) for _ in range(2))
+        for first, last in zip([0, *cuts], [*cuts, len(inputs)], strict=True):
+            driver.pipe(inputs[first:last])
+        return driver
+
+    def _fresh(self) -> TopologyDriver:
+        return TopologyDriver(self.topology, self.session, partitions=self.partitions)
+
+    def _state(self, seq: int) -> tuple[LedgerRow, Any]:
+        driver = self.driver
+        kept = copy.deepcopy((driver._offsets, driver._times, driver._stream_times))
+        ranges = [
+            OffsetRange(topic=topic, partition=p, start=driver._offsets[topic, p], end=driver._offsets[topic, p])
+            for topic, count in self.partitions.items()
+            for p in range(count)
+        ]
+        row = LedgerRow(kind="commit", seq=seq, writer="w", at=T0, ranges=tuple(ranges), stream_times=kept[2])
+        return row, kept
+
+
+def rows_in(driver: TopologyDriver, member: Member, begin_ms: int, end_ms: int) -> list[Any]:
+    """Rows of an interval, with where they come from."""
+    found = driver.rows_in_order(member.name)
+    times = [ms(row[member.time]) if isinstance(row[member.time], datetime) else row[member.time] for row in found]
+    return sorted((row for row, at in zip(found, times, strict=True) if begin_ms <= at < end_ms), key=repr)
+
+
+def held(
+    history: History, members: Sequence[Member], edges: Sequence[int], chance: random.Random, intervals: int = 2
+) -> tuple[int, int]:
+    """Assert that intervals come out as in the whole history; how many rows, and how many intervals left out both ends.
+
+    An interval whose rows are not final, or that begins too early, is left out: it is refused.
+    """
+    rows = apart = 0
+    graces = {s.topic: s.grace_ms for s in history.topology.sources if s.grace_ms is not None}
+    found = []
+    for begin_ms, end_ms in [(first, last) for first in edges for last in edges if first < last]:
+        spans = [span(history.commits, graces, begin_ms, end_ms, member.reach_ms) for member in members]
+        whole = widest(spans)
+        if whole is not None and any(rows_in(history.driver, member, begin_ms, end_ms) for member in members):
+            found.append((begin_ms, end_ms, whole))
+    # Those first that leave out what comes before and what comes after.
+    found.sort(key=lambda one: ((one[2].since.seq == 0) + (one[2].until.seq == len(history.slices)), chance.random()))
+    for begin_ms, end_ms, whole in found[:intervals]:
+        again = history.again(whole, chance)
+        for member in members:
+            expected = rows_in(history.driver, member, begin_ms, end_ms)
+            assert rows_in(again, member, begin_ms, end_ms) == expected, f"{member.name} [{begin_ms}, {end_ms})"
+            rows += len(expected)
+        apart += whole.since.seq > 0 and whole.until.seq < len(history.slices)
+    return rows, apart
+
+
+def widest(spans: Sequence[Span]) -> Whole | None:
+    """What holds all of these; None where one is refused."""
+    firsts = [one.since for one in spans if one.since is not None]
+    lasts = [one.until for one in spans if one.until is not None]
+    if min(len(firsts), len(lasts)) < len(spans):
+        return None
+    return Whole(since=min(firsts, key=lambda row: row.seq), until=max(lasts, key=lambda row: row.seq))
+
+
+def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 90) -> tuple[int, int]:
+    """Windows on two grids, and rows at boundaries, over one history with late and out-of-order records."""
+    operators = {
+        "tumbling": tumbling_window(rows=oracle_windows.TICK, key="symbol", size="4 seconds", aggregates=SUMMARY),
+        "hopping": hopping_window(
+            rows=oracle_windows.TICK, key="symbol", size="4 seconds", every="2 seconds", aggregates=SUMMARY
+        ),
+        "every": at_most_every(rows=oracle_windows.TICK, key="symbol", every="4 seconds"),
+    }
+    topology = led(spark, operators, grace="1 second").topology
+    batches = oracle_windows.history(seed, slices=slices, records=records)
+    given = [[one.input for one in batch] for batch in batches]
+    history = History(topology=topology, session=spark, partitions={oracle_windows.TOPIC: 2}, slices=given)
+    outputs = [append for append in topology.appends if append.name.endswith("_final")]
+    tables = {f"{table.name}_final": [table] for table in topology.tables}
+    members = [member_of(topology, one, tables[one.name], [oracle_windows.TOPIC]) for one in outputs]
+    assert len(members) == 3 and None not in members
+    edges = range(-8_000, 40_000, 4_000)
+    return held(history, [one for one in members if one is not None], edges, random.Random(seed))
+
+
+def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30) -> tuple[int, int]:
+    """An interval join by the left row's time, of two topics of which one may be behind."""
+    row = "id STRING, value INT, at BIGINT"
+    pairs = interval_join(left=row, right=row, key="id", before="2 seconds", after="1 second", how="left")
+    graces = {"orders": 1_000, "payments": 1_500}
+
+    def step(slice: Slice) -> Effects:
+        found = pairs(
+            slice["orders"],
+            slice["payments"],
+            left_before=slice.table("lefts"),
+            right_before=slice.table("rights"),
+            left_frontier=slice.frontier("orders"),
+            right_frontier=slice.frontier("payments"),
+        )
+        late = late_records(found.late)
+        return {"pairs": found.rows, "lefts": found.left_changes, "rights": found.right_changes, "late_records": late}
+
+    output = Append(name="pairs", schema=pairs.schema, time="at")
+    topology = Topology(
+        name="inventory.matched",
+        version="1",
+        sources=[Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()],
+        tables=[pairs.left_table("lefts"), pairs.right_table("rights")],
+        outputs=[output],
+        step=step,
+    )
+    chance = random.Random(seed)
+    behind = chance.choice(["orders", "payments", ""])
+    logs = oracle_joins.logs(chance, list(graces), records=records)
+    batches = [*oracle_joins.arrivals(chance, logs, slices=slices, behind=behind), oracle_joins.closing(graces)]
+    given = [[one.input for one in batch] for batch in batches]
+    history = History(topology=topology, session=spark, partitions=dict.fromkeys(graces, 2), slices=given)
+    member = member_of(topology, output, topology.tables, list(graces))
+    assert member is not None
+    return held(history, [member], range(0, 20_000, 500), chance)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_windows_of_an_interval_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
+    assert all(windows_held(spark, 3))
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_joined_rows_of_an_interval_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
+    assert all(joins_held(spark, 4))
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("seed", range(5, 20))
+def test_more_histories_give_the_same_by_interval(spark: SparkSession, seed: int) -> None:
+    windows_held(spark, seed, slices=12, records=120)
+    joins_held(spark, seed, slices=12, records=60)

@@ -1,0 +1,34 @@
+"""Which rows belong to an interval that is computed again, as SQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from kappa.driver.backfill import belongs
+from kappa.offsets.vector import OffsetRange
+from kappa.topology import Append
+
+PAID = Append(name="paid", schema="id STRING, at TIMESTAMP, ms BIGINT")
+BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=1)))
+
+
+def test_rows_belong_by_the_records_that_they_come_from() -> None:
+    ranges = [
+        OffsetRange(topic="pos", partition=0, start=3, end=5),
+        OffsetRange(topic="pos", partition=1, start=7, end=7),
+    ]
+    found = belongs(PAID, None, BEGIN, END, ranges)
+    assert found == "(_topic = 'pos' AND _partition = 0 AND _offset >= 3 AND _offset < 5)"
+    assert belongs(PAID, None, BEGIN, END, ranges[1:]) == "FALSE"
+
+
+def test_rows_belong_by_a_column_from_the_beginning_to_before_the_end() -> None:
+    assert belongs(PAID, "at", BEGIN, END, ()) == (
+        "`at` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `at` < TIMESTAMP '2026-01-01 23:00:00+00:00'"
+    )
+
+
+def test_edges_between_two_milliseconds_are_those_of_the_next_one() -> None:
+    micro = timedelta(microseconds=1)
+    assert belongs(PAID, "ms", BEGIN, BEGIN + micro, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600001L"
+    assert belongs(PAID, "ms", BEGIN - micro, BEGIN, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600000L"

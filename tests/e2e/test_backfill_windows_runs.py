@@ -1,0 +1,162 @@
+"""Seven days of windows and pairs computed again by processes that are killed, beside a live stream, with a reader."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.processes import Rig, rig
+from support.timed import BEGIN, DAY, TimedMixin, split
+
+from kappa import control, faults, serving
+from kappa.control import upgrade
+from kappa.lake.events import Event
+from kappa.replay.stages import Stage
+from kappa.verify.recount import recount
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.kafka.broker import Broker
+
+pytestmark = pytest.mark.e2e
+
+DAYS = 8
+OUTPUTS = ("hours", "hops", "pairs")
+INTERVALS = ((3, 7), (0, 2), (2, 3))
+
+
+class Timed(TimedMixin, Rig):
+    """A rig with drivers in processes of their own, and the command line."""
+
+    def start_command(self, first: int, last: int, *words: str, crash: str = "") -> subprocess.Popen[str]:
+        """``kappa backfill`` of some days, to be killed at a point."""
+        interval = [f"--from={(BEGIN + first * DAY).isoformat()}", f"--to={(BEGIN + last * DAY).isoformat()}"]
+        outputs = [word for name in (*OUTPUTS, "open_hours") for word in ("--output", name)]
+        environ = {**os.environ, **self.config.to_env(), **({faults.VARIABLE: crash} if crash else {})}
+        command = [sys.executable, "-m", "kappa", "backfill", self.name, *interval, *outputs, *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environ, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+    def command(self, first: int, last: int, *words: str, crash: str = "") -> tuple[int, str]:
+        """The same to its end: exit code and what it said."""
+        process = self.start_command(first, last, *words, crash=crash)
+        said, _ = process.communicate()
+        return process.returncode, said
+
+    def asked(self, first: int, last: int) -> Event:
+        """A backfill that is computed and asked for; no driver runs."""
+        status, said = self.command(first, last, "--execute", "--detach")
+        assert status == 0, said
+        return self.record().epoch(1).backfills[-1]
+
+    def drive(self, crash: str = "") -> None:
+        """Start the driver, which is to die at a point."""
+        config = self.config
+        self.config = replace(config, launcher="here")
+        try:
+            self.run(1, crash)
+        finally:
+            self.config = config
+
+    @contextmanager
+    def reader(self) -> Iterator[dict[tuple[int, int], set[str]]]:
+        """A reader that polls: of each interval what it saw of all outputs in one snapshot."""
+        seen: dict[tuple[int, int], set[str]] = defaultdict(set)
+        is_over = threading.Event()
+
+        def poll() -> None:
+            while not is_over.is_set():
+                snapshot = serving.snapshot(self.config, self.name)
+                rows = {name: snapshot.rows(name).to_pylist() for name in OUTPUTS}
+                for interval in INTERVALS:
+                    seen[interval].add(told(rows, interval))
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        try:
+            yield seen
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def told(rows: dict[str, list[dict[str, object]]], interval: tuple[int, int]) -> str:
+    """Rows of an interval in all outputs, as one text."""
+    bare = {
+        name: [{column: value for column, value in row.items() if column != "_seq"} for row in found]
+        for name, found in rows.items()
+    }
+    return repr({name: sorted(map(repr, split(found, name, *interval)[0])) for name, found in bare.items()})
+
+
+@pytest.fixture
+def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory) -> Iterator[Timed]:
+    """A live epoch that has read eight days by version 1, and goes on by version 2; its driver is at rest."""
+    with rig(tmp_path, kafka, topic(partitions=2), kind=Timed) as made:
+        made.deploy(1)
+        made.day(0)
+        made.start_live()
+        for number in range(1, DAYS):
+            made.day(number)
+            made.settle(1)
+        made.deploy(2)
+        wanted = upgrade.propose(made.config, made.name, slices=0)
+        upgrade.upgrade(made.config, wanted, history_stands=True, actor="ada", reason="from now on")
+        upgrade.await_switch(made.config, wanted)
+        made.close()
+        made.await_end(1)
+        # Whether a driver runs is the test's to say, not the command's.
+        made.config = replace(made.config, launcher="elsewhere")
+        yield made
+
+
+def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kills(timed: Timed) -> None:
+    before = {name: timed.rows(name) for name in OUTPUTS}
+    old = {interval: told(before, interval) for interval in INTERVALS}
+    with timed.reader() as seen:
+        status, said = timed.command(3, 7, "--execute", crash="recomputed.slice")
+        assert status == -9, said
+        asked = timed.asked(3, 7)
+        for point in ("backfill.plan", "backfill.replaced", "send", "backfill"):
+            timed.drive(point)
+            timed.await_death(1)
+        timed.drive()
+        timed.wait(lambda: timed.ended(asked), "the interval is replaced")
+        assert [event.event for event in timed.ended(asked)] == ["backfilled"]
+        # Two at once, while records come.
+        both = [timed.start_command(*interval, "--execute") for interval in INTERVALS[1:]]
+        timed.day(DAYS)
+        for process in both:
+            said, _ = process.communicate()
+            assert process.returncode == 0, said
+        timed.settle(1)
+    after = {name: timed.rows(name) for name in OUTPUTS}
+    new = {interval: told(after, interval) for interval in INTERVALS}
+    assert {interval: found <= {old[interval], new[interval]} for interval, found in seen.items()} == dict.fromkeys(
+        INTERVALS, True
+    )
+    assert all(old[interval] in seen[interval] != {old[interval]} for interval in INTERVALS)
+    certificate = control.certify(timed.config, timed.name)
+    assert certificate.complete, certificate.problems
+    assert recount(timed.paths(1)).problems == ()
+    second = timed.plan_replay()
+    timed.config = replace(timed.config, launcher="here")
+    timed.run(second)
+    timed.await_stage(second, Stage.CAUGHT_UP)
+    for name in OUTPUTS:
+        mine, _ = split(after[name], name, 0, 7)
+        assert mine and mine == split(timed.rows(name, second), name, 0, 7)[0], name
+    windows = {(row["id"], row["window_start"]): row for row in timed.rows("open_hours", second)}
+    for row in timed.rows("open_hours"):
+        if row["window_start"] < BEGIN + 7 * DAY:
+            assert row == windows[row["id"], row["window_start"]]

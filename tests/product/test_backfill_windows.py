@@ -1,0 +1,238 @@
+"""Intervals of event time of windows and joins, computed again and replaced beside a live stream, equal to a replay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from support.epochs import Lab, lab, read_messages
+from support.timed import BEGIN, BOUNDED, DAY, MORE, TimedMixin, split
+
+from kappa import control, serving
+from kappa.control import backfill, backfill_plan
+from kappa.control import upgrade as upgrading
+from kappa.errors import MoveRefusedError
+from kappa.lake.events import Event
+from kappa.replay.stages import Stage
+from kappa.replay.starts import FromSavepoint
+from kappa.verify.recount import recount
+
+if TYPE_CHECKING:
+    from conftest_spark import TopicFactory
+    from pyspark.sql import SparkSession
+
+    from kappa.kafka.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+class Timed(TimedMixin, Lab):
+    """A lab with drivers in this process."""
+
+    def propose(self, first: float, last: float, *outputs: str) -> backfill_plan.Backfill:
+        """What a backfill of some days would do."""
+        spark: Any = SimpleNamespace(session=self.session)
+        begin, end = BEGIN + first * DAY, BEGIN + last * DAY
+        return backfill_plan.propose(self.config, spark, self.name, begin, end, outputs or BOUNDED)
+
+    def backfill(self, first: float, last: float, *outputs: str) -> Event:
+        """The event of a backfill that was made."""
+        wanted = self.propose(first, last, *outputs)
+        assert not wanted.refusals, wanted.render()
+        spark: Any = SimpleNamespace(session=self.session)
+        computed = backfill.compute(self.config, spark, wanted)
+        asked = backfill.request(self.config, wanted, computed, actor="ada", reason="amounts count twice")
+        self.wait(lambda: self.ended(asked), "the interval is replaced")
+        return backfill.await_replaced(self.config, asked)
+
+    def folded_hours(self) -> dict[tuple[str, datetime], int]:
+        """The changelog of the table of hours, folded by a plain consumer."""
+        found: dict[tuple[str, datetime], int] = {}
+        for message in read_messages(self.config.bootstrap_servers, self.paths(1).changelog("open_hours")):
+            key = orjson.loads(message.key())
+            at = (key["id"], datetime.fromisoformat(key["window_start"]))
+            found.pop(at, None)
+            if message.value() is not None:
+                found[at] = orjson.loads(message.value())["counted"]
+        return found
+
+    def upgrade(self, version: int = 2, **parts: Any) -> None:
+        """Give the live epoch other code; history stays."""
+        live = self.record().live
+        self.deploy(version, **parts)
+        found = upgrading.propose(self.config, self.name, slices=0)
+        upgrading.upgrade(self.config, found, history_stands=True, actor="ada", reason="from now on")
+        self.running[live][1].join(120)
+        assert self.stop(live) == []
+        self.run(live)
+
+    def refused(self, first: float, last: float, *outputs: str) -> list[tuple[str, str]]:
+        """Code and text of what refuses a backfill."""
+        return [
+            (found.code, f"{found.message} {found.remedy}") for found in self.propose(first, last, *outputs).refusals
+        ]
+
+
+class More(Timed):
+    """One with outputs that no interval bounds."""
+
+    more = MORE
+
+
+@pytest.fixture
+def more(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[More]:
+    """A live epoch of these that has read four days, in one slice."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=More) as made:
+        made.deploy(1)
+        for number in range(4):
+            made.day(number)
+        made.start_live()
+        yield made
+
+
+@pytest.fixture
+def timed(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Timed]:
+    """A live epoch that has read four days, in a slice each."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as made:
+        made.deploy(1)
+        made.day(0)
+        made.start_live()
+        for number in (1, 2, 3):
+            made.day(number)
+            made.settle(1)
+        yield made
+
+
+def test_intervals_of_windows_and_joins_are_what_a_replay_computes_and_no_reader_sees_half(timed: Timed) -> None:
+    before = {name: timed.rows(name) for name in BOUNDED}
+    timed.upgrade()
+    # What lies far before the interval is not read.
+    assert (timed.propose(2, 3).since or 0) > 0 and timed.propose(0, 1).since == 0
+    halves: list[str] = []
+    done = threading.Event()
+    seen: set[tuple[str, ...]] = set()
+
+    def read() -> None:
+        while not done.is_set():
+            found = serving.snapshot(timed.config, timed.name)
+            state = []
+            for name in BOUNDED:
+                rows = [{k: v for k, v in r.items() if k != "_seq"} for r in found.rows(name).to_pylist()]
+                mine, _ = split(sorted(rows, key=lambda row: sorted(map(str, row.items()))), name, 2, 3)
+                old, _ = split(before[name], name, 2, 3)
+                state.append("old" if mine == old else "new")
+            seen.add(tuple(state))
+            halves.extend([] if len(set(state)) == 1 else [str(state)])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        event = timed.backfill(2, 3)
+    finally:
+        done.set()
+        reader.join()
+    assert not halves and ("old",) * len(BOUNDED) in seen
+    assert set(event.detail["outputs"]) == set(BOUNDED)
+    # What the table holds is in its changelog too.
+    assert timed.folded_hours() == {
+        (row["id"], row["window_start"]): row["counted"] for row in timed.rows("open_hours")
+    }
+    # Some records of the day came after midnight, and some after the grace.
+    assert any("late" in row["reason"] or "closed" in row["reason"] for row in timed.rows("late_records"))
+    # An earlier one overlaps in what is read, not in what is replaced; in any order, and again.
+    timed.backfill(0, 1)
+    assert all(found["same"] for found in timed.backfill(2, 3).detail["outputs"].values())
+    after = {name: timed.rows(name) for name in BOUNDED}
+    second = timed.plan_replay()
+    timed.run(second)
+    timed.await_stage(second, Stage.CAUGHT_UP)
+    for name in BOUNDED:
+        for first, last, is_other in ((0, 1, True), (1, 2, False), (2, 3, True)):
+            mine, was = (split(rows, name, first, last)[0] for rows in (after[name], before[name]))
+            assert mine and len(mine) == len(was) and (mine != was) is is_other, (name, first)
+            if is_other:
+                assert mine == split(timed.rows(name, second), name, first, last)[0], (name, first)
+        assert split(after[name], name, 0, 3)[1] == split(before[name], name, 0, 3)[1], name
+    certificate = control.certify(timed.config, timed.name)
+    assert certificate.complete, certificate.problems
+    assert len([line for line in certificate.render() if "computed again" in line]) == 3
+    assert timed.stop(1) == []
+    assert recount(timed.paths(1)).problems == ()
+
+
+def test_what_no_interval_bounds_is_refused_with_the_way_to_do_it(more: More) -> None:
+    (totals,) = more.refused(1, 2, "totals")
+    assert totals[0] == "backfill-cumulative" and "reads table 'balances'" in totals[1] and "kappa replay" in totals[1]
+    (visits,) = more.refused(1, 2, "visits")
+    assert visits[0] == "backfill-cumulative" and "state of session_window" in visits[1] and "kappa replay" in visits[1]
+    (untimed,) = more.refused(1, 2, "untimed")
+    assert untimed[0] == "backfill-without-time" and "Append(name='untimed', ..., time=COLUMN)" in untimed[1]
+    hour = 1 / 24
+    off = more.refused(1 + hour, 2, "hours", "hops")
+    assert [code for code, _ in off] == ["backfill-off-grid"]
+    assert "within a window of 'hops'" in off[0][1] and "2023-11-15T02:00:00" in off[0][1]
+    (still,) = more.refused(3, 4, "hours")
+    assert still[0] == "backfill-still-open" and "It has reached 2023-11-17T" in still[1]
+    # Rows of one record each need no column: they belong by the offsets of their records.
+    assert not more.propose(1, 2, "moves", "late_records").refusals
+
+
+def test_an_interval_before_the_beginning_of_the_epoch_is_refused(timed: Timed) -> None:
+    second = timed.plan_replay(FromSavepoint(seq=timed.ledger(1).state().seq))
+    timed.run(second)
+    timed.await_stage(second, Stage.VERIFIED)
+    control.cut_over(timed.config, timed.name, second, actor="ada", reason="later")
+    timed.await_live(second)
+    (found,) = timed.refused(1, 2, "hours")
+    assert found[0] == "backfill-state-gone" and "from 2023-11-15 00:00 UTC on" in found[1]
+    assert "kappa replay" in found[1]
+
+
+def test_intervals_that_were_read_with_another_grace_are_refused(timed: Timed) -> None:
+    timed.upgrade(2, grace="4 hours")
+    (found,) = timed.refused(1, 2, "hours")
+    assert found[0] == "backfill-other-parameters"
+    assert "was '3 hours' and is '4 hours'" in found[1] and "kappa replay" in found[1]
+
+
+def test_a_column_that_is_not_the_time_of_the_record_is_found_out(timed: Timed) -> None:
+    wanted = timed.propose(1, 2, "pairs")
+    assert wanted.since is not None and wanted.reads
+    later = tuple(replace(one, start=one.end - 1) for one in wanted.reads)
+    spark: Any = SimpleNamespace(session=timed.session)
+    with pytest.raises(MoveRefusedError, match="is not the event time of the record"):
+        backfill.compute(timed.config, spark, replace(wanted, reads=later, since=None))
+
+
+@pytest.fixture
+def quick(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession) -> Iterator[Timed]:
+    """A live epoch that has read two days in one slice."""
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Timed) as made:
+        made.deploy(1)
+        made.day(0)
+        made.day(1)
+        made.start_live()
+        yield made
+
+
+def test_the_same_code_gives_the_same_rows_and_late_records_keep_their_frontier(quick: Timed) -> None:
+    names = ("hours", "open_hours", "pairs", "late_records")
+    before = {name: quick.rows(name) for name in names}
+    assert all(before.values())
+    event = quick.backfill(0, 1, *names)
+    assert [name for name, found in event.detail["outputs"].items() if found["same"] and found["rows"]] == sorted(names)
+    assert {name: quick.rows(name) for name in names} == before
+    assert control.certify(quick.config, quick.name).complete
+    # The stream goes on after it, and by what the epoch kept.
+    quick.day(2)
+    quick.settle(1)
+    mine, _ = split(quick.rows("hours"), "hours", 0, 1)
+    assert mine == split(before["hours"], "hours", 0, 1)[0]
+    assert split(quick.rows("hours"), "hours", 1, 2)[0]

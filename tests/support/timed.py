@@ -1,0 +1,154 @@
+"""A topology of windows and a join on event time: days of records out of order, some late across midnight."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+from confluent_kafka import Producer
+
+from kappa import serving
+from kappa.lake.epochs import Epochs
+from kappa.lake.events import Event
+
+if TYPE_CHECKING:
+    from support.epochs import Lab
+else:
+    Lab = object
+
+TIMED = '''
+"""Amounts by the hour, and pairs of near ones, version {version}: each counts {factor} times."""
+
+from kappa.operators import agg, hopping_window, interval_join, newest, running_total, session_window, tumbling_window
+from kappa.operators.late import late_records
+from kappa.topology import Append, Source, Table, Topology
+
+ROWS = "id STRING, counted BIGINT"
+SUM = {{"records": agg.count(), "counted": agg.sum("counted")}}
+hours = tumbling_window(rows=ROWS, key="id", size="1 hour", keep="3 days", aggregates=SUM)
+hops = hopping_window(rows=ROWS, key="id", size="4 hours", every="2 hours", aggregates=SUM)
+visits = session_window(rows=ROWS, key="id", gap="2 hours", aggregates=SUM)
+pairs = interval_join(
+    left="id STRING, amount BIGINT, at TIMESTAMP", right="id STRING, counted BIGINT", key="id", within="1 hour",
+    how="left",
+)
+
+
+def step(slice):
+    """Windows, sessions, pairs and running totals of what is counted."""
+    rows, frontier = slice["{topic}"], slice.frontier("{topic}")
+    counted = rows.selectExpr("*", "CAST(amount * {factor} AS BIGINT) AS counted", "_event_time AS at")
+    each = {{
+        name: operator(counted, before=slice.table(name), frontier=frontier)
+        for name, operator in {{"open_hours": hours, "open_hops": hops{more_operators}}}.items()
+    }}
+    paired = pairs(
+        counted.where("amount % 2 = 0"), counted.where("amount % 2 = 1"), left_before=slice.table("evens"),
+        right_before=slice.table("odds"), left_frontier=frontier, right_frontier=frontier,
+    )
+    effects = {{
+        **{{name: found.changes for name, found in each.items()}},
+        "evens": paired.left_changes,
+        "odds": paired.right_changes,
+        "hours": each["open_hours"].final,
+        "hops": each["open_hops"].final,
+        "pairs": paired.rows,
+        "moves": counted,
+        "late_records": late_records(*(found.late for found in each.values()), paired.late),
+    }}
+    {more_effects}
+    return effects
+
+
+amounts = Topology(
+    name="{name}",
+    version="{version}",
+    sources=[Source(topic="{topic}", schema="id STRING NOT NULL, amount BIGINT NOT NULL", grace="{grace}")],
+    tables=[
+        hours.table("open_hours"),
+        hops.table("open_hops"),
+        pairs.left_table("evens"),
+        pairs.right_table("odds"),
+        {more_tables}
+    ],
+    outputs=[
+        Append(name="hours", schema=hours.schema),
+        Append(name="hops", schema=hops.schema),
+        Append(name="pairs", schema=pairs.schema, time="at"),
+        Append(name="moves", schema="id STRING NOT NULL, counted BIGINT"),
+        {more_outputs}
+    ],
+    step=step,
+)
+'''
+#: Outputs that no interval bounds, and one that names no time.
+MORE = {
+    "more_operators": ', "open_visits": visits',
+    "more_effects": """
+    totals = running_total(counted, key="id", amount="counted", total="total", before=slice.table("balances"))
+    effects |= {"visits": each["open_visits"].final, "untimed": paired.rows, "totals": totals}
+    effects["balances"] = newest(totals, key="id")
+""",
+    "more_tables": """
+        visits.table("open_visits"), Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT"),
+""",
+    "more_outputs": """
+        Append(name="visits", schema=visits.schema), Append(name="untimed", schema=pairs.schema),
+        Append(name="totals", schema="id STRING NOT NULL, total BIGINT"),
+""",
+}
+BEGIN = datetime(2023, 11, 14, tzinfo=UTC)
+DAY = timedelta(days=1)
+#: The outputs that an interval of event time bounds, and the table that keeps closed windows.
+BOUNDED = ("hours", "hops", "pairs", "open_hours")
+
+
+class TimedMixin(Lab):
+    """For labs and rigs: days of records out of order."""
+
+    template: ClassVar[str] = TIMED
+    more: ClassVar[dict[str, str]] = dict.fromkeys(MORE, "")
+
+    def deploy(self, version: int, factor: int | str | None = None, grace: str = "3 hours") -> None:
+        """Change the file in the topologies folder."""
+        text = self.template.format(
+            version=version, factor=factor or version, topic=self.topic, name=self.name, grace=grace, **self.more
+        )
+        (self.config.topologies / "balances.py").write_text(text)
+
+    def day(self, number: int, records: int = 60) -> None:
+        """Records of one day, in both partitions: out of order by up to two hours, so that some of them come after
+        midnight, others after the grace.
+        """
+        chance = random.Random(number)
+        # Sent by the flush, those of a partition in one batch.
+        producer = Producer({"bootstrap.servers": self.config.bootstrap_servers, "linger.ms": 60_000})
+        start_ms = int((BEGIN + number * DAY).timestamp() * 1000)
+        for partition in (0, 1):
+            times = [(at + chance.randint(0, 120), at) for at in range(0, 24 * 60, 24 * 60 // records)]
+            times.append((100, -30))  # of the day before, within the grace
+            times.append((600, -30))  # and beyond it
+            for _, minute in sorted(times):
+                value = orjson.dumps({"id": f"k{chance.randint(0, 3)}", "amount": chance.randint(0, 99)})
+                producer.produce(self.topic, value, partition=partition, timestamp=start_ms + minute * 60_000)
+        assert producer.flush(30) == 0
+
+    def rows(self, name: str, epoch: int | None = None) -> list[dict[str, Any]]:
+        """Rows of an output as a reader has them, sorted, without the slice that wrote them."""
+        found = serving.snapshot(self.config, self.name, epoch=epoch).rows(name).to_pylist()
+        kept = [{column: value for column, value in row.items() if column != "_seq"} for row in found]
+        return sorted(kept, key=lambda row: sorted(map(str, row.items())))
+
+    def ended(self, asked: Event) -> list[Event]:
+        """The event that ended a backfill, if any."""
+        return [e for e in Epochs(self.config.lake).events() if e.detail.get("backfill") == asked.n]
+
+
+def split(rows: list[dict[str, Any]], name: str, first: int, last: int) -> tuple[list[Any], list[Any]]:
+    """Rows of some days, and the others."""
+    column = "at" if name == "pairs" else "window_start"
+    begin, end = BEGIN + first * DAY, BEGIN + last * DAY
+    mine = [row for row in rows if begin <= row[column] < end]
+    return mine, [row for row in rows if row not in mine]
