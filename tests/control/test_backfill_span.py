@@ -17,7 +17,7 @@ from kappa import Append, Effects, Slice, Source, Topology
 from kappa.control.backfill_span import Member, Span, changed, edges_ms, member_of, off_grid, span
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
-from kappa.operators import at_most_every, hopping_window, interval_join, tumbling_window
+from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
 from kappa.operators.late import late_records
 from kappa.testing import Input, TopologyDriver
 
@@ -158,22 +158,25 @@ class History:
     session: Any
     partitions: dict[str, int]
     slices: list[list[Input]]
+    is_seeded: bool = False
 
     def __post_init__(self) -> None:
         self.driver = self._fresh()
-        self.states: list[tuple[LedgerRow, Any]] = [self._state(0)]
+        self.states: list[tuple[LedgerRow, Any, dict[str, Any]]] = [self._state(0)]
         for number, batch in enumerate(self.slices, start=1):
             self.driver.pipe(batch)
             self.states.append(self._state(number))
 
     @property
     def commits(self) -> list[LedgerRow]:
-        return [row for row, _ in self.states]
+        return [row for row, _, _ in self.states]
 
     def again(self, found: Whole, chance: random.Random) -> TopologyDriver:
-        """What lies between two commits, in other slices, with no state from before."""
+        """What lies between two commits, in other slices; with no state from before unless the history keeps it."""
         driver = self._fresh()
-        driver._offsets, driver._times, driver._stream_times = copy.deepcopy(self.states[found.since.seq][1])
+        state, tables = self.states[found.since.seq][1:]
+        driver._offsets, driver._times, driver._stream_times = copy.deepcopy(state)
+        driver._tables = dict(tables) if self.is_seeded else {}
         inputs = [one for batch in self.slices[found.since.seq : found.until.seq] for one in batch]
         cuts = sorted(chance.randint(0, len(inputs)) for _ in range(2))
         for first, last in zip([0, *cuts], [*cuts, len(inputs)], strict=True):
@@ -183,7 +186,7 @@ class History:
     def _fresh(self) -> TopologyDriver:
         return TopologyDriver(self.topology, self.session, partitions=self.partitions)
 
-    def _state(self, seq: int) -> tuple[LedgerRow, Any]:
+    def _state(self, seq: int) -> tuple[LedgerRow, Any, dict[str, Any]]:
         driver = self.driver
         kept = copy.deepcopy((driver._offsets, driver._times, driver._stream_times))
         ranges = [
@@ -192,7 +195,7 @@ class History:
             for p in range(count)
         ]
         row = LedgerRow(kind="commit", seq=seq, writer="w", at=T0, ranges=tuple(ranges), stream_times=kept[2])
-        return row, kept
+        return row, kept, dict(driver._tables)
 
 
 def rows_in(driver: TopologyDriver, member: Member, begin_ms: int, end_ms: int) -> list[Any]:
@@ -297,6 +300,50 @@ def joins_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int 
     return held(history, [member], range(0, 20_000, 500), chance)
 
 
+def versions_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 30) -> tuple[int, int]:
+    """A join with the versions of a table as of the left row's time, begun with the tables of a commit."""
+    row = "id STRING, value INT, at BIGINT"
+    priced = table_join(left=row, table=row, key="id")
+    graces = {"orders": 1_000, "prices": 1_500}
+
+    def step(slice: Slice) -> Effects:
+        found = priced(
+            slice["orders"],
+            slice["prices"],
+            waiting_before=slice.table("waiting"),
+            versions_before=slice.table("versions"),
+            left_frontier=slice.frontier("orders"),
+            table_frontier=slice.frontier("prices"),
+        )
+        changes = {"waiting": found.waiting_changes, "versions": found.version_changes}
+        return {"priced": found.rows, **changes, "late_records": late_records(found.late)}
+
+    output = Append(name="priced", schema=priced.schema, time="at")
+    topology = Topology(
+        name="inventory.priced",
+        version="1",
+        sources=[Source(topic=t, schema=row, time="at", grace=f"{g} milliseconds") for t, g in graces.items()],
+        tables=[priced.waiting_table("waiting"), priced.versions_table("versions")],
+        outputs=[output],
+        step=step,
+    )
+    chance = random.Random(seed)
+    logs = oracle_joins.logs(chance, list(graces), records=records)
+    batches = [*oracle_joins.arrivals(chance, logs, slices=slices), oracle_joins.closing(graces)]
+    given = [[one.input for one in batch] for batch in batches]
+    partitions = dict.fromkeys(graces, 2)
+    history = History(topology=topology, session=spark, partitions=partitions, slices=given, is_seeded=True)
+    member = member_of(topology, output, topology.tables, list(graces))
+    assert member is not None and not member.is_bounded
+    return held(history, [member], range(0, 20_000, 500), chance)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_slices")
+def test_rows_with_the_version_of_their_time_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
+    assert all(versions_held(spark, 4))
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_slices")
 def test_windows_of_an_interval_come_out_as_in_the_whole_history(spark: SparkSession) -> None:
@@ -316,3 +363,4 @@ def test_joined_rows_of_an_interval_come_out_as_in_the_whole_history(spark: Spar
 def test_more_histories_give_the_same_by_interval(spark: SparkSession, seed: int) -> None:
     windows_held(spark, seed, slices=12, records=120)
     joins_held(spark, seed, slices=12, records=60)
+    versions_held(spark, seed, slices=12, records=60)
