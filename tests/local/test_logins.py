@@ -92,6 +92,11 @@ def test_up_refuses_the_login_of_another_broker(tmp_path: Path) -> None:
         supervisor.up(config, with_airflow=False, kafka_port=kafka.free_port())
 
 
+def test_a_stack_that_runs_without_logins_is_not_taken_for_a_secured_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"asks for no login.*KAPPA_HOME=<another folder> kappa up --secure"):
+        supervisor._check_same_logins(Config.from_env({"KAPPA_HOME": str(tmp_path)}), True)
+
+
 @pytest.mark.broker
 def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_file(tmp_path: Path) -> None:
     config = Config.from_env({"KAPPA_HOME": str(tmp_path)})
@@ -113,7 +118,9 @@ def test_up_gives_a_broker_that_asks_for_a_login_and_other_commands_find_the_fil
 
 @pytest.mark.broker
 def test_a_client_without_a_login_gets_no_answer(broker: kafka.KafkaProcess) -> None:
-    with Broker(str(broker.bootstrap_servers), timeout_seconds=2) as client, pytest.raises(BrokerUnreachableError):
+    said = "asks for TLS or a login, set KAPPA_KAFKA_CLIENT_FILE"
+    without = Broker(str(broker.bootstrap_servers), timeout_seconds=2)
+    with without as client, pytest.raises(BrokerUnreachableError, match=said):
         client.topics()
 
 
@@ -311,6 +318,18 @@ def test_with_exactly_the_rights_of_the_table_every_client_works(filled: kafka.K
     servers = user(filled, tmp_path, rights(), **NAMES)
     for act in NEEDED.values():
         act(servers)
+
+
+@pytest.mark.broker
+def test_a_topic_that_a_user_may_not_see_is_not_taken_for_one_that_is_missing(
+    filled: kafka.KafkaProcess, tmp_path: Path
+) -> None:
+    with Broker(user(filled, tmp_path, rights(), **NAMES)) as client:
+        assert client.has_topic("pos") and not client.has_topic("kappa.nowhere")
+    with Broker(user(filled, tmp_path, [])) as client:
+        assert client.topics() == ()
+        with pytest.raises(ConfigError, match="does not allow it: describing topic 'pos'"):
+            client.has_topic("pos")
 
 
 @pytest.mark.broker

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kappa.config import Config
@@ -32,3 +34,20 @@ def test_what_the_user_sets_counts() -> None:
     assert made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA].endswith("-Xmn1024m")
     assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert made(**few)["spark.buffer.pageSize"] == "4m"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("kafka.sasl.jaas.config", True),
+        ("kafka.ssl.keystore.key", True),
+        ("spark.hadoop.fs.s3a.secret.key", True),
+        ("KAPPA_MASK_KEY", True),
+        ("ssl.truststore.password", True),
+        ("spark.driver.memory", False),
+        ("kafka.bootstrap.servers", False),
+    ],
+)
+def test_values_of_names_that_look_like_a_secret_are_replaced_by_spark(name: str, is_secret: bool) -> None:
+    for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
+        assert bool(re.search(made()[setting], name)) == is_secret

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kappa.client_file import client_file_of, for_librdkafka
+from kappa.client_file import SETTING, client_file_of, for_librdkafka
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
 
 _UNREACHABLE = {
@@ -93,9 +94,21 @@ def unreachable(bootstrap_servers: str, reason: object) -> KappaError:
         return refused
     return BrokerUnreachableError(
         f"Kafka at {bootstrap_servers} does not answer ({reason}). Start it with `kappa up`, or name another address "
-        "in KAPPA_BOOTSTRAP_SERVERS.",
+        f"in KAPPA_BOOTSTRAP_SERVERS.{_hint(bootstrap_servers)}",
         bootstrap_servers=bootstrap_servers,
     )
+
+
+def _hint(bootstrap_servers: str) -> str:
+    """What to look at besides, where a process takes connections there and says nothing to a client without a login."""
+    host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
+    if client_file_of(bootstrap_servers):
+        return ""
+    try:
+        socket.create_connection((host, int(port)), timeout=0.3).close()
+    except (OSError, ValueError):
+        return ""
+    return f" A process listens there: if it is a broker that asks for TLS or a login, set {SETTING}."
 
 
 def _refusal(bootstrap_servers: str) -> ConfigError | None:

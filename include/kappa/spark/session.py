@@ -68,7 +68,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     # What Spark writes into logs, plans, its page and its events: no value of a setting or option with such a name.
     "spark.redaction.regex": _SECRET,
-    "spark.sql.redaction.options.regex": f"{_SECRET}|(?i)url",
+    "spark.sql.redaction.options.regex": f"{_SECRET}|url",
     "spark.log.level": "ERROR",
 }
 
