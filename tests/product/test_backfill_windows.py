@@ -18,6 +18,7 @@ from support.timed import BEGIN, BOUNDED, DAY, MORE, TimedMixin, split
 from kappa import control, serving
 from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
+from kappa.driver import backfill as replacing
 from kappa.errors import MoveRefusedError
 from kappa.lake.events import Event
 from kappa.replay.stages import Stage
@@ -42,15 +43,19 @@ class Timed(TimedMixin, Lab):
         begin, end = BEGIN + first * DAY, BEGIN + last * DAY
         return backfill_plan.propose(self.config, spark, self.name, begin, end, outputs or BOUNDED)
 
-    def backfill(self, first: float, last: float, *outputs: str) -> Event:
-        """The event of a backfill that was made."""
+    def ask(self, first: float, last: float, *outputs: str) -> Event:
+        """Compute it, and ask for it; it has ended."""
         wanted = self.propose(first, last, *outputs)
         assert not wanted.refusals, wanted.render()
         spark: Any = SimpleNamespace(session=self.session)
         computed = backfill.compute(self.config, spark, wanted)
         asked = backfill.request(self.config, wanted, computed, actor="ada", reason="amounts count twice")
-        self.wait(lambda: self.ended(asked), "the interval is replaced")
-        return backfill.await_replaced(self.config, asked)
+        self.wait(lambda: self.ended(asked), "the interval is replaced, or it is withdrawn")
+        return asked
+
+    def backfill(self, first: float, last: float, *outputs: str) -> Event:
+        """The event of a backfill that was made."""
+        return backfill.await_replaced(self.config, self.ask(first, last, *outputs))
 
     def folded_hours(self) -> dict[tuple[str, datetime], int]:
         """The changelog of the table of hours, folded by a plain consumer."""
@@ -236,3 +241,60 @@ def test_the_same_code_gives_the_same_rows_and_late_records_keep_their_frontier(
     mine, _ = split(quick.rows("hours"), "hours", 0, 1)
     assert mine == split(before["hours"], "hours", 0, 1)[0]
     assert split(quick.rows("hours"), "hours", 1, 2)[0]
+
+
+def test_a_replacement_of_windows_that_fails_in_each_try_is_undone(
+    quick: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {name: quick.rows(name) for name in ("hours", "open_hours")}
+    quick.upgrade()
+    real = replacing._change_windows
+
+    def fails_afterwards(*given: Any) -> None:
+        real(*given)
+        raise OSError("disk full")
+
+    monkeypatch.setattr(replacing, "_change_windows", fails_afterwards)
+    (ended,) = quick.ended(quick.ask(0, 1, "hours", "open_hours"))
+    assert ended.event == "backfill_withdrawn" and "disk full" in ended.reason
+    assert {name: quick.rows(name) for name in before} == before
+    # The stream goes on; neither the output nor the table has a row of it.
+    quick.day(2)
+    quick.settle(1)
+    assert split(quick.rows("hours"), "hours", 0, 1)[0] == split(before["hours"], "hours", 0, 1)[0]
+    kept = [row for row in quick.rows("open_hours") if row["window_start"] < BEGIN + DAY]
+    assert kept and all(row in before["open_hours"] for row in kept)
+    assert quick.stop(1) == []
+    assert recount(quick.paths(1)).problems == ()
+    assert control.certify(quick.config, quick.name).complete
+
+
+def test_savepoints_followers_and_comparisons_know_of_a_backfill(quick: Timed) -> None:
+    before, seq = quick.rows("hours"), quick.ledger(1).state().seq
+    quick.upgrade()
+    done = quick.backfill(0, 1, "hours")
+    after = quick.rows("hours")
+    assert after != before
+    # A commit before it has the old rows, the one that it made the new ones.
+    old = serving.snapshot(quick.config, quick.name, epoch=1, seq=seq).rows("hours").to_pylist()
+    assert sorted(row["counted"] for row in old) == sorted(row["counted"] for row in before)
+    second = quick.plan_replay(FromSavepoint(seq=done.detail["seq"]))
+    quick.run(second)
+    quick.await_stage(second, Stage.VERIFIED)
+    report = quick.record().epoch(second).verified.detail["report"]
+    assert "Live epoch 1 had hours from 2023-11-14 00:00 UTC to 2023-11-15 00:00 UTC computed again" in report
+    assert [row["counted"] for row in quick.rows("hours", second)] == [row["counted"] for row in after]
+    control.cut_over(quick.config, quick.name, second, actor="ada", reason="later", keep_old_running=True)
+    quick.await_live(second)
+    # The old epoch follows what comes now, and readers that go back to it get what was computed again in it.
+    quick.day(2)
+    quick.settle(second)
+    quick.settle(1)
+    control.rollback(quick.config, quick.name, actor="ada", reason="back")
+    quick.wait(lambda: control.progress(quick.config, quick.name, 1).is_caught_up, "it is there already")
+    control.cut_over(quick.config, quick.name, 1, actor="ada", reason="back")
+    quick.await_live(1)
+    assert split(quick.rows("hours"), "hours", 0, 1)[0] == split(after, "hours", 0, 1)[0]
+    certificate = control.certify(quick.config, quick.name)
+    assert certificate.complete, certificate.problems
+    assert any("hours from 2023-11-14" in line and "computed again" in line for line in certificate.render())
