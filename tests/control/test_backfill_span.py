@@ -14,11 +14,13 @@ from support import oracle_joins, oracle_windows
 from support.windowing import SUMMARY, led, ms
 
 from kappa import Append, Effects, Slice, Source, Topology
+from kappa.control.backfill_plan import Computed
 from kappa.control.backfill_span import Member, Span, changed, edges_ms, member_of, off_grid, span
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
 from kappa.operators.late import late_records
+from kappa.replay.determinism import Twice
 from kappa.testing import Input, TopologyDriver
 
 if TYPE_CHECKING:
@@ -114,6 +116,18 @@ def test_what_an_output_belongs_by_and_reaches_is_told_by_its_state() -> None:
     assert found is not None and (found.time, found.reach_ms, found.grids_ms) == ("at", 300_000, ())
     # A window of what was joined reaches further.
     assert (found := member_of(made, outputs[0], tables, ("ticks",))) is not None and found.reach_ms == 7_500_000
+
+
+def test_what_was_computed_names_records_of_outputs_and_keys_of_tables() -> None:
+    def compared(kind: Any, sample: dict[str, str]) -> str:
+        counts = {"rows": 2, "rows_again": 3, "hash": "a", "hash_again": "b", "columns": ("counted",)}
+        found = Twice(name="hours", kind=kind, samples=(sample,), **counts)
+        (line,) = Computed(writer="w", rows={}, compared=(found,)).render()
+        return line
+
+    said = "  hours: 3 rows, the live epoch has 2 others. Columns that differ: counted. For example "
+    assert compared("output", {"record": "pos[0] at 7"}) == f"{said}pos[0] at 7."
+    assert compared("table", {"id": "a", "window_start": "2026-01-01"}) == f"{said}a/2026-01-01."
 
 
 def test_changed_parameters_of_time_and_of_state_are_told() -> None:

@@ -287,5 +287,6 @@ def _compared(found: Twice) -> str:
     if found.is_same:
         return f"{found.name}: {found.rows_again:,} rows, the same as the live epoch has"
     columns = f" Columns that differ: {', '.join(found.columns)}." if found.columns else ""
-    samples = f" For example {', '.join(s['record'] for s in found.samples)}." if found.samples else ""
+    shown = ["/".join(sample.values()) for sample in found.samples]  # the record of a row, or the key of a window
+    samples = f" For example {', '.join(shown)}." if shown else ""
     return f"{found.name}: {found.rows_again:,} rows, the live epoch has {found.rows:,} others.{columns}{samples}"
