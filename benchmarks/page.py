@@ -106,9 +106,10 @@ def take(measured: Mapping[str, Any], run: Mapping[str, Any], *, conditions: str
                 floor = max(figure["detail"]["floor_records_per_second"])
                 found = {"rate": round(figure["detail"]["records_per_second"]), "floor": round(floor)}
                 why = {key: known[name][key] for key in ("why",) if key in known.get(name, {})}
-                rows[name] = {"topology": name, **found, "share": round(figure["value"], 2), "state": {}, **why}
+                rows[name] = {"topology": name, **found, "share": round(figure["value"], 3), "state": {}, **why}
         records = next(figure["detail"]["records"] for figure in parts["j"] if "records" in figure["detail"])
-        taken["topologies"] = {**on, "records": records, "rows": list(rows.values())}
+        where = {key: value for key, value in measured.get("topologies", {}).items() if key == "where"}
+        taken["topologies"] = {**on, **where, "records": records, "rows": list(rows.values())}
     if parts["k"]:
         taken["rebuild"] = {**on, **next(figure["detail"] for figure in parts["k"] if "keys" in figure["detail"])}
         others = [row for row in measured["figures"] if row["part"] != "k"]
@@ -128,6 +129,7 @@ def _topologies(found: Mapping[str, Any]) -> str:
         share = f"{row['share']}" if row["share"] >= LEAST else f"**{row['share']}**"
         cells = (f"`{row['topology']}`", f"{row['floor']:,}", f"{row['rate']:,}", share, state)
         text += "".join(f"| {cell} ".replace("  ", " ") for cell in cells) + "|\n"
+    text += f"\n{found['where']}\n" if "where" in found else ""
     reasons = [f"- `{row['topology']}`, {row['share']}: {row['why']}" for row in found["rows"] if "why" in row]
     return "\n".join([text, *reasons, ""]) if reasons else text
 
