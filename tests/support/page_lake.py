@@ -170,9 +170,9 @@ class Told:
         ranges = tuple(replace(one, start=one.end, end=one.end + each) for one in last.ranges)
         at, read = clock.now(), each * self.partitions
         plan = LedgerRow(kind="plan", seq=last.seq + 1, writer="d", at=at, ranges=ranges, sends="live", code="c")
-        ledger.append(plan)
-        ledger.append(replace(plan, kind="effects", ranges=()))
-        ledger.append(replace(plan, kind="commit", rows_read=read, rows_parsed=read))
+        commit = replace(plan, kind="commit", rows_read=read, rows_parsed=read)
+        rows = (plan, replace(plan, kind="effects", ranges=()), commit)
+        ledger._log.append([{k: v for k, v in _to_record(row).items() if k != "n"} for row in rows])
 
     def _ranges(self, first: int, last: int) -> tuple[OffsetRange, ...]:
         return tuple(OffsetRange(topic=self.topic, partition=p, start=first, end=last) for p in range(self.partitions))
