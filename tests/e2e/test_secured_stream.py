@@ -1,0 +1,124 @@
+"""A stream whose broker asks for a login: all that a topology goes through, by a user with the documented rights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from support.brokers import watched
+from support.processes import Rig, rig, rows
+from support.secured import rights, user
+
+from kappa import control
+from kappa.client_file import properties
+from kappa.config import Config
+from kappa.kafka.broker import Broker
+from kappa.replay.stages import Stage
+from kappa_local import doctor, kafka, logins
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+_numbers = itertools.count(1)
+LOGGED = {"enabled": "true", "compress": "false"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.KafkaProcess]:
+    """A broker with TLS, users and rights."""
+    with watched(kafka.KafkaProcess.start(tmp_path_factory.mktemp("secured"), is_secure=True)) as process:
+        yield process
+
+
+@pytest.fixture
+def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
+    """Drivers in processes of their own, that log in as a user with exactly the rights of the table."""
+    source = f"shop.{next(_numbers)}"
+    with Broker(broker.bootstrap_servers) as other:
+        other.create_topic(source, 2, {"retention.ms": "-1"})
+    servers = user(broker, tmp_path, rights(), source=source, output=f"{source}.moves")
+    events = tmp_path / "events"
+    events.mkdir()
+    with (
+        Broker(servers) as client,
+        rig(tmp_path, client, source, slice_records=20, kafka_client_file=servers.client_file) as made,
+    ):
+        shown = {f"spark.eventLog.{name}": value for name, value in LOGGED.items()} | {
+            "spark.eventLog.dir": str(events)
+        }
+        made.config = replace(made.config, spark_conf={**made.config.spark_conf, **shown})
+        yield made
+
+
+def produce(machine: Rig, broker: kafka.KafkaProcess, count: int) -> None:
+    """Records from another user: that of drivers may not write the source."""
+    own = machine.config
+    machine.config = replace(own, kafka_client_file=broker.bootstrap_servers.client_file)
+    machine.produce(rows(count))
+    machine.config = own
+
+
+def test_start_replay_cutover_and_rollback_by_a_user_with_the_documented_rights_leave_no_secret_anywhere(
+    machine: Rig, broker: kafka.KafkaProcess, tmp_path: Path
+) -> None:
+    produce(machine, broker, 60)
+    first = machine.start_live()
+    machine.deploy(2)
+    second = machine.plan_replay()
+    machine.await_stage(second, Stage.VERIFIED)
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    machine.await_live(second)
+    control.rollback(machine.config, machine.name, to=first, actor="test", reason="test")
+    machine.wait(lambda: control.progress(machine.config, machine.name, first).is_caught_up, "the old epoch follows")
+    control.cut_over(machine.config, machine.name, first, actor="test", reason="back")
+    machine.await_live(first)
+    assert machine.balances()
+    assert machine.balances() == machine.folded(first)
+
+    # Drivers run: what they show now is what any user of the host may see.
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert any(machine.name in words for words in commands)
+    listed = " ".join(word for words in commands for word in words)
+    file = Path(machine.config.kafka_client_file)
+    secret = properties(file.read_text())["sasl.jaas.config"].partition('password="')[2].partition('"')[0]
+    assert len(secret) > 8 and secret not in listed
+    machine.close()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path != file]
+    kinds = {"heartbeat.json", *(path.name for path in (tmp_path / "events").rglob("*") if path.is_file())}
+    assert len(kinds) > 1 and {path.name for path in kept} >= kinds
+    assert any(path.suffix == ".log" for path in kept)
+    assert [path for path in kept if secret.encode() in path.read_bytes()] == []
+    admin = logins.client_file_path(broker.data_dir, logins.ADMIN)
+    assert secret not in admin.read_text()
+
+
+def test_a_stream_is_rebuilt_by_a_user_with_the_documented_rights(machine: Rig, broker: kafka.KafkaProcess) -> None:
+    produce(machine, broker, 40)
+    first = machine.start_live()
+    # What is sent after the marker that a rebuild begins at would be sent twice: the driver ends first.
+    control.stop(machine.config, machine.name, actor="test", reason="rebuild")
+    machine.await_end(first)
+    with machine._launching(""):
+        machine.said("rebuild", machine.name, "--from-changelog", "--execute", "--detach")
+    second = max(machine.record().epochs)
+    machine.await_stage(second, Stage.SEEDED)
+    with machine._launching(""):
+        control.start(machine.config, machine.name, epoch=first, actor="test")
+    machine.await_stage(second, Stage.VERIFIED)
+    control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
+    machine.await_live(second)
+    assert machine.balances()
+    assert machine.balances() == machine.folded(second) == machine.balances(first)
+
+
+def test_the_doctor_uses_each_part_by_the_login(broker: kafka.KafkaProcess, tmp_path: Path) -> None:
+    given = {
+        "KAPPA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "KAPPA_KAFKA_CLIENT_FILE": broker.bootstrap_servers.client_file,
+    }
+    found = doctor.checks(Config.from_env({"KAPPA_HOME": str(tmp_path / "home"), **given}))
+    assert [proof for proof in found if not proof.ok and proof.name != "disk"] == []
+    assert {"login", "kafka", "times", "spark"} <= {proof.name for proof in found}
