@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,19 @@ def test_two_versions_of_one_topology_each_have_their_own_modules_beside_them(tm
         made[version] = registry.load_apart(folder, "a.b")
     assert [topology.step(None) for topology in made.values()] == ["version 1", "version 2"]  # type: ignore[arg-type]
     assert "beside_it" not in sys.modules
+
+
+def test_an_edit_within_a_second_that_keeps_the_size_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "one.py"
+    versions = []
+    for version in ("1", "2"):
+        file.write_text(
+            "from kappa.topology import Append, Source, Topology\n"
+            'schema = "id STRING"\n'
+            f'one = Topology(name="one", version="{version}", sources=[Source(topic="pos", schema=schema)],\n'
+            '    outputs=[Append(name="out", schema=schema)], step=lambda slice: {})\n'
+        )
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        versions += [topology.version for topology in registry.import_file(file)]
+    assert versions == ["1", "2"]

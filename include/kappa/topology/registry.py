@@ -13,7 +13,9 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from kappa.errors import CodeError, UnknownTopologyError
 from kappa.topology import Topology
@@ -158,6 +160,14 @@ def _approvals(topology: ast.Call) -> int:
     return 0
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles what a file says now: Python's cache goes by its second and size, and an edit may change neither."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def import_file(file: Path) -> list[Topology]:
     """Import a file in this process; the topologies that it defines.
 
@@ -166,14 +176,15 @@ def import_file(file: Path) -> list[Topology]:
             declare.
     """
     name = f"kappa_topology_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
+    loader = _SourceLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look the module up by name
     folder = str(file.parent)
     sys.path.insert(0, folder)  # a topology may import the modules beside it
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a user's file raises is that file's error
         sys.modules.pop(name, None)
         raise CodeError(f"{file} does not import: {type(error).__name__}: {error}", file=str(file)) from error
