@@ -42,13 +42,19 @@ def serve(config: Config, port: int, *, ready: Callable[[str], None]) -> None:
         raise UsageError(f"Port {port} of {HOST} is taken. Name another one: kappa ui --port 0") from error
     app = build(config, loopback)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
-    server = uvicorn.Server(
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if not self.should_exit:  # Ctrl-C ends it from here on
+                ready(f"http://{HOST}:{listening.getsockname()[1]}")
+
+    server = Server(
         uvicorn.Config(
             app, log_level="warning", access_log=False, http="h11", h11_max_incomplete_event_size=REQUEST_BYTES
         )
     )
     with listening:
         listening.listen(128)
-        ready(f"http://{HOST}:{listening.getsockname()[1]}")
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C, which the server has taken already
             server.run(sockets=[listening])
