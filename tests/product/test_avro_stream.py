@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -212,3 +213,60 @@ def test_a_stream_of_avro_waits_for_its_registry_and_a_replay_needs_none(site: S
     totals = {row["id"]: row["total"] for row in site.read_back(f"{site.topic}.totals")}
     assert totals == site.balances()
     assert len(site.read_back(f"{site.topic}.story.e0002")) == 14
+
+
+def test_a_registry_that_goes_away_or_refuses_in_a_handover_leaves_the_live_epoch_live(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.config = replace(site.config, handover_seconds=15.0, attempts=100)
+    first = site.start_live()
+    site.send(site.values(FIRST, [{"id": f"a{n % 3}", "amount": n} for n in range(12)]))
+    site.settle(first)
+    # Version 2 sends one column more, so that its topics have schemas that no lake has.
+    wider = TOPOLOGY.replace('total BIGINT"\n\nbal', 'total BIGINT, note STRING"\n\nbal')
+    wider = wider.replace(' AS counted")', ' AS counted", "CAST(NULL AS STRING) AS note")')
+    text = wider.format(version=2, factor=1, topic=site.topic, name=site.name)
+    (site.config.topologies / "balances.py").write_text(text)
+    second = site.plan_replay()
+    site.run(second)
+    site.await_stage(second, Stage.VERIFIED)
+    site.wait(lambda: site.ledger(second).state().baseline_seq is not None, "the candidate is ready to move")
+    more = site.values(FIRST, [{"id": "a0", "amount": 100}])
+
+    def live_goes_on(is_met: Callable[[], object]) -> None:
+        """A handover begins, meets the registry and is withdrawn, and the live epoch sends on."""
+        control.cut_over(site.config, site.name, second, actor="test", reason="v2")
+        site.wait(is_met, "the candidate asks the registry")
+        site.wait(lambda: site.record().handover is None, "the live epoch takes the handover back")
+        site.send(more)
+        site.settle(first)
+        assert site.record().live == first
+
+    site.close_registry()
+    live_goes_on(lambda: "does not answer" in site.says(second))
+    site.open_registry()
+    refused: list[str] = []
+
+    def refuse(_: registry.Kept, subject: str, schema: str) -> tuple[int, dict[str, object]]:
+        refused.append(subject)
+        return 409, {"error_code": 409, "message": "Schema being registered is incompatible."}
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(registry.Kept, "_register", refuse)
+        live_goes_on(lambda: refused)
+
+    def is_moved() -> bool:
+        """Asked for again where fifteen seconds were too short for a busy machine."""
+        record = site.record()
+        if record.handover is None and record.live == first:
+            control.cut_over(site.config, site.name, second, actor="test", reason="v2")
+        return bool(record.live == second)
+
+    site.wait(is_moved, "the registry takes the schemas, and the candidate goes live")
+    site.send(more)
+    site.settle(second)
+    assert site.balances() == {"a0": 318, "a1": 22, "a2": 26}
+    assert site.dead_letters(first) == site.dead_letters(second) == []
+    assert sorted(row["counted"] for row in site.read_back(f"{site.topic}.moves")) == [*range(12), 100, 100, 100]
+    certificate = control.certify(site.config, site.name)
+    assert certificate.complete, certificate.problems
