@@ -1,11 +1,12 @@
 # Two commands matter: `make demo` shows the product, `make test` passes all tests. Both prepare what they need.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-# Two processes share the tests; no test and no run takes longer than it may (tests/conftest_run.py).
+# Three processes share the tests, which keeps two cores busy: a test waits for a quarter of its time. No test and no
+# run takes longer than it may (tests/conftest_run.py).
 HOURS ?= 8
 SEED ?= $(shell date -u +%Y%m%d)
 # A process that dies ends the run: its replacement gets one group of tests and then waits for ever (xdist 3.8).
-TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --timeout 600
+TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --timeout 600
 export PYTHONPATH := $(CURDIR)/include
 
 help: ## this list

@@ -54,9 +54,9 @@ _REBUILD = """
 ## Rebuild from the changelog
 
 Part (k), {date}, {conditions}. The time of `kappa rebuild --from-changelog` on a started session, from the empty epoch
-to the folded table, follows the number of keys. It does not follow the history once the broker has compacted the
-changelog. Kafka compacts closed segments only, and a changelog's are closed after an hour at most: what was written
-since is folded as it was written.
+to the folded table. Most of it is the same for any size. What comes on top grows with the records that are folded. The
+broker's compaction leaves one record for each key, so the history beyond that costs nothing. Kafka compacts closed
+segments only, and a changelog's are closed after an hour at most: what was written since is folded as it was written.
 
 ![Seconds of a rebuild by number of keys, and by length of history as written and compacted](images/rebuild.svg)
 

@@ -32,7 +32,7 @@ def picture(points: Mapping[str, Points]) -> str:
         for axes in (keys, history):
             axes.set_ylabel("seconds")
             axes.set_xlim(left=0)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * axes.dataLim.ymax)
             axes.grid(color="#e4e4e4", linewidth=0.8)
             axes.spines[["top", "right"]].set_visible(False)
             axes.set_axisbelow(True)

@@ -27,7 +27,7 @@ Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
 #: Few plans of a test are computed twice: compiling them for speed, and noting where each column was written, takes
 #: longer than they do.
 BRIEF = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 

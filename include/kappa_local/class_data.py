@@ -18,6 +18,7 @@ import psutil
 
 from kappa import control
 from kappa.config import Config
+from kappa.driver.host import end_local
 from kappa.driver.launcher import log_file
 from kappa.errors import KappaError
 from kappa.lake.ledger import Ledger
@@ -85,19 +86,28 @@ def _run(config: Config) -> None:
     """Two slices, and the end of the driver and of its JVM, whatever happens."""
     generator.produce(config, "retail", records=_RECORDS)
     epoch = control.start(config, _TOPOLOGY, **_WHY)
-    driver = psutil.Process(control.driver_status(config, _TOPOLOGY, epoch).pid)
+    jvm: list[psutil.Process] = []
     try:
         _await_slice(config, epoch, 1)
         generator.produce(config, "retail", records=_RECORDS)
         _await_slice(config, epoch, 2)
-        jvm = driver.children(recursive=True)
+        jvm = psutil.Process(_pid(config, epoch)).children(recursive=True)
         control.stop(config, _TOPOLOGY, epoch=epoch, **_WHY)
         control.await_end(config, _TOPOLOGY, epoch)
         psutil.wait_procs(jvm, timeout=_SECONDS)
     finally:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, as it should
-            for process in [*driver.children(recursive=True), driver]:
+        end_local(config)
+        for process in jvm:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, as it should
                 process.kill()
+
+
+def _pid(config: Config, epoch: int) -> int:
+    """The driver's process id; never that of this process, which psutil takes where there is none."""
+    pid = control.driver_status(config, _TOPOLOGY, epoch).pid
+    if pid is None:
+        raise KappaError("The driver of the training stream has no heartbeat.")
+    return pid
 
 
 def _await_slice(config: Config, epoch: int, commits: int) -> None:

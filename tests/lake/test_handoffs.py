@@ -13,13 +13,14 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from support import epoch_record
 from support.slices import Epoch
 
 from kappa import serving
 from kappa.errors import UnknownTableError, UsageError
+from kappa.lake import merge_on_read, queries
 from kappa.serving import Snapshot
 from kappa.topology import Source, Table, Topology
 from kappa.topology.ddl import _PRIMITIVES
@@ -241,3 +242,41 @@ def test_spark_has_every_row_of_the_slice_in_every_type(lake: Snapshot, spark: S
     frame = lake.spark("items", spark)
     assert by_id(frame.toArrow()) == EXPECTED
     assert frame.where("`数量` IS NULL").count() == 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, 4, 0])
+def test_a_table_from_memory_is_that_of_its_files(
+    lake: Snapshot, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
+) -> None:
+    """Both from memory; the table from memory and its changes, of more rows, from files; both from files."""
+    monkeypatch.setattr(queries, "SMALL_ROWS", small_rows)
+    contents = lake.contents("items")
+    ours = merge_on_read.frame(spark, contents)
+    files = merge_on_read.frame(spark, contents, merge_on_read.read_files)
+    assert ours.schema == files.schema
+    assert by_id(ours.toArrow()) == by_id(files.toArrow()) == EXPECTED
+    plan = ours._jdf.queryExecution().toString()
+    assert ("parquet" in plan.lower()) == (small_rows < 5), plan
+
+
+@pytest.mark.spark
+def test_a_table_without_rows_has_its_columns(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = epoch_record.empty_lake(tmp_path, monkeypatch)
+    epoch = Epoch(Path(config.lake), TYPED)
+    path = epoch.paths.table("items")
+    ours, files = merge_on_read.read_table(spark, path, 0), merge_on_read.read_files(spark, path, 0)
+    assert ours.schema == files.schema
+    assert ours.count() == files.count() == 0
+
+
+@pytest.mark.spark
+def test_times_that_python_cannot_say_are_the_same_from_memory(spark: SparkSession, tmp_path: Path) -> None:
+    micros = [-(2**55), -62_135_596_800_000_001, 0, 253_402_300_800_000_000, 2**55, None]
+    rows = pa.table({"n": pa.array(range(6), pa.int32()), "at": pa.array(micros, pa.timestamp("us", "UTC"))})
+    write_deltalake(tmp_path / "far", rows)
+    for read in (merge_on_read.read_table, merge_on_read.read_files):
+        found = read(spark, str(tmp_path / "far"), 0).selectExpr("n", "unix_micros(at) AS at").toArrow()
+        assert [row["at"] for row in sorted(found.to_pylist(), key=lambda row: row["n"])] == micros, read

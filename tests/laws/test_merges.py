@@ -214,19 +214,24 @@ def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
         assert state.maintained is not None and stream.balances() == after(12)
 
 
+@pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, 0], ids=["memory", "files"])
 def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
 ) -> None:
+    monkeypatch.setattr(queries, "SMALL_ROWS", small_rows)
     chance = random.Random(7)
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
-    epoch.run.engines.session = spark
     held = TableState(spark, TABLE)
     now: dict[Any, int] = {}
     before = epoch.run.ledger.state().commits[-1]
     for number in range(8):
         changes = {(id, 0): chance.choice([None, number]) for id in chance.sample(["a", "b", "c'", 'd"'], 2)}
-        epoch.run.engines.merge_seconds = chance.choice([0.0, 3600.0])
-        epoch.run.engines.arrow_rows = chance.choice([0, 500_000])  # 0: Spark merges, and overwrites
+        epoch.run.engines = replace(
+            epoch.run.engines,
+            session=spark,
+            merge_seconds=chance.choice([0.0, 3600.0]),
+            arrow_rows=chance.choice([0, 500_000]),  # 0: Spark merges, and overwrites
+        )
         row, now = epoch.slice(changes), merged(now, changes)
         read = merge_on_read.frame(spark, epoch.at(row)).toArrow()
         assert as_rows(read) == epoch.table(row) == now

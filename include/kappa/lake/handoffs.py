@@ -90,7 +90,7 @@ def spark_frame(session: SparkSession, contents: Contents) -> DataFrame:
     from pyspark.errors import PySparkException
 
     try:
-        return merge_on_read.frame(session, contents)
+        return merge_on_read.frame(session, contents, merge_on_read.read_files)
     except PySparkException as error:
         if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
             raise

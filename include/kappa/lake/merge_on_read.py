@@ -7,7 +7,8 @@ of each key. This is the one place that puts the two together: as Arrow, as a Sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 #: Where a row's ``detail`` says of tables that they are not merged up to its own slice; rows of earlier code have none.
 #: The stored word is an older one.
 MERGED = "folded"
+
+#: Gives a Delta table as of a version.
+ReadTable = Callable[["SparkSession", str, int], "DataFrame"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +84,34 @@ def frame_at(session: SparkSession, paths: EpochPaths, row: LedgerRow, place: st
 
 
 def read_table(session: SparkSession, path: str, delta_version: int) -> DataFrame:
-    """A Delta table as of a version."""
+    """A Delta table as of a version: a small one from memory, where Spark does not list its files first."""
+    from pyspark.sql.types import StructType
+
+    found = queries.small(path, delta_version)
+    if found is not None:
+        rows, schema = found
+        return session.createDataFrame(rows, schema=StructType.fromJson(json.loads(schema)))
+    return read_files(session, path, delta_version)
+
+
+def read_files(session: SparkSession, path: str, delta_version: int) -> DataFrame:
+    """A Delta table as of a version, whose files Spark reads itself."""
     return session.read.format("delta").option("versionAsOf", delta_version).load(path)
 
 
-def frame(session: SparkSession, contents: Contents) -> DataFrame:
-    """The rows as Spark has them, in the table's columns."""
+def frame(session: SparkSession, contents: Contents, read: ReadTable = read_table) -> DataFrame:
+    """The rows as Spark has them, in the table's columns.
+
+    Args:
+        read: how a Delta table is read.
+    """
     from pyspark.sql import functions as F
 
-    base = read_table(session, contents.path, contents.version)
+    base = read(session, contents.path, contents.version)
     if contents.is_merged:
         return base
     key, names = quoted(contents.key), quoted(base.columns)
-    rows = read_table(session, contents.changes, contents.changes_version).where(_since(contents))
+    rows = read(session, contents.changes, contents.changes_version).where(_since(contents))
     newest = (
         rows.groupBy(*key)
         .agg(F.max_by(F.struct("_deleted", *names), F.col("_seq")).alias("_newest"))

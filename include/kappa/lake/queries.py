@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.lake.tables import SEQ, declared_schema
+from kappa.lake.tables import SEQ, declared_schema, files_of
+
+#: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
+#: which takes it several jobs.
+SMALL_ROWS = 50_000
+#: The same in bytes of its files, compressed.
+SMALL_BYTES = 8 << 20
 
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
@@ -124,6 +130,25 @@ def query(
     sql += f" ORDER BY {order_by}" if order_by else ""
     sql += f" LIMIT {limit}" if limit is not None else ""
     return _cast(_run(sql, **relations), table)
+
+
+def small(path: str, delta_version: int) -> tuple[pa.Table, str] | None:
+    """All rows of a table as of a version, and its schema as Spark's JSON; None where it is not a small one.
+
+    Rows and bytes are those that its log states: nothing is read of a table that is not small.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path, version=delta_version)
+    files = files_of(table)
+    if files.num_rows and (
+        sum(files["num_records"].to_pylist()) > SMALL_ROWS or sum(files["size_bytes"].to_pylist()) > SMALL_BYTES
+    ):
+        return None
+    relations, source = _source(table, None)
+    found = _cast(_run(f"SELECT * FROM {source}", **relations), table)
+    # Spark does not take a table without chunks where a column is nested.
+    return found if found.num_rows else found.schema.empty_table(), table.schema().to_json()
 
 
 def chunks(
