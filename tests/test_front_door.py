@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import kappa
-from kappa import topology
+from kappa import control, topology
 
 
 def test_the_words_of_a_topology_are_at_the_front_door() -> None:
@@ -31,3 +31,13 @@ def test_importing_it_loads_no_engine(module: str) -> None:
     )
     run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_every_function_of_the_control_room_is_found_whatever_was_imported_before() -> None:
+    probe = (
+        "import importlib, pkgutil; from kappa import control\n"
+        "for module in pkgutil.iter_modules(control.__path__, 'kappa.control.'): importlib.import_module(module.name)\n"
+        "print(*[getattr(control, name).__name__ for name in control.__all__])"
+    )
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == control.__all__

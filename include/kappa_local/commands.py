@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from kappa.cli.options import Json, config, say, say_json
 from kappa.client_file import client_file_of
-from kappa.driver import host as drivers_module
 from kappa.errors import BrokerUnreachableError
-from kappa_local import airflow as airflow_module
-from kappa_local import doctor as doctor_module
-from kappa_local import generator, supervisor
-from kappa_local import registry as registry_module
+
+if TYPE_CHECKING:
+    from kappa_local import supervisor
+
+#: Port of ``kappa registry`` unless another is asked for.
+REGISTRY_PORT = 8081
+#: Names of :data:`kappa_local.generator.SCENARIOS`, which takes numpy.
+SCENARIOS = (
+    "retail",
+    "stocks",
+    "logs",
+    "page-views",
+    "captcha",
+    "text",
+    "inventory",
+    "movies",
+    "music",
+    "customers",
+    "order-events",
+    "payments",
+    "products",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +54,8 @@ def up(
     ] = None,
 ) -> None:
     """Start the embedded stack: a Kafka broker and Airflow, on this host's loopback. Safe to call twice."""
+    from kappa_local import supervisor
+
     supervisor.up(
         config(),
         with_airflow=airflow,
@@ -53,6 +70,9 @@ def up(
 
 def down() -> None:
     """Stop the embedded stack and the drivers of its lake on this host. Safe to call twice; nothing is lost."""
+    from kappa.driver import host as drivers_module
+    from kappa_local import supervisor
+
     chosen = config()
     ended = drivers_module.end_local(chosen) + len(supervisor.down(chosen))
     ended += drivers_module.end_local(chosen)  # Airflow may have started one again while it was being ended
@@ -64,15 +84,18 @@ def airflow(context: typer.Context) -> None:
 
     Its exit code is this command's.
     """
+    from kappa_local import airflow as airflow_module
+    from kappa_local import supervisor
+
     chosen = config()
     port = supervisor.running(chosen).api_port or supervisor.DEFAULT_API_PORT
     raise typer.Exit(airflow_module.run(chosen, context.args, api_port=port))
 
 
-def registry(
-    port: Annotated[int, typer.Option(help="Port on this host's loopback.")] = registry_module.DEFAULT_PORT,
-) -> None:
+def registry(port: Annotated[int, typer.Option(help="Port on this host's loopback.")] = REGISTRY_PORT) -> None:
     """Serve a schema registry for Avro until Ctrl-C, for demo and tests; ids survive a restart."""
+    from kappa_local import registry as registry_module
+
     with registry_module.server(config().home, port) as server:
         say(f"KAPPA_SCHEMA_REGISTRY=http://{registry_module.HOST}:{server.server_address[1]}")
         with contextlib.suppress(KeyboardInterrupt):
@@ -95,6 +118,8 @@ def _show(stack: supervisor.Stack) -> None:
 
 def doctor(json: Json = False) -> None:
     """Use each part once and say what is missing and how to get it. Exit code 3 when something is."""
+    from kappa_local import doctor as doctor_module
+
     found = []
     for proof in doctor_module.proofs(config()):
         found.append(proof)
@@ -110,7 +135,7 @@ def doctor(json: Json = False) -> None:
 
 
 def generate(
-    scenario: Annotated[str, typer.Argument(help=f"A scenario: {', '.join(generator.SCENARIOS)}.")],
+    scenario: Annotated[str, typer.Argument(help=f"A scenario: {', '.join(SCENARIOS)}.")],
     records: Annotated[int, typer.Option(help="How many records.")] = 10_000,
     rate: Annotated[float | None, typer.Option(help="Records a second; as fast as it goes when left out.")] = None,
     bad_share: Annotated[float, typer.Option(help="Share of records that do not parse, 0 to 1.")] = 0.0,
@@ -121,6 +146,11 @@ def generate(
     json: Json = False,
 ) -> None:
     """Produce seeded records, wait until each is delivered, and count them. Goes on where the topic ends."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from kappa_local import generator
+
     with Progress(console=Console(stderr=True), transient=True, disable=json) as bar:
         task = bar.add_task(scenario, total=records)
         made = generator.produce(

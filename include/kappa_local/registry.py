@@ -19,13 +19,12 @@ from kappa_local.compatibility import reads
 from kappa_local.state import write_json
 
 HOST = "127.0.0.1"
-DEFAULT_PORT = 8081
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _Answer = tuple[int, Any]
 
 
-def server(home: Path, port: int = DEFAULT_PORT) -> ThreadingHTTPServer:
+def server(home: Path, port: int) -> ThreadingHTTPServer:
     """A registry that is bound to its port; ``serve_forever`` answers. Port 0 takes a free one."""
     kept = Kept(home / "registry.json")
 

@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kappa import control
-from kappa.cli import app, replays
+from kappa.cli import app
 from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.step import step_not_inspected
+from kappa.verify import inspection
 
 FOUND = (step_not_inspected("ValueError: no rows"),)
 
@@ -35,7 +36,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def plan(_: Any, request: ReplayRequest, *, step: tuple[Any, ...] = ()) -> Any:
         raise Planned(request, step)
 
-    monkeypatch.setattr(replays, "inspect_deployed", look)
+    monkeypatch.setattr(inspection, "inspect_deployed", look)
     monkeypatch.setattr(control, "plan", plan)
     return seen
 

@@ -18,8 +18,8 @@ import pytest
 
 from kappa import clock, control
 from kappa.config import Config
-from kappa.control.housekeeping import GRACE, discard, find, remove, topics_of
 from kappa.control.leftovers import Found
+from kappa.control.orphans import GRACE, discard, find, remove, topics_of
 from kappa.driver.launcher import log_file
 from kappa.lake import heartbeat
 from kappa.lake.epochs import Epochs

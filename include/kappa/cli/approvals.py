@@ -11,9 +11,7 @@ import typer
 from kappa import control
 from kappa.cli.options import Epoch, Execute, Json, Reason, Topology, actor, config, dry_run, say, say_json
 from kappa.config import Config
-from kappa.control import approval
 from kappa.errors import MoveRefusedError
-from kappa.lake.epochs import Epochs
 
 #: Characters of the hash by which what was shown is known again.
 _SHOWN = 12
@@ -39,6 +37,8 @@ def approve(
 
     `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`).
     """
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     number = epoch if epoch is not None else Epochs(chosen.lake).record(topology).candidate_epoch()
     terms = control.approval_terms(chosen, topology, number)
@@ -92,6 +92,9 @@ def reject(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execu
 
 
 def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
+    from kappa.control import approval
+    from kappa.lake.epochs import Epochs
+
     record = Epochs(chosen.lake).record(topology)
     given = [event.actor for event in approval.given(record, epoch)]
     return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}

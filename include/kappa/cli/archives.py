@@ -7,20 +7,16 @@ import sys
 import threading
 import time
 from contextlib import ExitStack, closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kappa.archive import overview, writer
-from kappa.archive.overview import Outlook
-from kappa.archive.reader import archived_topics
-from kappa.archive.writer import Archiver
 from kappa.cli.options import Execute, Json, config, dry, dry_run, say, say_json, table
 from kappa.config import Config
-from kappa.kafka.broker import Broker
 from kappa.replay.dry_run import first_effect
+
+if TYPE_CHECKING:
+    from kappa.archive.overview import Outlook
 
 Topics = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
 
@@ -51,6 +47,10 @@ def start(
 
     Bounded, and goes on where it was stopped.
     """
+    from kappa.archive import overview
+    from kappa.archive.writer import Archiver
+    from kappa.kafka.broker import Broker
+
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
         found = [overview.outlook(chosen, broker, topic) for topic in dict.fromkeys(topics)]
@@ -85,6 +85,9 @@ def status(
     json: Json = False,
 ) -> None:
     """Show what the archives cover, without a gap, and how far they are behind the log."""
+    from kappa.archive import overview
+    from kappa.archive.reader import archived_topics
+
     chosen = config()
     found = [overview.status(chosen, name) for name in ([topic] if topic else archived_topics(chosen.lake))]
     if json:
@@ -109,6 +112,8 @@ def status(
 @group.command()
 def stop(topics: Topics, execute: Execute = False) -> None:
     """End the archivers of topics, wherever they run, between two slices. What they archived stays."""
+    from kappa.archive import overview
+
     chosen = config()
     if not execute:
         dry_run(
@@ -135,6 +140,12 @@ def _described(outlook: Outlook) -> list[str]:
 
 
 def _run(chosen: Config, found: list[Outlook], *, follow: bool, every: float, skip_lost: bool, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kappa.archive import writer
+    from kappa.archive.writer import Archiver
+
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())

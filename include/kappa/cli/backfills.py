@@ -7,10 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
-from kappa.control import backfill as backfills
-from kappa.control import backfill_plan
 from kappa.offsets.notation import parsed_time
-from kappa.spark.session import LazySession
 
 From = Annotated[str, typer.Option("--from", help="Beginning of the interval, like 2026-03-01T00:00:00Z.")]
 To = Annotated[str, typer.Option("--to", help="End of the interval, exclusive, like 2026-03-02T00:00:00Z.")]
@@ -44,6 +41,10 @@ def backfill(
     the live epoch. The driver of the live epoch then replaces the rows between two slices, in one commit. Running
     totals, sessions and joins with the newest rows of a table need `kappa replay`. Topics get nothing.
     """
+    from kappa.control import backfill as backfills
+    from kappa.control import backfill_plan
+    from kappa.spark.session import LazySession
+
     chosen = config()
     said = (lambda _: None) if json else (lambda line: say(f"  {line}"))
     with LazySession(config=chosen, name=f"kappa backfill {topology}") as spark:

@@ -12,8 +12,6 @@ import typer
 from kappa.cli.options import Json, config, say, say_json
 from kappa.config import Config
 from kappa.errors import UsageError
-from kappa.replay.explain import explain as explain_plan
-from kappa.replay.plan import ReplayPlan
 from kappa.topology import registry
 from kappa.topology.drawing import Format, Graph, drawn, graph_of
 
@@ -67,6 +65,9 @@ def explain(
 
 
 def _explain_plan(file: Path, json: bool) -> None:
+    from kappa.replay.explain import explain as explain_plan
+    from kappa.replay.plan import ReplayPlan
+
     try:
         plan = ReplayPlan.from_json(file.read_text())
     except (OSError, UnicodeDecodeError) as error:

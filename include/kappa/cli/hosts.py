@@ -11,8 +11,6 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Json, config, say, say_json, table
-from kappa.driver import host
-from kappa.driver.targets import targets as all_targets
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +26,8 @@ def drivers(
     ] = None,
 ) -> None:
     """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
+    from kappa.driver import host
+
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
@@ -36,6 +36,8 @@ def drivers(
 
 def metrics(json: Json = False) -> None:
     """Show where the drivers answer Prometheus; as JSON, what its file_sd_configs read."""
+    from kappa.driver.targets import targets as all_targets
+
     found = all_targets(config())
     if json:
         say_json(found)

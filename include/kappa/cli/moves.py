@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,13 +26,12 @@ from kappa.cli.options import (
 )
 from kappa.cli.watch import watch, watch_together
 from kappa.config import Config
-from kappa.control import cutover as moves
-from kappa.driver.expiry import Expiry
 from kappa.errors import UsageError
-from kappa.lake.epochs import Epochs
-from kappa.lake.moves import others_of
 from kappa.replay.rules.cutover import rest_of_group
 from kappa.replay.stages import Stage
+
+if TYPE_CHECKING:
+    from kappa.driver.expiry import Expiry
 
 OneEpoch = Annotated[int | None, typer.Option("--epoch", help="The epoch; by default the obvious one.")]
 
@@ -61,6 +60,8 @@ def start(
 
     A driver that is stuck tries again.
     """
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
 
     def act() -> int:
@@ -132,6 +133,8 @@ def cutover(
     Of several topologies the candidates go live together: they take over at equal offsets, and one commit moves all
     readers, or none.
     """
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     _check_names(topologies, epoch, "--epoch")
     accepted = accept_verdict or []
@@ -162,6 +165,8 @@ def rollback(
 
     Of several topologies the epochs come back together: all or none.
     """
+    from kappa.control import cutover as moves
+
     chosen = config()
     _check_names(topologies, to, "--to")
     named = " ".join(topologies)
@@ -185,6 +190,8 @@ def rollback(
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
     """Give a candidate up and remove what it left. The live epoch is not touched."""
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
 
     def act() -> None:
@@ -246,6 +253,9 @@ def _size(size_bytes: int | None) -> str | None:
 
 def _expiry(chosen: Config) -> Expiry:
     """Withdraws a handover whose time is over while this command waits for it: the driver that should may hang."""
+    from kappa.driver.expiry import Expiry
+    from kappa.lake.epochs import Epochs
+
     return Expiry(
         config=chosen,
         epochs=Epochs(chosen.lake),
@@ -265,6 +275,8 @@ def _move(
     override: str = "",
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
+    from kappa.control import cutover as moves
+
     _ask(chosen, wanted, reason, accepted, keep_old, override)
     if wait and len(wanted) == 1:
         ((name, epoch),) = wanted.items()
@@ -292,6 +304,9 @@ def _ask(
     chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, override: str = ""
 ) -> None:
     """Ask for the cutover of one topology or several."""
+    from kappa.control import cutover as moves
+    from kappa.lake.epochs import Epochs
+
     epochs = Epochs(chosen.lake)
     live = {name: epochs.record(name).live for name in wanted}
     moves.cut_over_together(
@@ -325,6 +340,9 @@ def _check_accepted(topologies: list[str], accepted: list[str]) -> None:
 
 def _left_behind(chosen: Config, topologies: list[str]) -> list[str]:
     """What went live together with those that go back and would stay."""
+    from kappa.lake.epochs import Epochs
+    from kappa.lake.moves import others_of
+
     epochs = Epochs(chosen.lake)
     found = {name: others_of(name, move) for name in topologies for move in epochs.record(name).moves[-1:]}
     return [

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
 from kappa.cli.starts import group_start
-from kappa.control import groups
 from kappa.errors import UsageError
-from kappa.kafka.broker import Broker
 from kappa.offsets.notation import offsets_to_csv, parsed_partitions
 from kappa.offsets.vector import Offsets
-from kappa.replay.group_reset import GroupRequest, GroupReset
 from kappa.replay.starts import Start, ToCurrent
+
+if TYPE_CHECKING:
+    from kappa.control import groups
+    from kappa.replay.group_reset import GroupReset
 
 Group = Annotated[str, typer.Option("--group", help="Name of the consumer group.")]
 Topics = Annotated[
@@ -48,6 +49,10 @@ def offsets(
     What cannot be done as asked is refused, exit code 1, and the group stays as it is: an offset outside the log, a
     time without a record, an unknown topic or partition, a group with active members.
     """
+    from kappa.control import groups
+    from kappa.kafka.broker import Broker
+    from kappa.replay.group_reset import GroupRequest
+
     if not group.strip():
         raise UsageError("The name of the consumer group is empty. Name one: --group orders-reader")
     selected = parsed_partitions(topic or ())

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from json import loads as json_of
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kappa import control, serving
+from kappa import control
 from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
 from kappa.control.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
-from kappa.kafka.broker import Broker
-from kappa.kafka.json_forms import python_rows
 from kappa.lake.conditions import condition, ordering
-from kappa.lake.epochs import Epochs
-from kappa.lake.history import Entry, vector
-from kappa.lake.ledger import Ledger
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
 from kappa.replay.rules.cutover import rest_of_group
-from kappa.verify.recount import recount
-from kappa.verify.report import Format, rendered
+from kappa.verify.report import Format
+
+if TYPE_CHECKING:
+    from kappa.lake.history import Entry
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +31,8 @@ def register(app: typer.Typer) -> None:
 
 def topologies(json: Json = False) -> None:
     """List the deployed topologies, and say which files are broken and why."""
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     good, broken = deployed(chosen.topologies)
     epochs = Epochs(chosen.lake)
@@ -65,6 +64,8 @@ def status(
     json: Json = False,
 ) -> None:
     """Show the epochs of a topology, how far they are, and their drivers."""
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     names = [topology] if topology else Epochs(chosen.lake).topologies()
     found = [control.status(chosen, name) for name in names]
@@ -107,6 +108,9 @@ def status(
 
 def lag(topology: Topology, json: Json = False) -> None:
     """Show for each partition how far the live epoch is behind the log, and what open transactions hold back."""
+    from kappa import serving
+    from kappa.lake.ledger import Ledger
+
     chosen = config()
     epoch = serving.resolve(chosen, topology)
     rows = _lag(
@@ -139,6 +143,8 @@ def diff(
     json: Json = False,
 ) -> None:
     """Show how a candidate differs from the live epoch at equal offsets. Exit code 1 when its verdict is failed."""
+    from kappa.verify.report import rendered
+
     report = control.diff(config(), topology, epoch)
     text = rendered(report, Format.JSON if json else format)
     if output is None:
@@ -166,6 +172,11 @@ def certify(
     json: Json = False,
 ) -> None:
     """Prove which offsets the served tables are a view of, and that each was sent by exactly one epoch."""
+    from kappa import serving
+    from kappa.kafka.broker import Broker
+    from kappa.lake.epochs import Epochs
+    from kappa.verify.recount import recount
+
     chosen = config()
     certificate = control.certify(chosen, topology)
     found = None
@@ -209,6 +220,8 @@ def history(
 
     With --json also plans, reports and certificates.
     """
+    from kappa.lake.history import vector
+
     found = control.chronicle(config(), topology, epoch=epoch, since=parsed_time(since) if since else None)
     if json:
         say_json(found)
@@ -262,6 +275,9 @@ def query(
     json: Json = False,
 ) -> None:
     """Show rows of a served table, as of one slice: never half of one."""
+    from kappa import serving
+    from kappa.kafka.json_forms import python_rows
+
     chosen_rows, chosen_order = where and condition(where), order_by and ordering(order_by)
     snapshot = serving.snapshot(config(), topology, epoch=epoch, seq=seq)
     snapshot.place(name)
@@ -303,6 +319,9 @@ def path(
 
     With --json of a topic also its turns: from where to where which epoch's topic holds the records that readers get.
     """
+    from kappa import serving
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     snapshot = serving.snapshot(chosen, topology)
     if topic or not snapshot.has(name):
@@ -339,6 +358,8 @@ def _late(rows: int) -> str:
 
 
 def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
+    from kappa.kafka.broker import Broker
+
     with Broker(bootstrap_servers) as broker:
         stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
     return [

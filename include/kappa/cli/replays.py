@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +13,12 @@ from kappa.cli.starts import replay_start
 from kappa.cli.watch import watch
 from kappa.errors import RefusedError, UsageError
 from kappa.replay.dry_run import first_effect
-from kappa.replay.explain import explain as explain_plan
-from kappa.replay.plan import ReplayPlan
-from kappa.replay.request import ReplayRequest, Seed
 from kappa.replay.starts import Start
 from kappa.topology.thresholds import parsed
-from kappa.verify.inspection import inspect_deployed
+
+if TYPE_CHECKING:
+    from kappa.replay.plan import ReplayPlan
+    from kappa.replay.request import Seed
 
 SeedOption = Annotated[
     str | None,
@@ -93,6 +93,8 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
+    from kappa.replay.explain import explain as explain_plan
+
     made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
@@ -117,6 +119,8 @@ def replay(
     json: Json = False,
 ) -> None:
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
+    from kappa.replay.explain import explain as explain_plan
+
     made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
     if not json:
         say(explain_plan(made))
@@ -143,6 +147,8 @@ def rebuild(
     offsets of the last marker; append outputs cannot come back this way. The epoch that it is built from is ended for
     good, also where its lake is only elsewhere.
     """
+    from kappa.replay.explain import explain as explain_plan
+
     if not from_changelog:
         raise UsageError("Say what to rebuild from: --from-changelog.")
     chosen = config()
@@ -217,6 +223,9 @@ def _plan(
     upstream: list[str] | None,
     reason: str,
 ) -> ReplayPlan:
+    from kappa.replay.request import ReplayRequest
+    from kappa.verify.inspection import inspect_deployed
+
     chosen = config()
     request = ReplayRequest(
         topology=topology,
@@ -237,6 +246,8 @@ def _plan(
 
 
 def _seed(text: str | None) -> Seed | None:
+    from kappa.replay.request import Seed
+
     if text is None:
         return None
     try:

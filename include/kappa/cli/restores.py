@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json
-from kappa.control import restore as restoring
-from kappa.lake.foreign_commits import described
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +22,9 @@ def restore(
     json: Json = False,
 ) -> None:
     """Undo commits of other programs in an epoch's Delta tables; the epoch's driver is stopped meanwhile."""
+    from kappa.control import restore as restoring
+    from kappa.lake.foreign_commits import described
+
     found = restoring.restore(config(), topology, epoch=epoch, actor=actor(), reason=reason, execute=execute)
     if json:
         commits = {place: [commit.version for commit in these] for place, these in found.commits.items()}

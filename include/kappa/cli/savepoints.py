@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, actor, config, dry, say, say_json, table
-from kappa.lake import savepoints
 from kappa.replay.dry_run import first_effect
 
 Name = Annotated[str, typer.Argument(help="Name of the savepoint; begins with a letter.")]
@@ -33,6 +32,8 @@ def create(
     json: Json = False,
 ) -> None:
     """Give the live epoch's last commit a name; `kappa replay --from-savepoint NAME` starts there."""
+    from kappa.lake import savepoints
+
     chosen = config()
     if execute:
         made = savepoints.create(chosen, topology, name, seq=seq, actor=actor(), reason=reason)
@@ -50,6 +51,8 @@ def create(
 @group.command("list")
 def list_(topology: AnyTopology = None, json: Json = False) -> None:
     """List the savepoints that have a name, oldest first. Those of the live epoch can be replayed from."""
+    from kappa.lake import savepoints
+
     found = savepoints.every(config(), topology)
     if json:
         say_json(found)
@@ -76,6 +79,8 @@ def list_(topology: AnyTopology = None, json: Json = False) -> None:
 @group.command()
 def drop(topology: Topology, name: Name, reason: Reason = "", execute: Execute = False, json: Json = False) -> None:
     """Take a savepoint's name away. Its files are no longer kept beyond their time."""
+    from kappa.lake import savepoints
+
     chosen = config()
     if execute:
         found = savepoints.drop(chosen, topology, name, actor=actor(), reason=reason)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from kappa import serving
 from kappa.cli.options import Json, config, plain, say, table
 from kappa.errors import UsageError
+
+if TYPE_CHECKING:
+    from kappa import serving
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +56,8 @@ def sql(
 
     Rows are written as they come: memory does not grow with CSV and JSON.
     """
+    from kappa import serving
+
     if json and format is RowFormat.CSV:
         raise UsageError("--json and --format csv ask for two forms. Give one of them.")
     chosen = RowFormat.JSON if json else format

@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, config, dry, say, say_json, table
-from kappa.control import topics as on_broker
 from kappa.errors import UsageError
-from kappa.kafka.broker import Broker
 from kappa.offsets.notation import duration_text, parsed_duration
 from kappa.replay.dry_run import first_effect
 from kappa.topology import registry
@@ -36,6 +34,9 @@ def list_(json: Json = False) -> None:
     """List the topics on the broker without those of epochs: partitions, offsets, retention, and what reads and writes
     them.
     """
+    from kappa.control import topics as on_broker
+    from kappa.kafka.broker import Broker
+
     chosen = config()
     with Broker(chosen.bootstrap_servers) as broker:
         found = on_broker.topics(broker, list(registry.topologies(chosen.topologies)[0].values()))
@@ -73,6 +74,9 @@ def create(
     Retention removes records by their timestamps, not by when they were sent: events of last year are gone minutes
     after they arrive in a topic that keeps a week.
     """
+    from kappa.control import topics as on_broker
+    from kappa.kafka.broker import Broker
+
     kept = None if retention == "forever" else parsed_duration(retention)
     settings = dict(map(_setting, setting or ()))
     chosen = config()

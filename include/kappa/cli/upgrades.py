@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Execute, Json, Reason, Topology, Wait, actor, config, say, say_json
-from kappa.control import upgrade as upgrading
-from kappa.lake.epochs import Epochs
+from kappa.replay.rules import upgrade as upgrade_rules
 
 HistoryStands = Annotated[
     bool,
@@ -36,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def upgrade(
     topology: Topology,
     history_stands: HistoryStands = False,
-    slices: Slices = upgrading.SLICES,
+    slices: Slices = upgrade_rules.SLICES,
     reason: Reason = "",
     execute: Execute = False,
     wait: Wait = True,
@@ -48,6 +47,9 @@ def upgrade(
     they do concern is a replay. What both codes make of the last slices is computed and shown first. Sources, tables,
     keys, outputs and topics must be what they were.
     """
+    from kappa.control import upgrade as upgrading
+    from kappa.lake.epochs import Epochs
+
     chosen = config()
     wanted = upgrading.propose(chosen, topology, slices=slices)
     if not json:

@@ -6,16 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
 from kappa import control
 from kappa.config import Config
-from kappa.control import cutover
-from kappa.driver.expiry import Expiry
-from kappa.driver.process import Revival
 from kappa.errors import StuckError
-from kappa.lake.epochs import Epochs
 
 PAUSE_SECONDS = 0.5
 #: A driver that died is started again while a command waits for it.
@@ -29,6 +22,11 @@ def watch(
     Raises:
         StuckError: the driver waits for a decision.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kappa.driver.process import Revival
+
     console = Console(stderr=True, quiet=quiet)
     columns = (
         TextColumn("epoch {task.fields[epoch]} {task.fields[stage]}"),
@@ -75,6 +73,13 @@ def watch_together(config: Config, members: Mapping[str, int], *, quiet: bool = 
         MoveRefusedError: the handover was withdrawn, or ended otherwise: nothing has moved.
         StuckError: a driver of the new epochs waits for a decision.
     """
+    from rich.console import Console
+
+    from kappa.control import cutover
+    from kappa.driver.expiry import Expiry
+    from kappa.driver.process import Revival
+    from kappa.lake.epochs import Epochs
+
     console = Console(stderr=True, quiet=quiet)
     shown: dict[str, str] = {}
     epochs = Epochs(config.lake)

@@ -7,13 +7,17 @@ record.
 
 from __future__ import annotations
 
-from kappa.control.approval import approve, ask, reject
-from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
-from kappa.control.drivers import start, stop, want
-from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
-from kappa.control.removal import abort, clean, housekeeping, retire
-from kappa.control.replays import plan, rebuild_request, replay, supersede
-from kappa.driver.process import DriverStatus, await_end, driver_status, ensure_driver, wanted_drivers
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kappa.control.approval import approve, ask, reject
+    from kappa.control.cutover import approval_terms, cut_over, cut_over_together, previous, recall_together, rollback
+    from kappa.control.drivers import start, stop, want
+    from kappa.control.overview import Progress, TopologyStatus, certify, chronicle, diff, history, progress, status
+    from kappa.control.removal import abort, clean, housekeeping, retire
+    from kappa.control.replays import plan, rebuild_request, replay, supersede
+    from kappa.driver.process import DriverStatus, await_end, driver_status, ensure_driver, wanted_drivers
 
 __all__ = [
     "DriverStatus",
@@ -50,3 +54,37 @@ __all__ = [
     "want",
     "wanted_drivers",
 ]
+
+#: Module -> what is found here of it. They are imported when they are asked for: a command needs few of them.
+_HOMES = {
+    "kappa.control.approval": ("approve", "ask", "reject"),
+    "kappa.control.cutover": (
+        "approval_terms",
+        "cut_over",
+        "cut_over_together",
+        "previous",
+        "recall_together",
+        "rollback",
+    ),
+    "kappa.control.drivers": ("start", "stop", "want"),
+    "kappa.control.overview": (
+        "Progress",
+        "TopologyStatus",
+        "certify",
+        "chronicle",
+        "diff",
+        "history",
+        "progress",
+        "status",
+    ),
+    "kappa.control.removal": ("abort", "clean", "housekeeping", "retire"),
+    "kappa.control.replays": ("plan", "rebuild_request", "replay", "supersede"),
+    "kappa.driver.process": ("DriverStatus", "await_end", "driver_status", "ensure_driver", "wanted_drivers"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kappa.control' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

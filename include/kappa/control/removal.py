@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kappa import clock
 from kappa.config import Config
-from kappa.control import approval
-from kappa.control import housekeeping as house
+from kappa.control import approval, orphans
 from kappa.control.leftovers import Found, Leftover
 from kappa.driver.process import await_end
 from kappa.errors import IllegalTransitionError
@@ -113,7 +112,7 @@ def housekeeping(config: Config) -> Found:
         records = {name: epochs.record(name) for name in epochs.topologies()}
         lake = epochs.lake_id() if records else ""
         now = clock.now()
-        found = house.find(config, names, records, last_sender, maker, lake, now)
+        found = orphans.find(config, names, records, last_sender, maker, lake, now)
         over = approval.expired(config, records.values(), now)
         return dataclasses.replace(found, leftovers=(*over, *found.leftovers))
 
@@ -134,7 +133,7 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]
         topology, _, epoch = item.name.rpartition(" ")
         abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason)
     others = [item for item in chosen if item.kind != approval.REJECTED]
-    return (*rejected, *house.remove(config, others, clock.now()))
+    return (*rejected, *orphans.remove(config, others, clock.now()))
 
 
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
@@ -146,10 +145,10 @@ def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:
     needed = needed_topics(map(epochs.record, epochs.topologies()))  # a name may be another epoch's by now
     with Broker(config.bootstrap_servers) as broker:
         if ownership.is_ours(broker, paths, epochs.lake_id()):
-            house.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
+            orphans.remove_from_broker(broker, paths, set(gone.topics.values()) - needed)
     crash_point("removal.broker")
     shutil.rmtree(paths.root, ignore_errors=True)
     crash_point("removal.folder")
     Path(plan_file(config.lake, gone.planned.detail["plan_id"])).unlink(missing_ok=True)
-    for code in gone.codes - house.used_codes(config, map(epochs.record, epochs.topologies())):
+    for code in gone.codes - orphans.used_codes(config, map(epochs.record, epochs.topologies())):
         Path(code_file(config.lake, code)).unlink(missing_ok=True)

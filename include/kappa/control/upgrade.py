@@ -34,9 +34,6 @@ from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.replay.verdict import DiffReport
 from kappa.topology import Topology, registry
 
-#: Slices that are computed with both codes by default.
-SLICES = 3
-
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
@@ -79,7 +76,7 @@ class Upgrade:
         return lines + [f"  {line}" for line in self.evidence.render()]
 
 
-def propose(config: Config, topology: str, *, slices: int = SLICES) -> Upgrade:
+def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES) -> Upgrade:
     """What an upgrade to the deployed code would do. Changes nothing; with slices to compute it starts Spark.
 
     Args:

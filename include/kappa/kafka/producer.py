@@ -8,7 +8,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
@@ -23,8 +22,6 @@ from kappa.kafka.connection import (
 )
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import about_to
-
-_log = structlog.get_logger(__name__)
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
@@ -379,7 +376,9 @@ class Sender:
             if not is_unknown:
                 with contextlib.suppress(*_KAFKA):
                     producer.abort_transaction(_ABORT_SECONDS)
-            _log.warning(
+            import structlog
+
+            structlog.get_logger(__name__).warning(
                 "transaction given up", transactional_id=self.transactional_id, reason=reason, is_unknown=is_unknown
             )
         self._is_open = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
@@ -146,14 +147,15 @@ class AppendLog:
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """All rows, the last one first; files are read as they are asked for: the end of a long log is cheap."""
-        import pyarrow as pa
         from deltalake import DeltaTable
 
         if not self.exists():
             return
-        files = pa.table(DeltaTable(self.path).get_add_actions(flatten=True)).to_pylist()
-        for file in sorted(files, key=lambda file: file["max.n"], reverse=True):
-            yield from sorted(self._read([file["path"]]), key=lambda row: -row["n"])
+        files = DeltaTable(self.path).get_add_actions(flatten=True)
+        if files.num_rows == 0:
+            return
+        for _, path in sorted(zip(files["max.n"].to_pylist(), files["path"].to_pylist(), strict=True), reverse=True):
+            yield from sorted(self._read([path]), key=lambda row: -row["n"])
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows that there were at the last :meth:`refresh`, in order of ``n``."""
@@ -278,7 +280,7 @@ class AppendLog:
             if FORMAT in read.column_names:
                 newest = pc.max(read[FORMAT]).as_py()
                 stored.check_format(newest, self._format, what=self._what, where=self.path)
-            rows.extend(read.to_pylist())
+            rows.extend(_python_rows(read))
         return rows
 
     def _compact(self) -> None:
@@ -309,3 +311,17 @@ class AppendLog:
         assert self._table is not None
         self._table.vacuum(_KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
         DeltaTable(self.path).vacuum(_ABANDONED_HOURS, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def _python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows with times in UTC: Arrow would import pandas for a time zone, which takes a command longer than its work."""
+    import pyarrow as pa
+
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz == "UTC"]
+    for name in times:
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, name, rows[name].cast(pa.timestamp(rows.schema.field(name).type.unit)))
+    found: list[dict[str, Any]] = rows.to_pylist()
+    for row in found:
+        row.update({name: row[name].replace(tzinfo=UTC) for name in times if row[name] is not None})
+    return found

@@ -299,7 +299,9 @@ def files_of(table: DeltaTable) -> pa.Table:
     """What a table's log says of its files."""
     import pyarrow as pa
 
-    return pa.table(table.get_add_actions(flatten=True))
+    files = table.get_add_actions(flatten=True)
+    # pa.table() would import pandas, to see whether this is a frame of it.
+    return pa.Table.from_arrays([pa.chunked_array(files[name]) for name in files.schema.names], files.schema.names)
 
 
 def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:

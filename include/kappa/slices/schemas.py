@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-import structlog
-
 from kappa.errors import RegistryUnreachableError
 from kappa.lake import schemas as lake_schemas
 from kappa.lake.schemas import UNKNOWN, StoredSchema, is_same, other_schema, registered, subject_of
@@ -14,8 +12,6 @@ from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
 #: Most ids of a topic that are kept as unknown: hostile bytes may name any.
 _UNKNOWN_IDS = 100
-
-_log = structlog.get_logger(__name__)
 
 
 class Asked(Protocol):
@@ -97,10 +93,12 @@ class Schemas:
         return number
 
     def _keep(self, topic: str, number: int, schema: WriterSchema, subject: str = "") -> None:
+        import structlog
+
         one = StoredSchema(id=number, text=schema.text, references=schema.references, kind=schema.kind, subject=subject)
         lake_schemas.store(self._lake, topic, one)
         self._stored(topic)[number] = one
-        _log.info("schema", topic=topic, id=number, subject=subject or None)
+        structlog.get_logger(__name__).info("schema", topic=topic, id=number, subject=subject or None)
 
     def _stored(self, topic: str) -> dict[int, StoredSchema]:
         if topic not in self._topics:

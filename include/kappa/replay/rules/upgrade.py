@@ -8,6 +8,9 @@ from kappa.replay.findings import Declaration, Finding, refuses, warns
 from kappa.topology import Append, Source, Table, Topic, Topology
 from kappa.topology.ddl import Column
 
+#: Slices that are computed with both codes by default.
+SLICES = 3
+
 _REPLAY = "`kappa replay` computes history with the deployed code into an epoch of its own."
 
 
