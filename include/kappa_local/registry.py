@@ -8,7 +8,9 @@ Source of routes and error codes: Confluent, "Schema Registry API Reference".
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +24,28 @@ HOST = "127.0.0.1"
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _Answer = tuple[int, Any]
+
+
+class _Server(ThreadingHTTPServer):
+    """Ends its connections when it is closed: a client that keeps one would still be answered."""
+
+    def __init__(self, *given: Any) -> None:
+        self._open: set[Any] = set()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):  # its client has closed it
+                connection.shutdown(socket.SHUT_RDWR)
+        super().server_close()
 
 
 def server(home: Path, port: int) -> ThreadingHTTPServer:
@@ -59,7 +83,7 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
         def log_message(self, *_: Any) -> None:
             """A request is no news."""
 
-    return ThreadingHTTPServer((HOST, port), Handler)
+    return _Server((HOST, port), Handler)
 
 
 class Kept:

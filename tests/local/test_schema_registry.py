@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,18 @@ def test_a_field_that_is_new_needs_a_default() -> None:
     assert not reads(reader, record(("n", "int")))
     reader["fields"][1]["default"] = None
     assert reads(reader, record(("n", "int")))
+
+
+def test_a_registry_that_is_closed_answers_no_kept_connection_any_more(tmp_path: Path) -> None:
+    served = server(tmp_path, 0)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    client = HTTPConnection("127.0.0.1", served.server_port, timeout=30)
+    client.request("GET", "/subjects")
+    assert client.getresponse().read()
+    served.shutdown()
+    served.server_close()
+    assert client.sock is not None, "the client keeps its connection"
+    client.auto_open = 0
+    with pytest.raises((HTTPException, OSError)):
+        client.request("GET", "/subjects")
+        client.getresponse()
