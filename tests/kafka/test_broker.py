@@ -244,13 +244,16 @@ def test_group_offsets_are_set_again_after_outages_in_which_that_failed(
     with Broker(mortal_broker.bootstrap_servers, timeout_seconds=2.0) as client:
         for number in range(3):
             client.set_group_offsets(name, Offsets({name: {0: number}}))
+            assert client.group_position(name, partitions) == Offsets({name: {0: number}})
             mortal_broker.kill()
             with pytest.raises(BrokerUnreachableError):
                 client.set_group_offsets(name, Offsets({name: {0: 100}}))
             mortal_broker.restart()
-            with Broker(mortal_broker.bootstrap_servers) as another:  # the broker may take longer than the client waits
-                assert another.group_position(name, partitions) == Offsets({name: {0: number}})
-            assert client.group_position(name, partitions) == Offsets({name: {0: number}})
+            either = [Offsets({name: {0: offset}}) for offset in (number, 100)]
+            # The broker may take longer than the client waits. A commit without an answer may still be made.
+            with Broker(mortal_broker.bootstrap_servers) as another:
+                assert another.group_position(name, partitions) in either
+            assert client.group_position(name, partitions) in either
 
 
 class Hanging:

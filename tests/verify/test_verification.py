@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,8 @@ def test_masked_values_never_appear_and_masked_keys_can_be_told_apart(rewards: A
     live = rewards(("secret-1", 4711, "x"), ("secret-2", 4712, "x"))
     found = table_diff(table, live, rewards(("secret-1", 4713, "x"), ("secret-2", 4714, "y")))
     text = json.dumps([found.samples, found.drift, found.changed_columns], default=vars)
-    assert "secret" not in text and "471" not in text
+    said = re.sub(r"\*[0-9a-f]{8}", "*", text)  # a keyed hash may have any digits
+    assert said != text and "secret" not in said and "471" not in said
     assert found.changed_columns == {"points": 2, "tier": 1} and found.drift == {}
     first, second = (sample.key["card"] for sample in found.samples)
     assert first != second and first.startswith("*") and len(first) == 9

@@ -280,6 +280,7 @@ class Broker:
         """Commit offsets for a group without members; creates the group. Idempotent. Partitions not named stay.
 
         Raises:
+            BrokerUnreachableError: no answer in time. The commit may still be made, also later: set them again.
             ConflictError: the group has members.
         """
         if not len(offsets):
