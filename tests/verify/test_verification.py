@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kappa.lake import queries
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
@@ -172,14 +173,16 @@ def test_checks_are_queries_or_functions_and_one_that_raises_does_not_hold(rewar
     assert "4711" not in hidden["raises"] and hidden["raises"].startswith("raised ValueError")
 
 
+@pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, -1], ids=["memory", "files"])
 def test_a_whole_verification_names_what_only_the_live_epoch_has_and_judges(
-    rewards: Any, rows: Any, tmp_path: Any
+    rewards: Any, rows: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, small_rows: int
 ) -> None:
     from types import SimpleNamespace
 
     from kappa.names import EpochPaths
     from kappa.verify.diff import verify
 
+    monkeypatch.setattr(queries, "SMALL_ROWS", small_rows)
     lake = {
         1: {
             "tables/rewards": rewards(("a", 10, "x"), ("b", 20, "x")),
