@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.deaths import ENDLESS
 from support.processes import Rig, rig
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ def case(case: Callable[[str, str], None]) -> Callable[[str], None]:
 def machines(
     tmp_path: Path, kafka: Broker, topic: TopicFactory
 ) -> Iterator[Callable[..., AbstractContextManager[Rig]]]:
-    """Makes rigs on the run's broker, one after the other."""
+    """Makes rigs on the run's broker, one after the other.
+
+    However often drivers die in one slice, it is tried again as it was planned: what is under test are the deaths.
+    """
 
     @contextmanager
     def make(**settings: Any) -> Iterator[Rig]:
         name = topic(partitions=2)
-        with rig(tmp_path / name, kafka, name, **{"slice_records": 20, **settings}) as made:
+        with rig(tmp_path / name, kafka, name, **{"slice_records": 20, "attempts": ENDLESS, **settings}) as made:
             yield made
 
     yield make
