@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from conftest import TopicFactory
     from pyspark.sql import DataFrame, SparkSession
     from support.epochs import Lab
-    from support.histories import World
+    from support.eventful import Eventful
 
     from kappa.kafka.broker import Broker
 
@@ -98,21 +98,24 @@ def world(
     topic: TopicFactory,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[], AbstractContextManager[World]]:
+) -> Callable[[], AbstractContextManager[Eventful]]:
     """Makes labs in which things happen at random; their drivers look after files every few seconds."""
     from support.epochs import lab
-    from support.histories import World
+    from support.eventful import Eventful
 
     from kappa import faults
+    from kappa.lake import rollup
 
     @contextmanager
-    def make() -> Iterator[World]:
+    def make() -> Iterator[Eventful]:
         often = {"maintain_minutes": 0.05, "handover_seconds": 20.0}
-        with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=World, **often) as made:
+        with lab(tmp_path / "world", kafka, spark, topic(partitions=2), kind=Eventful, **often) as made:
             monkeypatch.setattr(faults, "os", made.reaper)
-            data_dir = getattr(broker, "data_dir", None)
-            made.checkpoint = data_dir and data_dir / "log" / "cleaner-offset-checkpoint"
+            monkeypatch.setattr(rollup, "RECENT", 1)
+            if hasattr(broker, "data_dir"):  # the run's own
+                made.process, made.checkpoint = broker, broker.data_dir / "log" / "cleaner-offset-checkpoint"
             made.deploy(1)
             yield made
+            kafka.delete_topics([*kafka.topics(f"{made.topic}."), *kafka.topics(f"{made.name}_too.")])
 
     return make

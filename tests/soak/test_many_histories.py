@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
 import pytest
-from support.histories import World, play
+from support.eventful import Eventful
+from support.histories import play
 
 pytestmark = pytest.mark.soak
 
@@ -22,8 +23,12 @@ DAY = int(os.environ.get("SEED") or f"{datetime.now(UTC):%Y%m%d}")
 
 @pytest.mark.parametrize("seed", [DAY * 1000 + number for number in range(200)])
 def test_whatever_happens_the_tables_are_those_of_plain_python(
-    world: Callable[[], AbstractContextManager[World]], case: Callable[[str], None], seed: int
+    world: Callable[[], AbstractContextManager[Eventful]],
+    case: Callable[[str], None],
+    seed: int,
+    request: pytest.FixtureRequest,
 ) -> None:
     with world() as made:
         play(made, seed, acts=14)
         case(f"history {seed}: {made.deaths} deaths")
+        request.node.user_properties += [("event case", name) for name in made.happened.elements()]

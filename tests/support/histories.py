@@ -29,27 +29,21 @@ from kappa.replay.starts import FromMarker, FromSavepoint, Start, ToEarliest, To
 from support.deaths import DEATHS
 from support.epochs import DEADLINE_SECONDS, Lab, Move, Place
 
-#: What this topology's drivers never pass: they archive, upgrade, reconcile and move together with nobody, have no
-#: topics of their own, compute no range twice, and no slice of theirs is impossible.
-_ELSEWHERE = (
-    "archive.",
-    "recomputed",
-    "upgrade",
-    "reconcile.",
-    "standing",
-    "move.ready",
-    "rewind.names",
-    "baseline.topics",
-    "abandon",
-)
-PASSABLE = tuple(sorted(point for point in faults.POINTS if not point.startswith(_ELSEWHERE)))
+#: What no driver of a history passes: they archive, replace no interval, rebuild nothing, compute no range twice, and
+#: no slice of theirs is impossible. And what only those pass that upgrade, have topics of their own, reconcile or move
+#: together.
+_NEVER = ("archive.", "backfill", "fenced", "superseded", "recomputed", "abandon")
+UPGRADE_POINTS = ("upgrade",)
+TOPIC_POINTS = ("reconcile.", "rewind.names", "baseline.topics")
+JOINT_POINTS = ("standing", "move.ready")
 #: Settings that differ from history to history: whether each slice merges, how soon commits expire, whether slices are
-#: large.
+#: large, and how soon the ledger is rolled up.
 SETTINGS: Mapping[str, Sequence[Any]] = {
     "merge_seconds": (0.0, 0.0, 0.5, 120.0),
     "keep_minutes": (0.02, 30.0),
     "small_slice": (50_000, 50_000, 0),
     "arrow_rows": (500_000, 500_000, 0),
+    "rollup_slices": (1_000, 1_000, 3),
 }
 
 ACCOUNTS = [f"account-{n}" for n in range(7)]
@@ -75,7 +69,7 @@ class Reaper:
     """Stands in for ``os`` at the crash points.
 
     Attributes:
-        fallen: every point at which a driver died, oldest first.
+        fallen: every point at which a driver or a command died, oldest first.
     """
 
     def __init__(self) -> None:
@@ -90,7 +84,7 @@ class Reaper:
         return 0
 
     def kill(self, pid: int, number: int) -> None:
-        """End the driver that came by."""
+        """End the driver or the command that came by."""
         DEATHS.append(self.fallen[-1].partition("@")[0])
         raise Killed
 
@@ -137,6 +131,8 @@ class World(Lab):
         reaper: kills drivers.
         written: every committed record, by place.
         factors: epoch -> what its code counts an amount.
+        upgrades: epoch -> where it went over to other code, and what that counts; oldest first.
+        archived: where the archive of the topic begins and up to where it has every record; None where there is none.
         script: what was done, to be printed when the proof fails.
         compacted: whether changelogs are to be compacted.
         checkpoint: where the broker notes how far its cleaner has come; None where the broker is another's.
@@ -146,6 +142,8 @@ class World(Lab):
     reaper: Reaper = field(default_factory=Reaper)
     written: dict[Place, bytes] = field(default_factory=dict)
     factors: dict[int, int] = field(default_factory=dict)
+    upgrades: dict[int, list[tuple[Offsets, int]]] = field(default_factory=dict)
+    archived: tuple[Offsets, Offsets] | None = None
     script: list[str] = field(default_factory=list)
     dead: list[Any] = field(default_factory=list)
     deaths: int = 0
@@ -154,6 +152,9 @@ class World(Lab):
     driver_type: type[Driver] = MortalDriver
     compacted: bool = False
     checkpoint: Path | None = None
+
+    def prepare(self) -> None:
+        """Make what a history has from its beginning, once its settings are chosen."""
 
     # Drivers
 
@@ -181,14 +182,28 @@ class World(Lab):
             time.sleep(0.05)
         raise AssertionError(f"{what} did not happen within {DEADLINE_SECONDS} s")
 
+    def command(self, run: Callable[[], Any]) -> Any:
+        """What a command gives that is called again when it is killed on its way."""
+        while True:
+            try:
+                return run()
+            except Killed:
+                self.deaths += 1
+                self.say(f"the command is killed after {self.reaper.fallen[-1]}, and called again")
+
     # What may happen
 
-    def act(self) -> None:
-        """Let one thing happen."""
-        acts = [
+    def points(self) -> Sequence[str]:
+        """Where something of this world may die, in order."""
+        elsewhere = (*_NEVER, *UPGRADE_POINTS, *TOPIC_POINTS, *JOINT_POINTS)
+        return [point for point in sorted(faults.POINTS) if not point.startswith(elsewhere)]
+
+    def acts(self) -> Sequence[tuple[Callable[[], None], int]]:
+        """What may happen, with its weight."""
+        return [
             (self.write, 4),
             (self.write_transaction, 3),
-            (self.arm, 4),
+            (self.arm, 7),
             (self.replay, 3),
             (self.cut_over, 3),
             (self.roll_back, 2),
@@ -198,6 +213,10 @@ class World(Lab):
             (self.restart, 1),
             (self.pause, 2),
         ]
+
+    def act(self) -> None:
+        """Let one thing happen."""
+        acts = self.acts()
         [(act, _)] = self.random.choices(acts, [weight for _, weight in acts])
         act()
 
@@ -268,8 +287,8 @@ class World(Lab):
             producer.abort_transaction(30)
 
     def arm(self) -> None:
-        """The next driver that comes by a crash point dies there."""
-        point = self.random.choice(PASSABLE)
+        """The next driver or command that comes by a crash point dies there."""
+        point = self.random.choice(self.points())
         self.say(f"kill after {point}")
         self.reaper.environ[faults.VARIABLE] = point
 
@@ -309,8 +328,11 @@ class World(Lab):
             control.start(self.config, self.name, actor="test", reason="test")
 
     def is_lost_before(self, start: Start, live: int) -> bool:
-        """Whether records that a replay from there would read are deleted."""
-        low = self.kafka.low_watermarks([self.topic])
+        """Whether records that a replay from there would read are deleted, and no archive has them.
+
+        Retention takes nothing that an archive lacks once there is one.
+        """
+        low = self.archived[0] if self.archived is not None else self.kafka.low_watermarks([self.topic])
         if isinstance(start, ToEarliest):
             return any(offset for _, offset in low.items())
         if not isinstance(start, FromSavepoint):
@@ -371,26 +393,37 @@ class World(Lab):
         if candidate is None:
             return
         self.say(f"abort {candidate.epoch}")
-        control.abort(self.config, self.name, candidate.epoch, actor="test", reason="test")
+        self.command(lambda: control.abort(self.config, self.name, candidate.epoch, actor="test", reason="test"))
 
     def delete_records(self) -> None:
-        """Retention takes what the live epoch has read; epochs that could not come back are retired for good."""
-        record = self.record()
-        if record.candidate is not None:
+        """Retention takes what is read and, once there is an archive, archived; epochs that could not come back are
+        retired for good.
+        """
+        if any(each.record().candidate is not None for each in self.topologies()):
             return
-        position = self.ledger(record.live).state().position
+        read = [each.ledger(each.record().live).state().position for each in self.topologies()]
+        read += [] if self.archived is None else [self.archived[1]]
         low = self.kafka.low_watermarks([self.topic])
-        before = [
-            TopicPartition(topic, partition, self.random.randint(low.get(topic, partition) or 0, offset))
-            for (topic, partition), offset in position.items()
-        ]
+        before = []
+        for (topic, partition), first in low.items():
+            most = min(offsets.get(topic, partition) or 0 for offsets in read)
+            before.append(TopicPartition(topic, partition, self.random.randint(first, max(first, most))))
         self.say(f"delete records before {[(part.partition, part.offset) for part in before]}")
-        for epoch in record.epochs.values():
-            if epoch.stage is Stage.RETIRED:
-                control.retire(self.config, self.name, epoch.epoch, actor="test", reason="retention")
+        for each in self.topologies():
+            for epoch in each.record().epochs.values():
+                if epoch.stage is Stage.RETIRED:
+                    each.retire(epoch.epoch)
         admin = AdminClient({"bootstrap.servers": self.config.bootstrap_servers})
         for future in admin.delete_records(before).values():
             future.result(30)
+
+    def topologies(self) -> Sequence[World]:
+        """What reads the topic: this one, and others of the same lake."""
+        return [self]
+
+    def retire(self, epoch: int) -> None:
+        """Remove an epoch for good."""
+        self.command(lambda: control.retire(self.config, self.name, epoch, actor="test", reason="retention"))
 
     def compact(self) -> None:
         """The changelogs are compacted as soon as something is added to them; :meth:`finish` waits until they were."""
@@ -432,10 +465,17 @@ class World(Lab):
             if value == b"{" or at[1] < (plan.start.get(self.topic, at[0]) or 0):
                 continue
             row = orjson.loads(value)
-            amount = row["amount"] * self.factors[epoch]
+            amount = row["amount"] * self.factor(epoch, at)
             totals[row["id"]] = totals.get(row["id"], 0) + amount
             moves[at] = (row["id"], amount, totals[row["id"]])
         return Outcome(start=plan.start, base=base, inherited=inherited, moves=moves)
+
+    def factor(self, epoch: int, at: Place) -> int:
+        """What an epoch counts the amount of a record."""
+        found = self.factors[epoch]
+        for boundary, factor in self.upgrades.get(epoch, ()):
+            found = factor if at[1] >= (boundary.get(self.topic, at[0]) or 0) else found
+        return found
 
     def is_compacted(self) -> bool:
         """Whether the broker's cleaner has been through a part of the live epoch's changelog."""
@@ -522,6 +562,7 @@ def play(world: World, seed: int, acts: int) -> None:
     world.config = replace(world.config, **chosen)
     world.say(f"settings {chosen}")
     try:
+        world.prepare()
         world.write()
         world.factors[world.start()] = 1
         world.await_live(1)
