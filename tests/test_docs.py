@@ -244,12 +244,13 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert rows[PREFIX + field.name.upper()] == written
 
 
-def test_the_page_of_findings_is_made_of_their_declarations() -> None:
-    spec = importlib.util.spec_from_file_location("findings_page", ROOT / "scripts" / "findings_page.py")
+@pytest.mark.parametrize("name", ["findings_page", "formats_page"])
+def test_a_page_is_made_of_the_declarations(name: str) -> None:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert script.PAGE.read_text() == script.page(), "make it anew: python scripts/findings_page.py"
+    assert script.PAGE.read_text() == script.page(), f"make it anew: python scripts/{name}.py"
 
 
 def test_the_glossary_has_at_most_forty_words() -> None:

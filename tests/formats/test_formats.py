@@ -18,7 +18,7 @@ from kappa.errors import NewerFormatError, UsageError
 from kappa.kafka import changelogs, markers
 from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
-from kappa.lake import heartbeat
+from kappa.lake import details, heartbeat
 from kappa.lake import schemas as lake_schemas
 from kappa.lake.epoch_record import record_of
 from kappa.lake.epochs import Epochs
@@ -409,6 +409,11 @@ def test_the_page_has_each_field_with_its_type(title: str) -> None:
         (item.name, item.type) for item in fields(PAGES[title])
     ]
     assert f"`{PAGES[title].__module__}`" in page
+
+
+def test_a_field_that_no_kind_declares_is_named() -> None:
+    assert details.undeclared(details.EVENTS.get("rewound"), {"group": "g", "moon": "full"}) == ["moon"]
+    assert details.undeclared(details.EVENTS.get("aborted"), {"moon": "full"}) == ["moon"]
 
 
 @pytest.mark.spark

@@ -36,6 +36,7 @@ from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import STAGES, Stage
 from kappa.replay.starts import Start, ToEarliest
+from support.declared import declared_details
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -386,7 +387,8 @@ def lab(
     )
     made = kind(config=config, kafka=kafka, topic=topic, name=f"lab.{topic.replace('.', '_')}", session=session)
     try:
-        yield made
+        with declared_details():
+            yield made
     finally:
         made.close()
         shutil.rmtree(base, ignore_errors=True)

@@ -79,7 +79,7 @@ class Event:
         epoch: the epoch's number.
         event: what happened. Kinds that this code does not know are passed over.
         actor: the person or program that asked for it.
-        detail: whatever else belongs to the event.
+        detail: fields of the kind, as :data:`kappa.lake.details.EVENTS` declares them.
     """
 
     n: int = 0

@@ -53,7 +53,7 @@ class LedgerRow:
         stream_times: topic -> partition -> stream time, the running maximum of event times, epoch milliseconds; of
             sources with event time.
         delta_versions: table path within the epoch -> Delta version.
-        detail: whatever else belongs to the kind.
+        detail: fields of the kind, as :data:`kappa.lake.details.ROWS` declares them.
     """
 
     n: int = 0
