@@ -19,6 +19,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
@@ -77,11 +78,16 @@ class Costs:
 def measure(site: Site) -> list[Figure]:
     """Run it."""
     found: dict[str, Costs] = {}
-    for name, most in LENGTHS.items():
-        slices = max(2 * APPENDED, site.scale.of(most)) if name == "a year" else most
-        folder = site.config.home / name.replace(" ", "-")
-        with another_site(folder, site.scale) as place:
-            found[name] = _costs(place, name, slices)
+    with ExitStack() as stack:
+        places: dict[str, tuple[Site, int]] = {}
+        for name, most in LENGTHS.items():
+            slices = max(2 * APPENDED, site.scale.of(most)) if name == "a year" else most
+            place = stack.enter_context(another_site(site.config.home / name.replace(" ", "-"), site.scale))
+            places[name] = place, _grown(place, name, slices)
+        # After all have grown, one right after the other: what is compared is measured within minutes.
+        for name, (place, epoch) in places.items():
+            found[name] = _costs(place, epoch)
+            say(f"{name}: {found[name]}")
     base = found.pop("an hour")
     figures = []
     for name, costs in found.items():
@@ -112,7 +118,8 @@ def measure(site: Site) -> list[Figure]:
     return figures
 
 
-def _costs(site: Site, name: str, slices: int) -> Costs:
+def _grown(site: Site, name: str, slices: int) -> int:
+    """A live epoch of so many slices, the last of them now; no driver runs."""
     site.deploy(1)
     site.generate(1_000)
     epoch = site.start()
@@ -122,14 +129,15 @@ def _costs(site: Site, name: str, slices: int) -> Costs:
     _grow(site, epoch, slices, remembered=slices - APPENDED if name == "a year" else 0)
     state = site.state(epoch)
     say(f"{name}: {state.slices:,} slices, {len(site.rows(epoch)):,} rows, in {time.monotonic() - begun:.0f} s")
+    return epoch
 
+
+def _costs(site: Site, epoch: int) -> Costs:
     commands = {what: _command(site, what) for what in ("status", "certify")}
     start, memory = _start(site, epoch)
     follow = _follow(site, epoch)
     pause = _pause(site, epoch)
-    costs = Costs(start=start, memory=memory, pause=pause, follow=follow, rows=len(site.rows(epoch)), **commands)
-    say(f"{name}: {costs}")
-    return costs
+    return Costs(start=start, memory=memory, pause=pause, follow=follow, rows=len(site.rows(epoch)), **commands)
 
 
 # Growing
