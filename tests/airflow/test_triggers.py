@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +93,15 @@ def test_an_epoch_that_is_not_live_any_more_is_not_reported_dead(world: Callable
     world(live=2, e1={"state": "dead"}, e2={})
     event = first_event(stream())
     assert (event["event"], event["live"]) == ("moved", 2)
+
+
+@pytest.mark.usefixtures("hours_pass")
+def test_a_slow_driver_is_warned_of_once(world: Callable[..., None]) -> None:
+    world(e1={"state": "slow"})
+    trigger, said = stream(), list[str]()
+    trigger._log = SimpleNamespace(info=said.append, warning=lambda words, *values: said.append(words % values))
+    assert first_event(trigger)["event"] == "ended"
+    assert [line for line in said if "is slow" in line] == [f"Driver of {TOPOLOGY} epoch 1 is slow: "]
 
 
 def test_a_stuck_driver_is_reported_at_once(world: Callable[..., None]) -> None:

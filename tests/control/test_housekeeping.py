@@ -29,6 +29,7 @@ from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts, LogFacts, MarkerFacts, SourceFacts, TopologyFacts
 from kappa.replay.request import ReplayRequest
 from kappa.replay.starts import FromMarker
+from kappa.slices import ownership
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
@@ -158,7 +159,7 @@ def test_what_another_lake_made_stays_on_the_broker_and_is_named(config: Config,
     found = look(config, *names, last_sender=6, maker=maker)
     assert found.leftovers == ()
     assert {item.name for item in found.kept} == set(names)
-    said = "no marker says that this lake made it" if maker is None else f"of another lake (its marker names {maker})"
+    said = "nothing says that this lake made it" if maker is None else f"of another lake (lake {maker} took its names)"
     assert all(said in item.reason for item in found.kept)
     aborted = look(config, "kappa.a.b.e0003.markers", maker=maker)
     assert bool(aborted.leftovers) == (maker is None), "a number may be on record in both"
@@ -376,6 +377,24 @@ def test_topics_and_groups_of_epochs_that_ended_are_removed_from_the_broker(
         kafka.delete_topics(name for name in names if name.endswith(".markers"))
         for name in kafka.groups(f"kappa.{mine}"):
             kafka.delete_group(name)
+
+
+@pytest.mark.broker
+def test_a_candidate_of_another_lake_stays_though_its_number_was_given_up_here(config: Config, kafka: Broker) -> None:
+    mine = f"hk{os.getpid()}b"
+    history(config, EPOCHS, mine)
+    config = replace(config, bootstrap_servers=kafka.bootstrap_servers)
+    at = replace(paths(config, 3, mine), lake="/srv/another")
+    try:
+        ownership.claim(kafka, at, "another-lake")  # all that a candidate has there before its first marker
+        found = control.housekeeping(config)
+        assert at.markers not in {item.name for item in found.leftovers}
+        (kept,) = [item for item in found.kept if item.name == at.markers]
+        assert "lake another-lake took its names" in kept.reason
+        control.clean(config, found.leftovers)
+        assert at.markers in kafka.topics(at.name)
+    finally:
+        kafka.delete_topics([at.markers])
 
 
 def test_a_second_run_that_nobody_came_back_for_goes_and_one_that_is_worked_on_stays(config: Config) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.epochs import Lab
 
 from kappa import control
+from kappa.driver.context import Context
 from kappa.driver.driver import Driver
 from kappa.errors import IllegalTransitionError
 from kappa.lake import heartbeat
@@ -60,3 +62,18 @@ def test_a_restarted_driver_says_from_the_first_which_slice_was_committed_last(
     stream.run(epoch)
     stream.wait(lambda: control.driver_status(stream.config, stream.name, epoch).message == "live", "it serves")
     assert set(said) == {(last, "live")}
+
+
+def test_a_driver_says_what_it_is_at_again_once_spark_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["reading the log"]
+    driver = SimpleNamespace(
+        _given_session=None,
+        config=None,
+        topology=SimpleNamespace(name="a.b"),
+        paths=SimpleNamespace(epoch=1),
+        doing=said[0],
+        say=said.append,
+    )
+    monkeypatch.setattr("kappa.spark.session.build_session", lambda *_: "Spark")
+    assert Context.session.func(driver) == "Spark"  # type: ignore[attr-defined]
+    assert said == ["reading the log", "starting Spark", "reading the log"]

@@ -5,6 +5,7 @@ once.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -208,3 +209,30 @@ def names(stream: Lab) -> dict[str, str]:
     return found | {
         f"group {g}": stream.kafka.group_offsets(g).to_json() for g in stream.kafka.groups(f"kappa.{stream.name}.")
     }
+
+
+def test_a_rebuild_is_refused_while_the_old_driver_sends_from_another_lake(stream: Lab, tmp_path: Path) -> None:
+    stream.produce(ROWS)
+    epoch = live(stream)
+    elsewhere = replace(stream.config, lake=str(tmp_path / "another-lake"))
+    asked = control.rebuild_request(elsewhere, stream.name, actor="test", reason="mistyped KAPPA_LAKE")
+    ended, sending = threading.Event(), threading.Thread(target=lambda: _go_on(stream, ended), daemon=True)
+    sending.start()
+    try:
+        plan = control.plan(elsewhere, asked)
+    finally:
+        ended.set()
+        sending.join(60)
+    assert not sending.is_alive()
+    (found,) = [found for found in plan.refusals if found.code == "changelog-goes-on"]
+    assert found.numbers["epoch"] == epoch
+    stream.settle(epoch)
+    assert stream.stop(epoch) == []
+    assert not control.plan(elsewhere, asked).refusals
+
+
+def _go_on(stream: Lab, ended: threading.Event) -> None:
+    number = 0
+    while not ended.wait(0.2):
+        number += 1
+        stream.produce([("a", 1)], start_ms=LATER_MS + 1000 * number)

@@ -68,8 +68,7 @@ class Judge:
             epoch is put on record before it has anything.
         last_sender: the epoch whose sending marker on the broker is furthest, for topologies of which something is
             unknown.
-        maker: id of the lake that the marker of an epoch on the broker names; None where it has no marker or names
-            none.
+        maker: id of the lake that took an epoch's names on the broker; None where none did, or that is not known.
         lake: id of this lake.
     """
 
@@ -104,8 +103,8 @@ class Judge:
     def fate_on_broker(self, topology: str, number: int) -> Fate:
         """What becomes of an epoch's topics and group: other lakes may have theirs on the same broker.
 
-        A marker says which lake an epoch is of. What another lake made stays, whatever this one has on record; so does
-        what is on no record here, unless its marker names this lake.
+        The claim of its names, or a marker, says which lake an epoch is of. What another lake made stays, whatever this
+        one has on record; so does what is on no record here, unless this lake took its names.
         """
         found = self.fate(topology, number)
         if not found.is_over:
@@ -113,10 +112,10 @@ class Judge:
         maker = self._maker(topology, number)
         if maker is not None and maker != self._lake:
             return Fate(
-                is_over=False, reason=f"epoch {number} of {topology} is of another lake (its marker names {maker})"
+                is_over=False, reason=f"epoch {number} of {topology} is of another lake (lake {maker} took its names)"
             )
         if maker is None and number not in self._records[topology].epochs:
-            return Fate(is_over=False, reason=f"{found.reason}, and no marker says that this lake made it")
+            return Fate(is_over=False, reason=f"{found.reason}, and nothing says that this lake made it")
         return found
 
     def _known(self, epoch: EpochRecord, topology: str) -> Fate:

@@ -14,7 +14,6 @@ from kappa.control.leftovers import Found, Leftover
 from kappa.driver.process import await_end
 from kappa.errors import IllegalTransitionError
 from kappa.faults import crash_point
-from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
 from kappa.lake.epochs import Epochs, Now
@@ -106,8 +105,8 @@ def housekeeping(config: Config) -> Found:
             return found[0] if found else None
 
         def maker(topology: str, number: int) -> str | None:
-            marker = markers.read(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
-            return marker.lake or None if marker is not None else None
+            found = ownership.owner(broker, EpochPaths(lake=config.lake, topology=topology, epoch=number))
+            return found.lake if found is not None else None
 
         records = {name: epochs.record(name) for name in epochs.topologies()}
         lake = epochs.lake_id() if records else ""

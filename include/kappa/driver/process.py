@@ -25,6 +25,8 @@ LAUNCH_SECONDS = 20.0
 POLL_SECONDS = 0.1
 #: How often it is looked whether a driver that is waited for has died.
 REVIVE_SECONDS = 5.0
+#: From which time on a status says how long a driver has been at what it is at.
+LINE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +152,8 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
         message = f"last heard of at {beat.at:%Y-%m-%d %H:%M:%S} UTC by the clock of {beat.host}: {message}"
     if sign.is_alive and message.startswith(("slow: ", "stuck: ")):
         message = f"{message}; its log has the stacks. To end it: kill {beat.pid} on {beat.host}"
+    elif sign.is_alive and state == "running" and beat.line_seconds >= LINE_SECONDS:
+        message += f", for {beat.line_seconds:.0f} s" + (f" at {beat.line!r}" if beat.line != beat.message else "")
     return DriverStatus(
         topology=topology,
         epoch=epoch,

@@ -48,7 +48,7 @@ class DriverStatus:
 
     @property
     def is_running(self):
-        return self.state in ("running", "stuck")
+        return self.state in ("running", "slow", "stuck")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,37 @@
+"""What is known of a driver by its heartbeat, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kappa.driver.process import LINE_SECONDS, _status
+from kappa.lake import heartbeat, liveness
+
+BEAT = replace(heartbeat.this_process("w", "feed"), message="serving", line="effects of slice 7")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"line_seconds": LINE_SECONDS - 0.1}, "serving"),
+        ({"line_seconds": LINE_SECONDS}, "serving, for 30 s at 'effects of slice 7'"),
+        ({"line_seconds": 61.4, "line": "serving"}, "serving, for 61 s"),
+        (
+            {"line_seconds": 61.4, "line": "asking the JVM for the time"},
+            "serving, for 61 s at 'asking the JVM for the time'",
+        ),
+        ({"line_seconds": 900.0, "state": "stuck", "message": "stuck: 'x' has not ended for 15.0 min"}, None),
+    ],
+)
+def test_a_status_says_how_long_a_driver_is_at_what_it_is_at(changes: dict[str, object], message: str | None) -> None:
+    found = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, **changes), state="alive"))  # type: ignore[arg-type]
+    if message is None:
+        message = f"{changes['message']}; its log has the stacks. To end it: kill {BEAT.pid} on {BEAT.host}"
+    assert (found.message, found.is_running) == (message, True)
+
+
+def test_of_a_dead_driver_it_says_what_was_last_said() -> None:
+    found = _status("a.b", 1, liveness.Sign(beat=replace(BEAT, line_seconds=61.4), state="dead"))
+    assert (found.state, found.message) == ("dead", "serving")

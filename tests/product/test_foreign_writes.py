@@ -1,0 +1,112 @@
+"""Another program writes into a served table, or joins an epoch's group: the driver says so, nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+from deltalake import DeltaTable
+from support.epochs import Lab, plain_settings
+
+from kappa import control
+from kappa.control.restore import restore
+from kappa.errors import RefusedError
+from kappa.replay.stages import Stage
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+
+@pytest.mark.parametrize("place", ["outputs/moves", "tables/balances"])
+def test_rows_deleted_behind_a_stream_stop_it_and_it_goes_on_once_they_are_restored(stream: Lab, place: str) -> None:
+    stream.config = replace(stream.config, merge_seconds=0.0)
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start_live()
+    DeltaTable(f"{stream.paths(live).root}/{place}").delete("id = 'a'")
+    assert stream.balances() == {"a": 1, "b": 2}, "readers have the versions that the ledger names"
+    sent = sorted(stream.sent())
+    stream.produce([("a", 10)])
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "it stops")
+    (event,) = [event for event in stream.record().events if event.event == "stuck"]
+    assert place in event.reason and "DELETE" in event.reason
+    assert f"kappa restore {stream.name} --execute" in event.detail["error"]
+    assert sorted(stream.sent()) == sent
+    with pytest.raises(RefusedError, match="is running: its next commit may build on what is undone"):
+        restore(stream.config, stream.name, actor="ada", reason="back", execute=True)
+    assert stream.stop(live) == []
+    assert "DELETE" in stream.said("restore", stream.name)
+    stream.said("restore", stream.name, "--reason", "it was a mistake", "--execute")
+    (restored,) = [event for event in stream.record().events if event.event == "restored"]
+    assert list(restored.detail["undone"]) == [place]
+    control.start(stream.config, stream.name, actor="ada", reason="restored")
+    stream.run(live)
+    stream.settle(live)
+    assert stream.balances() == {"a": 11, "b": 2}
+    assert sorted(stream.sent()) == [("a", 1), ("a", 10), ("b", 2)]
+    assert control.certify(stream.config, stream.name).complete
+
+
+def member(stream: Lab, group: str) -> Consumer:
+    """A consumer that has joined a group."""
+    consumer = Consumer(
+        {**plain_settings(stream.config.bootstrap_servers), "group.id": group, "enable.auto.commit": False}
+    )
+    consumer.subscribe([stream.topic])
+
+    def has_joined() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    stream.wait(has_joined, "the consumer joins")
+    return consumer
+
+
+def test_a_consumer_in_the_group_of_a_candidate_holds_up_its_rewind_and_is_named(stream: Lab) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start_live()
+    stream.deploy(2)
+    second = stream.plan_replay()
+    consumer = member(stream, stream.paths(second).name)
+    stream.run(second)
+
+    def said() -> str:
+        consumer.poll(0.05)  # or the broker takes it for dead
+        return control.driver_status(stream.config, stream.name, second).message
+
+    stream.wait(lambda: "members that are not Kappa's" in said(), "the driver waits")
+    assert "rdkafka" in said(), "the member is named"
+    assert stream.record().epoch(second).stage is Stage.PLANNED
+    consumer.close()
+    stream.await_stage(second, Stage.VERIFIED)
+    stream.produce([("a", 10)])
+    stream.settle(live)
+    stream.settle(second)
+    assert stream.kafka.group_offsets(stream.paths(second).name) == stream.ledger(second).state().position
+
+
+def test_a_consumer_that_joins_later_holds_up_no_slice(stream: Lab) -> None:
+    stream.produce([("a", 1), ("b", 2)])
+    live = stream.start_live()
+    stream.deploy(2)
+    second = stream.plan_replay()
+    stream.run(second)
+    stream.await_stage(second, Stage.VERIFIED)
+    consumer = member(stream, stream.paths(second).name)
+    stream.produce([("a", 10)])
+
+    def has_read() -> bool:
+        consumer.poll(0.05)
+        state, ends = stream.ledger(second).state(), stream.kafka.stable_offsets([stream.topic])
+        return state.standing == state.standing.merge(ends)
+
+    stream.wait(has_read, "the candidate reads on")
+    assert stream.kafka.group_offsets(stream.paths(second).name) != stream.ledger(second).state().position
+    consumer.close()
+    stream.produce([("b", 20)])
+    stream.settle(live)
+    stream.settle(second)
+    stream.wait(
+        lambda: stream.kafka.group_offsets(stream.paths(second).name) == stream.ledger(second).state().position,
+        "the group is where the epoch is",
+    )
+    assert stream.balances(second) == {"a": 22, "b": 44}
