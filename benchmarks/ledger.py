@@ -193,8 +193,7 @@ def _grow(site: Site, epoch: int, slices: int, *, remembered: int) -> None:
             run.sent.turn = found.turn
             end = ranges_end(done.ranges)
             sender.append(
-                site.config.bootstrap_servers,
-                marker(run, done.seq, end, done.max_timestamps, done.sends, plan=plan_hash(done)),
+                site.config.bootstrap_servers, marker(run, done.seq, end, done, done.sends, plan=plan_hash(done))
             )
             broker.set_group_offsets(paths.name, end)
     finally:

@@ -56,8 +56,9 @@ class Kind:
     is_live_stopped: bool = False
 
 
-#: Records before the replay, a second apart and ending now: starts by time are then as an operator gives them.
-RECORDS = 60
+#: Records before the replay, so many seconds apart and ending now: starts by time are then as an operator gives them,
+#: and a minute until the plan on a slow machine makes a few records of difference.
+RECORDS, APART = 60, 10
 _PARTIAL = ("partial-history",)
 
 
@@ -86,8 +87,8 @@ def _file(machine: Rig) -> Start:
 KINDS = {
     "to-earliest": Kind(start=lambda _: ToEarliest()),
     "to-latest": Kind(start=lambda _: ToLatest(), allow=_PARTIAL, has_bulk=False),
-    "to-datetime": Kind(start=lambda _: ToDatetime(at=_ago(RECORDS - 10)), allow=_PARTIAL),
-    "by-duration": Kind(start=lambda _: ByDuration(duration=timedelta(seconds=RECORDS - 10)), allow=_PARTIAL),
+    "to-datetime": Kind(start=lambda _: ToDatetime(at=_ago(APART * (RECORDS - 10))), allow=_PARTIAL),
+    "by-duration": Kind(start=lambda _: ByDuration(duration=timedelta(seconds=APART * (RECORDS - 10))), allow=_PARTIAL),
     "shift-by": Kind(start=lambda _: ShiftBy(by=-22), allow=_PARTIAL),
     "to-offset": Kind(start=lambda machine: ToOffset(offsets=Offsets({machine.topic: {0: 4, 1: 6}})), allow=_PARTIAL),
     "from-file": Kind(start=_file, allow=_PARTIAL),
@@ -101,9 +102,9 @@ KINDS = {
 
 
 def _live(machine: Rig) -> int:
-    """A first epoch that is live and read :data:`RECORDS` records, a second apart and the last one now."""
-    begin = datetime.now(UTC) - timedelta(seconds=RECORDS)
-    machine.produce(rows(RECORDS), start_ms=int(begin.timestamp() * 1000), step_ms=1000)
+    """A first epoch that is live and read :data:`RECORDS` records, the last one of now."""
+    begin = datetime.now(UTC) - timedelta(seconds=APART * RECORDS)
+    machine.produce(rows(RECORDS), start_ms=int(begin.timestamp() * 1000), step_ms=1000 * APART)
     return machine.start_live()
 
 
