@@ -52,7 +52,7 @@ def test_a_planned_slice_is_left_to_the_next_epoch_unless_it_was_sent(
     assert (yielded.detail["at"] == at.as_dict()) == is_left
     sent = told(ROWS, 1)
     counted = 2 if is_left else 1
-    assert sorted(stream.rows(f"{stream.topic}.moves")) == sorted([*sent, ("a", 10 * counted, 32 if is_left else 21)])
+    assert sorted(stream.rows(f"{stream.topic}.moves")) == sorted([*sent, ("a", 10 * counted, 42 if is_left else 21)])
     assert stream.balances()["a"] == (11 + 10) * 2
     certificate = control.certify(stream.config, stream.name)
     assert certificate.complete, certificate.problems
