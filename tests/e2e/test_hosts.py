@@ -28,7 +28,10 @@ def host(machine: Rig) -> Iterator[Hosts]:
 
     def start() -> subprocess.Popen[bytes]:
         environ = {**os.environ, **machine.config.to_env()}
-        made.append(subprocess.Popen([sys.executable, "-m", "kappa", "drivers"], env=environ, stdin=subprocess.DEVNULL))
+        targets = machine.config.home / f"targets-{len(made)}.json"
+        words = [sys.executable, "-m", "kappa", "drivers", "--targets", str(targets)]
+        made.append(subprocess.Popen(words, env=environ, stdin=subprocess.DEVNULL))
+        machine.wait(targets.exists, "the host has looked once")
         return made[-1]
 
     yield start
