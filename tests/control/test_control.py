@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,12 +88,14 @@ def test_the_slower_of_two_cutovers_does_not_start_an_epoch_retired_meanwhile(
     pending = epochs.record("a.b").handover
     assert pending is not None
 
-    def moved_meanwhile(*call: object) -> object:
-        if epochs.record("a.b").live == 1:
-            epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
-        return None
+    want = cutover.want
 
-    monkeypatch.setattr(cutover, "ensure_driver", moved_meanwhile)
+    def moved_meanwhile(*call: Any) -> None:
+        epochs.add("a.b", 2, "moved", actor="driver", handover=pending.n)
+        want(*call)
+
+    monkeypatch.setattr(cutover, "ensure_driver", lambda *_: None)
+    monkeypatch.setattr(cutover, "want", moved_meanwhile)
     control.cut_over(config, "a.b", 2, actor="bob", reason="accepted", accept_verdict=True)
     retired = epochs.record("a.b").epoch(1)
     assert (retired.stage, retired.is_wanted) == ("RETIRED", False)
