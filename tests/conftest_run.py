@@ -137,7 +137,7 @@ class Run:
         while True:
             time.sleep(1)
             for broker in list(brokers.WATCHED):
-                if broker not in brokers.MORTAL and not broker.is_running() and broker in brokers.WATCHED:
+                if brokers.is_lost(broker):
                     from kappa_local.kafka import last_words
 
                     code, said = broker.process.poll(), last_words(broker.data_dir, 60)

@@ -9,8 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from support import brokers
 
 HERE = Path(__file__).parent
 HANGS = """
@@ -132,3 +135,14 @@ def test_a_worker_that_died_ends_the_run_and_its_test_is_named(run: Callable[...
     said, _ = (process := run(WORKER_DIES, *options)).communicate(timeout=120)
     assert process.returncode == 1, said
     assert "crashed while running" in said and "test_it.py::test_dies" in said
+
+
+@pytest.mark.parametrize(("looks", "is_lost"), [((False, False), True), ((False, True), False), ((True,), False)])
+def test_a_broker_that_a_test_restarts_between_two_looks_is_not_lost(looks: tuple[bool, ...], is_lost: bool) -> None:
+    alive = iter(looks)
+    broker: Any = SimpleNamespace(is_running=lambda: next(alive))
+    brokers.WATCHED.append(broker)
+    try:
+        assert brokers.is_lost(broker) == is_lost
+    finally:
+        brokers.WATCHED.remove(broker)

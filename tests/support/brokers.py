@@ -14,6 +14,17 @@ WATCHED: list[KafkaProcess] = []
 MORTAL: list[KafkaProcess] = []
 
 
+def is_lost(broker: KafkaProcess) -> bool:
+    """Whether a broker ended that no test ended.
+
+    Asked from another thread than the test's: a broker is looked at before and after it is asked whether it may end, or
+    one that a test ends or restarts in between would count as lost.
+    """
+    if broker.is_running() or broker in MORTAL or broker not in WATCHED:
+        return False
+    return not broker.is_running()
+
+
 @contextlib.contextmanager
 def watched(broker: KafkaProcess) -> Iterator[KafkaProcess]:
     """Within, the run is held to this broker's life; it is stopped at the end."""
