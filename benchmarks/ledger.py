@@ -239,16 +239,8 @@ def _append_slices(ledger: Ledger, at: datetime, count: int) -> None:
     assert commit is not None
     rows: list[LedgerRow] = []
     for number in range(count):
-        when = at - timedelta(seconds=count - 1 - number)
-        common = _next(commit, when)
-        counts = {"rows_read": 1, "rows_parsed": 1, "max_timestamps": commit.max_timestamps}
-        changed = {place: v for place, v in commit.delta_versions.items() if not place.startswith("tables/")}
-        commit = _committed(commit, when)
-        rows += [
-            LedgerRow(kind="plan", **common),
-            LedgerRow(kind="effects", **common, **counts, delta_versions=changed),
-            commit,
-        ]
+        commit = _committed(commit, at - timedelta(seconds=count - 1 - number))
+        rows += [*(replace(row, n=0) for row in _before(commit)), commit]
     if count == 1:
         for row in rows:
             ledger.append(row)
@@ -298,12 +290,28 @@ def _remembered(run: EpochRun, site: Site, at: datetime, slices: int) -> None:
     records.update({row.n: row for row in since})
     state = builder.state()
     assert state.rolled is not None
+    # The rows that are not rolled up yet are all there: a ledger has no gaps behind its roll-up.
+    upto = state.rolled.detail["upto"]
+    for row in [row for row in records.values() if row.kind == "commit" and row.n - 2 > upto]:
+        plan, effects = _before(row)
+        records |= {plan.n: plan, effects.n: effects}
     log = AppendLog(run.paths.ledger, _arrow_schema())
     log.refresh()
     last = records.pop(max(records))
     log._last = last.n - 1
     kept = [{**_to_record(row), "n": row.n} for row in sorted(records.values(), key=lambda row: row.n)]
-    log.replace(kept, [_to_record(last)], state.rolled.detail["upto"])
+    log.replace(kept, [_to_record(last)], upto)
+
+
+def _before(commit: LedgerRow) -> tuple[LedgerRow, LedgerRow]:
+    """The plan and the effects row of a slice, by its commit row."""
+    common = {name: getattr(commit, name) for name in ("seq", "writer", "at", "ranges", "sends", "logged", "code")}
+    changed = {place: v for place, v in commit.delta_versions.items() if not place.startswith("tables/")}
+    counts = {"rows_read": 1, "rows_parsed": 1, "max_timestamps": commit.max_timestamps}
+    return (
+        LedgerRow(n=commit.n - 2, kind="plan", **common),
+        LedgerRow(n=commit.n - 1, kind="effects", **common, **counts, delta_versions=changed),
+    )
 
 
 def _look(builder: StateBuilder, n: int, at: datetime, keeps: Any) -> LedgerRow:

@@ -366,10 +366,10 @@ class TestLaw7OnePointer:
             epochs = Epochs(stream.config.lake)
 
             def decide(now: Now) -> list[Event]:
-                return [now.event("start", 1, actor="test", detail={"saw": len(now.events)})]
+                return [now.event("start", 1, actor="test", reason=str(len(now.events)))]
 
             for _ in range(5):
-                seen.extend(e.detail["saw"] for e in epochs.change(stream.name, decide))
+                seen.extend(int(e.reason) for e in epochs.change(stream.name, decide))
 
         threads = [threading.Thread(target=append) for _ in range(4)]
         for thread in threads:
