@@ -54,16 +54,7 @@ class Versioned(Mortal):
 
     def by_turns(self) -> list[Row]:
         """What a consumer reads that follows the pointer by what ``kappa path --json`` tells it."""
-        found = []
-        for turn in serving.turns(self.config, self.name, f"{self.topic}.story"):
-            assert turn.topic is not None
-            assert turn.start is not None
-            for message in read_messages(self.config.bootstrap_servers, turn.topic):
-                at = turn.topic, message.partition()
-                end = None if turn.end is None else turn.end.get(*at)
-                if message.offset() >= (turn.start.get(*at) or 0) and (end is None or message.offset() < end):
-                    found.append(row(message))
-        return found
+        return [row(message) for message in self.messages_by_turns(f"{self.topic}.story")]
 
 
 def in_order(rows: Sequence[Row]) -> bool:

@@ -277,6 +277,19 @@ class Lab:
         """Values of any topic, as an independent consumer reads them."""
         return read_all(self.config.bootstrap_servers, topic)
 
+    def messages_by_turns(self, output: str) -> Iterator[Message]:
+        """What a consumer reads of a versioned topic that changes over as readers of tables do."""
+        from kappa import serving
+
+        for turn in serving.turns(self.config, self.name, output):
+            assert turn.topic is not None
+            assert turn.start is not None
+            for message in read_messages(self.config.bootstrap_servers, turn.topic):
+                at = turn.topic, message.partition()
+                end = None if turn.end is None else turn.end.get(*at)
+                if message.offset() >= (turn.start.get(*at) or 0) and (end is None or message.offset() < end):
+                    yield message
+
     def balances(self, epoch: int | None = None) -> dict[str, int]:
         """The served table."""
         from kappa import serving

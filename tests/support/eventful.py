@@ -313,23 +313,10 @@ class Eventful(World):
         for account, _, total in told:
             assert total > seen.get(account, 0), f"{account} goes back to {total}"
             seen[account] = total
-        epochs = self.record().epochs
-        if all(epochs[turn.epoch].stage is not Stage.DROPPED for turn in self._turns()):
-            assert sorted(self._by_turns()) == sorted(map(_move, self.sent_values()))
-
-    def _turns(self) -> Sequence[serving.Turn]:
-        return serving.turns(self.config, self.name, f"{self.topic}.story")
-
-    def _by_turns(self) -> Iterator[Move]:
-        """What a reader gets that changes from topic to topic as readers of tables do."""
-        for turn in self._turns():
-            assert turn.topic is not None
-            assert turn.start is not None
-            for message in read_messages(self.config.bootstrap_servers, turn.topic):
-                at = turn.topic, message.partition()
-                end = None if turn.end is None else turn.end.get(*at)
-                if message.offset() >= (turn.start.get(*at) or 0) and (end is None or message.offset() < end):
-                    yield _move(message.value())
+        story, epochs = f"{self.topic}.story", self.record().epochs
+        if all(epochs[turn.epoch].stage is not Stage.DROPPED for turn in serving.turns(self.config, self.name, story)):
+            by_turns = [_move(message.value()) for message in self.messages_by_turns(story)]
+            assert sorted(by_turns) == sorted(map(_move, self.sent_values()))
 
     def _folded(self, topic: str) -> dict[str, int]:
         """What a reader has that keeps the newest value of each key."""
