@@ -18,6 +18,7 @@ BEAT = replace(heartbeat.this_process("w", "feed"), message="serving", line="eff
         ({"line_seconds": LINE_SECONDS - 0.1}, "serving"),
         ({"line_seconds": LINE_SECONDS}, "serving, for 30 s at 'effects of slice 7'"),
         ({"line_seconds": 61.4, "line": "serving"}, "serving, for 61 s"),
+        ({"line_seconds": 61.4, "message": ""}, "for 61 s at 'effects of slice 7'"),
         (
             {"line_seconds": 61.4, "line": "asking the JVM for the time"},
             "serving, for 61 s at 'asking the JVM for the time'",

@@ -153,7 +153,8 @@ def _status(topology: str, epoch: int, sign: liveness.Sign) -> DriverStatus:
     if sign.is_alive and message.startswith(("slow: ", "stuck: ")):
         message = f"{message}; its log has the stacks. To end it: kill {beat.pid} on {beat.host}"
     elif sign.is_alive and state == "running" and beat.line_seconds >= LINE_SECONDS:
-        message += f", for {beat.line_seconds:.0f} s" + (f" at {beat.line!r}" if beat.line != beat.message else "")
+        place = f" at {beat.line!r}" if beat.line != message else ""
+        message = ", ".join(part for part in (message, f"for {beat.line_seconds:.0f} s{place}") if part)
     return DriverStatus(
         topology=topology,
         epoch=epoch,
