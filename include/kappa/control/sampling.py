@@ -22,10 +22,9 @@ from kappa.lake.epoch_record import TopologyRecord
 from kappa.names import EpochPaths
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets, TopicPartition
-from kappa.replay.building import build_plan
 from kappa.replay.facts import Facts
-from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.span import ReplaySpan, span_of
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
 #: Where in the span of a partition records are looked at: what is due first, and whether a slow replay is overtaken
@@ -56,11 +55,11 @@ def sounded(
     config: Config, broker: Broker, record: TopologyRecord, request: ReplayRequest, facts: Facts, *, now: datetime
 ) -> Facts:
     """The facts with what is only measured for a span that can be replayed."""
-    draft = build_plan(request, facts, now=now)
-    if not len(draft.start) or any(last < (draft.start.get(*at) or 0) for at, last in draft.end.items()):
+    span = span_of(request, facts, now=now)
+    if span is None or not span.is_readable:
         return facts
-    samples = _samples(broker, draft, facts)
-    size = facts.bytes_per_record or _size(draft, samples)
+    samples = _samples(broker, span, facts)
+    size = facts.bytes_per_record or _size(span, samples)
     return replace(
         facts,
         bytes_per_record=size,
@@ -68,35 +67,35 @@ def sounded(
         free_bytes=_free_bytes(config.lake),
         retention=_retention(broker, samples, facts, size, now),
         spread=_spread(samples, facts),
-        fold=_fold(config, broker, record, draft),
+        fold=_fold(config, broker, record, request, span, facts),
     )
 
 
-def _samples(broker: Broker, draft: ReplayPlan, facts: Facts) -> dict[TopicPartition, list[_Sample]]:
+def _samples(broker: Broker, span: ReplaySpan, facts: Facts) -> dict[TopicPartition, list[_Sample]]:
     """Records of the part of the span that is read from Kafka and is still there."""
     found: dict[TopicPartition, list[_Sample]] = {}
-    spans = {item.at: item for item in draft.ranges}
+    ranges = {item.at: item for item in span.ranges}
     rest = [
         replace(item, start=max(item.start, facts.log.low.get(*item.at) or 0))
-        for item in without(draft.ranges, draft.archived)
+        for item in without(span.ranges, span.archived)
         if max(item.start, facts.log.low.get(*item.at) or 0) < min(item.end, facts.log.stable.get(*item.at) or 0)
     ]
     end = Offsets.of((item.at, min(item.end, facts.log.stable.get(*item.at) or 0)) for item in rest)
     starts = [Offsets.of((item.at, item.start + int(share * item.count)) for item in rest) for share in SHARES]
     for taken in broker.sample(starts, end):
         for at, messages in taken.items():
-            first, span = messages[0], spans[at]
+            first, whole = messages[0], ranges[at]
             sizes = {m.offset() or 0: len(m.key() or b"") + len(m.value() or b"") for m in messages}
             values = {m.offset() or 0: m.value() or b"" for m in messages}
             time, offset = _time(first.timestamp()[1]), first.offset() or 0
-            reached = (offset - span.start) / span.count
+            reached = (offset - whole.start) / whole.count
             found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values))
     return found
 
 
-def _size(draft: ReplayPlan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
+def _size(span: ReplaySpan, samples: Mapping[TopicPartition, list[_Sample]]) -> float | None:
     """Size of a record, each partition weighted by what the plan reads of it; places may overlap in a short one."""
-    counts = {item.at: item.count for item in draft.ranges if item.at in samples}
+    counts = {item.at: item.count for item in span.ranges if item.at in samples}
     total = 0.0
     for at, count in counts.items():
         sizes = {offset: size for sample in samples[at] for offset, size in sample.sizes.items()}
@@ -204,11 +203,14 @@ def _free_bytes(lake: str) -> int | None:
     return None if there is None else shutil.disk_usage(there).free
 
 
-def _fold(config: Config, broker: Broker, record: TopologyRecord, draft: ReplayPlan) -> FoldFacts | None:
-    if draft.seed is not Seed.FROM_CHANGELOG or draft.seed_epoch is None:
+def _fold(
+    config: Config, broker: Broker, record: TopologyRecord, request: ReplayRequest, span: ReplaySpan, facts: Facts
+) -> FoldFacts | None:
+    epoch = span.resolved.seed_epoch
+    if request.resolved_seed is not Seed.FROM_CHANGELOG or epoch is None or facts.topology is None:
         return None
-    paths = EpochPaths(lake=config.lake, topology=draft.topology, epoch=draft.seed_epoch)
-    topics = changelogs_of(broker, paths, draft.tables)
+    paths = EpochPaths(lake=config.lake, topology=request.topology, epoch=epoch)
+    topics = changelogs_of(broker, paths, facts.topology.tables)
     if not topics:
         return None
     keeps = min(int(values["delete.retention.ms"]) for values in broker.topic_configs(topics).values())
@@ -217,7 +219,7 @@ def _fold(config: Config, broker: Broker, record: TopologyRecord, draft: ReplayP
     ]
     rate = measured[-1]["offsets"] / measured[-1]["seconds"] if measured and measured[-1]["seconds"] else None
     return FoldFacts(
-        epoch=draft.seed_epoch,
+        epoch=epoch,
         offsets=folded_offsets(broker, topics),
         keeps=timedelta(milliseconds=min(keeps, _LONGEST_MS)),
         offsets_per_second=rate or None,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 
-from kappa.offsets.coverage import ArchiveFacts, first_readable, from_archive
 from kappa.offsets.vector import Offsets
 from kappa.replay import chains
 from kappa.replay.catalogue import relaxed
 from kappa.replay.estimates import estimated
-from kappa.replay.facts import Facts, LogFacts, TopologyFacts
+from kappa.replay.facts import Facts, TopologyFacts
 from kappa.replay.findings import Finding, refusals
 from kappa.replay.plan import BESIDE_LIVE, FIRST_EPOCH, ReplayPlan
 from kappa.replay.request import ReplayRequest, Seed
-from kappa.replay.resolution import Resolved, every_partition, resolve_start
+from kappa.replay.resolution import Resolved
 from kappa.replay.rules import archive as archive_rules
 from kappa.replay.rules import chain as chain_rules
 from kappa.replay.rules import effort as effort_rules
@@ -24,6 +21,7 @@ from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import schemas as schema_rules
 from kappa.replay.rules import topic as topic_rules
+from kappa.replay.span import ReplaySpan, of_sources, resolve_span, unreadable, with_archives
 from kappa.topology.thresholds import limits_of
 
 
@@ -40,14 +38,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found = request_rules.replay_already_active(request.topology, facts.active)
     if topology is None:
         return _plan(request, facts, [*found, *request_rules.unknown_topology(request.topology, facts.known)], now)
-    facts = replace(
-        facts, log=_sources_only(facts.log, topology), archives=_archives(request, facts.archives, topology)
-    )
-    unreadable = [*request_rules.code_does_not_import(topology), *facts.chain.findings]
-    if not unreadable:
-        unreadable += log_rules.missing_topics((source.topic for source in topology.sources), facts.log.high)
-    if unreadable:
-        return _plan(request, facts, [*found, *unreadable], now)
+    facts = of_sources(request, facts, topology)
+    if missing := unreadable(topology, facts):
+        return _plan(request, facts, [*found, *missing], now)
     found += request_rules.mask_key_missing(topology)
     found += schema_rules.schema_findings(topology)
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
@@ -59,11 +52,9 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     if facts.live and request.resolved_seed is Seed.EMPTY:
         found += live_rules.releases_lost(topology, facts.live)
     found += archive_rules.archive_findings(facts.archives, facts.log)
-    # What an archive covers up to the log's beginning can be read as if retention had not removed it.
-    low = first_readable(facts.log.low, facts.archives, facts.log.topic_ids)
-    facts = replace(facts, log=replace(facts.log, low=low))
-    resolved = resolve_start(request, facts, now)
-    end = _end(request, facts)
+    facts = with_archives(facts)
+    span = resolve_span(request, facts, now)
+    resolved, end = span.resolved, span.wanted_end
     found += archive_rules.compacted_sources(
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
@@ -93,27 +84,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         found += _vector_findings(request, resolved.start, end, facts)
         estimate = estimated(resolved.start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY)
         found += effort_rules.effort_findings(facts, estimate, request.slice_records, now)
-    return _plan(request, facts, found, now, resolved=resolved, end=end)
-
-
-def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
-    topics = {source.topic for source in topology.sources}
-    return LogFacts(
-        low=log.low.only(topics),
-        high=log.high.only(topics),
-        stable=log.stable.only(topics),
-        topic_ids={topic: value for topic, value in log.topic_ids.items() if topic in topics},
-        cleanup={topic: value for topic, value in log.cleanup.items() if topic in topics},
-        future_ms={topic: value for topic, value in log.future_ms.items() if topic in topics},
-        last_times={at: value for at, value in log.last_times.items() if at[0] in topics},
-    )
-
-
-def _archives(
-    request: ReplayRequest, archives: Mapping[str, ArchiveFacts], topology: TopologyFacts
-) -> dict[str, ArchiveFacts]:
-    topics = {source.topic for source in topology.sources}
-    return {topic: found for topic, found in archives.items() if request.archive and topic in topics}
+    return _plan(request, facts, found, now, span)
 
 
 def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offsets]:
@@ -122,13 +93,6 @@ def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offset
     begin = chains.roots(facts.chain, start) or Offsets()
     is_seeded = resolved.seed_epoch is not None and facts.live is not None and facts.live.root_origin is not None
     return {"start": begin, "origin": facts.live.root_origin if is_seeded else begin}  # type: ignore[union-attr,dict-item]  # is_seeded says so
-
-
-def _end(request: ReplayRequest, facts: Facts) -> Offsets:
-    if request.end is not None:
-        # Not reduced to the sources: a topic that is none is a finding, not left out in silence.
-        return every_partition(Offsets(), facts.log).merge(request.end)
-    return every_partition(facts.live.position, facts.log) if facts.live else facts.log.stable
 
 
 def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
@@ -142,19 +106,13 @@ def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts
 
 
 def _plan(
-    request: ReplayRequest,
-    facts: Facts,
-    found: list[Finding],
-    now: datetime,
-    *,
-    resolved: Resolved | None = None,
-    end: Offsets | None = None,
+    request: ReplayRequest, facts: Facts, found: list[Finding], now: datetime, span: ReplaySpan | None = None
 ) -> ReplayPlan:
     topology = facts.topology or TopologyFacts(name=request.topology)
-    resolved = resolved or Resolved(start=None)
+    span = span or ReplaySpan(resolved=Resolved(start=None), wanted_end=Offsets(), archived=())
+    resolved, start, end = span.resolved, span.start, span.end
     live = facts.live
     kept = relaxed(found, request.allow)
-    start, end = (resolved.start, end or Offsets()) if resolved.start is not None else (Offsets(), Offsets())
     stages = FIRST_EPOCH if live is None else BESIDE_LIVE
     return ReplayPlan(
         topology=topology.name,
@@ -180,7 +138,7 @@ def _plan(
         estimate=estimated(start, end, facts, is_seeded=request.resolved_seed is not Seed.EMPTY),
         bound=dict(facts.chain.bound),
         roots=_roots(facts, resolved, start),
-        archived=from_archive(start, end, facts.archives, facts.log.topic_ids),
+        archived=span.archived,
         created_at=now.astimezone(UTC),
         request=request,
     )
