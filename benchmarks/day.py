@@ -135,10 +135,10 @@ class _Epoch:
             ledger=ledger,
             topic_ids={},
             engines=Engines(
-                session=None,
-                broker=None,
+                session=None,  # type: ignore[arg-type]
+                broker=None,  # type: ignore[arg-type]
                 bootstrap_servers="",
-                merge_seconds=site.config.merge_seconds,  # type: ignore[arg-type]
+                merge_seconds=site.config.merge_seconds,
                 savepoint_grain=timedelta(minutes=site.config.savepoint_minutes),
             ),
         )

@@ -14,7 +14,7 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "rebuild.svg
 
 _BLUE, _GREY = "#1f5fa8", "#8a8a8a"
 #: Text stays text, and the same figures give the same bytes.
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "kappa", "font.family": "sans-serif", "font.size": 10}
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "kappa", "font.family": "sans-serif", "font.size": 10}
 
 Points = Sequence[Mapping[str, Any]]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from kappa import control
 from kappa.config import Config
@@ -40,7 +40,16 @@ TOPOLOGY, SOURCE, OUTPUT, TABLE = "retail.loyalty", "pos", "loyalty", "rewards"
 TOPOLOGIES = Path(__file__).resolve().parents[1] / "include" / "topologies"
 VERSIONS = {1: TOPOLOGIES / "versions" / "retail_loyalty_v1.py", 2: TOPOLOGIES / "retail_loyalty.py"}
 DEADLINE_SECONDS = 1800.0
-ACTOR = {"actor": "benchmark", "reason": "benchmark"}
+
+
+class Actor(TypedDict):
+    """The actor and the reason that go on record."""
+
+    actor: str
+    reason: str
+
+
+ACTOR: Actor = {"actor": "benchmark", "reason": "benchmark"}
 
 T = TypeVar("T")
 

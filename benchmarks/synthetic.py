@@ -14,7 +14,7 @@ from benchmarks.site import TABLE, TOPOLOGY, Site, now, say
 from kappa.kafka.broker import Broker
 from kappa.lake import tables
 from kappa.lake.epochs import Epochs
-from kappa.lake.events import Event
+from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.slices import changelog
 from kappa.slices.places import create_tables
@@ -64,7 +64,7 @@ def seeded(site: Site, keys: int) -> int:
     return epoch
 
 
-def _event(site: Site, epoch: int, event: str) -> None:
+def _event(site: Site, epoch: int, event: EventKind) -> None:
     Epochs(site.config.lake).change(
         TOPOLOGY, lambda _: [Event(topology=TOPOLOGY, epoch=epoch, event=event, at=now(), actor="benchmark")]
     )

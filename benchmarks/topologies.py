@@ -22,7 +22,7 @@ from benchmarks.replay import BULK, floor_rate
 from benchmarks.result import Figure
 from benchmarks.site import ACTOR, TOPOLOGIES, Site, say
 from kappa import control, serving
-from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_rows import Kind, LedgerRow
 from kappa.spark.session import tune
 from kappa.topology import Topology, registry
 from kappa_local import generator
@@ -139,7 +139,7 @@ def _seconds(rows: Sequence[LedgerRow]) -> Mapping[str, Any]:
     at = {(row.kind, row.seq): row.at for row in rows}
     seqs = sorted(row.seq for row in rows if row.kind == "commit")[1:]
 
-    def between(first: str, last: str) -> float:
+    def between(first: Kind, last: Kind) -> float:
         return round(sum((at[last, seq] - at[first, seq]).total_seconds() for seq in seqs), 2)
 
     return {"effects_seconds": between("plan", "effects"), "rest_seconds": between("effects", "commit")}
