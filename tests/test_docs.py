@@ -42,6 +42,7 @@ PAGES = (
     ROOT / "docs" / "runbook.md",
     ROOT / "docs" / "configuration.md",
     ROOT / "docs" / "security.md",
+    ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "writing-a-topology.md",
     ROOT / "docs" / "tour-of-operators.md",

@@ -29,6 +29,24 @@ STAGES = {
     2: ("planned", "rewound", "seeded", "replayed", "caught_up", "verified"),
 }
 
+#: A topology with a topic that is there, two that are missing, and one that each epoch makes for itself.
+SENDS = """
+from kappa import Append, Source, Table, Topic, Topology
+
+topology = Topology(
+    name="all.topics",
+    version="1",
+    sources=[Source(topic=name, schema="id STRING") for name in ("all.read", "all.there")],
+    tables=[Table(name="known", key=["id"], schema="id STRING NOT NULL")],
+    outputs=[
+        Append(name="rows", schema="id STRING"),
+        Topic(name="all.sent", of="rows", key="id"),
+        Topic(name="all.versioned", of="known", key="id", on_replay="versioned"),
+    ],
+    step=lambda slice: {"rows": slice["all.read"], "known": slice["all.there"]},
+)
+"""
+
 Run = Callable[..., "Answer"]
 
 
@@ -198,4 +216,32 @@ class TestWithABroker:
         finally:
             kafka.delete_topics(["dry.made"])
         assert "those of epochs" in str(run("topics", "create", "kappa.x", "--execute").error)
+
+    def test_all_missing_topics_of_topologies_are_created_and_no_other(
+        self, run: Run, config: Config, kafka: Broker
+    ) -> None:
+        (config.topologies / "sends.py").write_text(SENDS)
+        kafka.create_topic("all.there", 1, {"retention.ms": "86400000"})
+        needed = ["all.read", "all.sent", "dry.none"]
+        asked = ["topics", "create", "--all", "--partitions", "2"]
+        try:
+            dry = run(*asked)
+            assert f"Would create {', '.join(needed)} with 2 partitions" in dry.said, dry.error
+            assert not set(kafka.topics()) & set(needed)
+            assert "Created all.sent with 2 partitions" in run(*asked, "--execute").said
+            made = {name for name in kafka.topics() if name.startswith(("all.", "dry."))}
+            assert made == {"all.there", *needed}, "a versioned topic is made for each epoch"
+            assert kafka.topic_configs(["all.there"])["all.there"]["retention.ms"] == "86400000"
+            assert "every topic of a topology exists" in run(*asked, "--execute").said
+        finally:
+            kafka.delete_topics(["all.there", *needed])
+        (config.topologies / "broken.py").write_text("from kappa import Nothing\n")
+        assert "broken.py" in str(run(*asked, "--execute").error)
+        assert not set(kafka.topics()) & set(needed)
+
+    @pytest.mark.parametrize("words", ["", "x --all"])
+    def test_topics_are_either_named_or_all(self, run: Run, words: str) -> None:
+        assert "kappa topics create --all" in str(run("topics", "create", *words.split()).error)
+
+    def test_no_topic_is_created_for_a_setting_that_is_none(self, run: Run) -> None:
         assert "KEY=VALUE" in str(run("topics", "create", "x", "--config", "y").error)

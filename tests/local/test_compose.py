@@ -10,14 +10,19 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from kappa.cli import app
 from kappa.config import Config
 from kappa_local.airflow import COMPONENTS, REPOSITORY, ROLES
 
 FILE = REPOSITORY / "docker-compose.yaml"
 TEXT = FILE.read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+PROFILES = {"prometheus": "metrics", "archiver": "archive", "kappa": "tools"}
+#: Those that run once and end.
+ONCE = {"airflow-init", "topics", "kappa"}
 SECRETS = set(re.findall(r"^(\w+)=", (REPOSITORY / "docker" / "env.example").read_text(), re.MULTILINE))
 
 
@@ -26,7 +31,7 @@ def test_the_team_has_every_part():
     assert {f"airflow-{name}" for name in COMPONENTS} <= set(SERVICES)
 
 
-@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"airflow-init"}))
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - ONCE))
 def test_a_service_that_stays_has_a_health_check(name):
     assert SERVICES[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
 
@@ -66,7 +71,15 @@ def test_a_port_is_published_on_loopback_only(name):
 
 
 def test_all_who_read_or_write_the_lake_share_one_volume():
-    for name in ("drivers", "spark-worker-1", "spark-worker-2", "airflow-scheduler", "airflow-triggerer"):
+    for name in (
+        "drivers",
+        "kappa",
+        "archiver",
+        "spark-worker-1",
+        "spark-worker-2",
+        "airflow-scheduler",
+        "airflow-triggerer",
+    ):
         assert "lake:/lake" in SERVICES[name]["volumes"], name
         assert SERVICES[name]["environment"]["KAPPA_LAKE"] == "/lake"
 
@@ -81,6 +94,59 @@ def test_airflow_has_a_user_for_each_of_its_roles_as_kappa_up_has(tmp_path):
     given["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"] = str(file)
     subprocess.run([sys.executable, "-c", script[1]], env=given, check=True)
     assert json.loads(file.read_text()) == {role: f"of {role}" for role in ROLES}
+
+
+def test_a_live_driver_and_a_replay_beside_it_have_cores_and_memory():
+    """A standalone cluster gives an application all its cores: the second one would wait for ever."""
+    asked = Config.from_env({"KAPPA_HOME": "/x", **SERVICES["drivers"]["environment"]}).spark_conf
+    workers = [found["command"] for name, found in SERVICES.items() if name.startswith("spark-worker")]
+    cores = [int(command[command.index("--cores") + 1]) for command in workers]
+    memory = [int(command[command.index("--memory") + 1].removesuffix("g")) for command in workers]
+    each = int(asked["spark.executor.cores"])
+    assert 2 * int(asked["spark.cores.max"]) <= sum(cores)
+    for has, gigabytes in zip(cores, memory, strict=True):
+        assert has // each * int(asked["spark.executor.memory"].removesuffix("g")) <= gigabytes
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_the_memory_of_a_service_is_limited(name):
+    limit = int(SERVICES[name]["mem_limit"].removesuffix("g"))
+    command = [str(word) for word in SERVICES[name].get("command", [])]
+    if "--memory" in command:
+        assert limit > int(command[command.index("--memory") + 1].removesuffix("g"))
+
+
+def test_a_stream_that_hangs_makes_its_host_unhealthy():
+    assert SERVICES["drivers"]["healthcheck"]["test"] == ["CMD", "kappa", "drivers", "--check"]
+
+
+def test_topics_are_made_before_drivers_start_and_keep_everything():
+    assert SERVICES["drivers"]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["kafka"]["environment"]["KAFKA_LOG_RETENTION_MS"] == -1
+
+
+def test_logs_of_drivers_outlive_their_container():
+    home = SERVICES["drivers"]["environment"]["KAPPA_HOME"]
+    assert f"drivers-home:{home}" in SERVICES["drivers"]["volumes"]
+    assert home in (REPOSITORY / "docker" / "Dockerfile").read_text(), "a volume takes the owner of what it covers"
+
+
+COMMANDS = {
+    name: [*service.get("entrypoint", []), *service["command"]][1:]
+    for name, service in SERVICES.items()
+    if [*service.get("entrypoint", []), *service.get("command", [])][:1] == ["kappa"]
+}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_command_line_takes_the_words_of_a_service(name):
+    assert set(COMMANDS) == {"archiver", "drivers", "kappa", "topics"}
+    words, command = list(COMMANDS[name]), typer.main.get_command(app)
+    context = command.make_context("kappa", [], resilient_parsing=True)
+    while hasattr(command, "resolve_command") and words != ["--help"]:
+        _, command, words = command.resolve_command(context, words)
+    if words != ["--help"]:
+        command.make_context(name, words)
 
 
 def test_drivers_have_a_host_of_their_own():
@@ -112,7 +178,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_the_compose_tool_accepts_the_file(compose):
-    given = environment(**dict.fromkeys(SECRETS, "given"), COMPOSE_PROFILES="metrics")
+    given = environment(**dict.fromkeys(SECRETS, "given"), COMPOSE_PROFILES=",".join(PROFILES.values()))
     run = subprocess.run(compose, env=given, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert set(yaml.safe_load(run.stdout)["services"]) == set(SERVICES)
@@ -120,8 +186,9 @@ def test_the_compose_tool_accepts_the_file(compose):
 
 def test_prometheus_is_started_only_where_it_is_asked_for_and_reads_what_the_drivers_host_writes():
     prometheus, drivers = SERVICES["prometheus"], SERVICES["drivers"]
-    assert prometheus["profiles"] == ["metrics"]
-    assert [name for name, found in SERVICES.items() if "profiles" in found] == ["prometheus"]
+    assert {name: found["profiles"] for name, found in SERVICES.items() if "profiles" in found} == {
+        name: [profile] for name, profile in PROFILES.items()
+    }
     config = yaml.safe_load((REPOSITORY / "docker" / "prometheus" / "prometheus.yaml").read_text())
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "kappa" and job["file_sd_configs"][0]["files"] == [drivers["command"][-1]]
@@ -142,7 +209,10 @@ def test_the_compose_tool_refuses_to_start_without_a_secret(compose, missing):
 def test_every_service_that_talks_to_kafka_gets_the_login_where_brokers_ask_for_one(compose):
     secured = REPOSITORY / "docker" / "secured.yaml"
     given = environment(
-        **dict.fromkeys(SECRETS, "given"), KAFKA_BOOTSTRAP_SERVERS="kafka.example:9093", KAFKA_LOGIN_FOLDER="/login"
+        **dict.fromkeys(SECRETS, "given"),
+        KAFKA_BOOTSTRAP_SERVERS="kafka.example:9093",
+        KAFKA_LOGIN_FOLDER="/login",
+        COMPOSE_PROFILES=",".join(PROFILES.values()),
     )
     words = [*compose[:3], "--file", str(secured), "config"]
     run = subprocess.run(words, env=given, capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from kappa.cli.options import Json, config, say, say_json, table
+from kappa.errors import DriverNotRunningError
 
 
 def register(app: typer.Typer) -> None:
@@ -24,10 +25,19 @@ def drivers(
         Path | None,
         typer.Option("--targets", help="A file that tells Prometheus where drivers are; it is kept up to date."),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look once: name each wanted driver that does not run or is stuck.")
+    ] = False,
 ) -> None:
     """Be a host for drivers: start those that are wanted and missing, until SIGTERM or Ctrl-C."""
     from kappa.driver import host
 
+    if check:
+        found = host.check(config())
+        if found:
+            raise DriverNotRunningError("\n".join(found))
+        say("Each wanted driver runs.")
+        return
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -14,7 +14,7 @@ from kappa.topology import registry
 
 group = typer.Typer(name="topics", help="List the topics on the broker, and create one to read.", no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(help="Kafka topics, for example pos.")]
+Names = Annotated[list[str] | None, typer.Argument(help="Kafka topics, for example pos.")]
 Partitions = Annotated[int, typer.Option(min=1, help="Number of partitions; a keyed topic keeps it for good.")]
 Retention = Annotated[
     str, typer.Option(help="How long records are kept, by their timestamps: forever, or a duration like P30D.")
@@ -62,7 +62,10 @@ def list_(json: Json = False) -> None:
 
 @group.command()
 def create(
-    names: Names,
+    names: Names = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All topics that deployed topologies read or send to and that are missing.")
+    ] = False,
     partitions: Partitions = 3,
     retention: Retention = "forever",
     setting: Setting = None,
@@ -80,19 +83,26 @@ def create(
     kept = None if retention == "forever" else parsed_duration(retention)
     settings = dict(map(_setting, setting or ()))
     chosen = config()
+    if bool(names) == every:
+        raise UsageError("Name the topics, or all that topologies need: kappa topics create --all")
     with Broker(chosen.bootstrap_servers) as broker:
+        if every:
+            found, errors = registry.topologies(chosen.topologies)
+            for error in errors.values():
+                raise error
+            names = on_broker.missing(broker, list(found.values()))
 
         def make(name: str) -> bool:
             return on_broker.create(broker, name, partitions=partitions, retention=kept, settings=settings)
 
-        missing = [name for name in dict.fromkeys(names) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]
+        missing = [name for name in dict.fromkeys(names or ()) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]
         if execute:
             for name in missing:
                 make(name)
     if json:
         say_json({"executed": execute, "created": missing})
     elif not missing:
-        say(f"Nothing to do: {', '.join(names)} exists.")
+        say("Nothing to do: " + (f"{', '.join(names)} exists." if names else "every topic of a topology exists."))
     elif execute:
         say(f"Created {name} with {partitions} partitions, retention {retention}." for name in missing)
     else:

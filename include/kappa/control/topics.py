@@ -63,6 +63,14 @@ def topics(broker: Broker, topologies: Sequence[Topology]) -> list[TopicFacts]:
     ]
 
 
+def missing(broker: Broker, topologies: Sequence[Topology]) -> list[str]:
+    """Topics that topologies read or send to and the broker lacks, by name; versioned ones are made for each epoch."""
+    versioned = {topic.name for topology in topologies for topic in topology.versioned_topics}
+    named = {source.topic for topology in topologies for source in topology.sources if source.of is None}
+    named |= {topic.name for topology in topologies for topic in topology.topics}
+    return sorted(named - versioned - set(broker.topics()))
+
+
 def _retention(settings: Mapping[str, str]) -> timedelta | None:
     if "delete" not in settings["cleanup.policy"] or int(settings["retention.ms"]) < 0:
         return None

@@ -21,6 +21,9 @@ from kappa.names import EpochPaths
 LOOK_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 120.0
 
+#: A state that is no adjective, in words.
+_STATES = {"never": "not started yet"}
+
 log = structlog.get_logger("kappa.driver.host")
 
 
@@ -61,6 +64,20 @@ def host(config: Config, stopping: threading.Event, targets: Path | None = None)
         if targets is not None:
             _tell(config, targets)
     end_local(config)
+
+
+def check(config: Config) -> list[str]:
+    """A line for each wanted driver that does not run, or has long been at one line of the protocol.
+
+    One of another host whose heartbeat was not seen to change yet is left out: a single look cannot tell.
+    """
+    looked = [process.driver_status(config, *one) for one in process.wanted_drivers(config)]
+    return [
+        f"The driver of epoch {found.epoch} of {found.topology!r} is {_STATES.get(found.state, found.state)}"
+        f"{': ' + found.message if found.message else ''}. Look at it: kappa status {found.topology}"
+        for found in looked
+        if found.state not in ("running", "slow", "unconfirmed")
+    ]
 
 
 def _tell(config: Config, targets: Path) -> None:
