@@ -140,6 +140,11 @@ def test_a_candidate_that_dies_after_the_yield_is_left_behind_and_may_come_again
         machine.prove({first: 1, second: 2})
         case("candidate:dead after yield")
         machine.run(second)
+        # A driver's start takes longer than such a short handover, on a busy machine.
+        machine.wait(
+            lambda: machine.ledger(second).state().position == machine.ledger(first).state().position,
+            "the candidate stands where the live epoch does",
+        )
         control.cut_over(machine.config, machine.name, second, actor="test", reason="again")
         machine.await_live(second)
         machine.settle(second)
