@@ -184,7 +184,7 @@ def _follow(site: Site, epoch: int) -> float:
 
 
 def _pause(site: Site, epoch: int) -> float:
-    """Seconds between the yield of the live epoch and the resume of another one."""
+    """Seconds between the yield of one epoch and the resume of the other: the middle of moves there, back and there."""
     request = ReplayRequest(
         topology=TOPOLOGY,
         start=ToLatest(),
@@ -198,9 +198,20 @@ def _pause(site: Site, epoch: int) -> float:
         "the candidate is verified",
         other,
     )
-    control.cut_over(site.config, TOPOLOGY, other, **ACTOR)
-    site.until(lambda: site.state(other).has_sent, "the candidate sends", other)
-    yielded = next(row.at for row in reversed(site.rows(epoch)) if row.kind == "yield")
-    resumed = next(row.at for row in reversed(site.rows(other)) if row.kind == "resume")
+    pauses = [_moved(site, epoch, other)]
+    for before, after in ((other, epoch), (epoch, other)):
+        control.rollback(site.config, TOPOLOGY, to=after, **ACTOR)
+        site.until(lambda back=after: control.progress(site.config, TOPOLOGY, back).is_caught_up, "it is back", after)  # type: ignore[misc]
+        pauses.append(_moved(site, before, after))
     site.stop(other)
+    say(f"pauses of {', '.join(f'{pause:.2f}' for pause in pauses)} s")
+    return median(pauses)
+
+
+def _moved(site: Site, before: int, after: int) -> float:
+    """Seconds of a cutover without a sender."""
+    control.cut_over(site.config, TOPOLOGY, after, **ACTOR)
+    site.until(lambda: site.record().live == after and not site.state(after).is_yielded, "the other epoch sends", after)
+    yielded = next(row.at for row in reversed(site.rows(before)) if row.kind == "yield")
+    resumed = next(row.at for row in reversed(site.rows(after)) if row.kind == "resume")
     return (resumed - yielded).total_seconds()

@@ -139,7 +139,7 @@ def ensure_kafka(cache: Path) -> Path:
     Raises:
         ConfigError: no Java, no pyspark, or the jars cannot be fetched.
     """
-    return _ensure(cache, f"kafka-{KAFKA_VERSION}", KAFKA)
+    return ensure(cache, f"kafka-{KAFKA_VERSION}", KAFKA)
 
 
 def ensure_spark(cache: Path) -> list[Path]:
@@ -150,7 +150,7 @@ def ensure_spark(cache: Path) -> list[Path]:
     Raises:
         ConfigError: no Java, no pyspark, or the jars cannot be fetched.
     """
-    return sorted(_ensure(cache, "spark-delta", SPARK).glob("*.jar"))
+    return sorted(ensure(cache, "spark-delta", SPARK).glob("*.jar"))
 
 
 def cached(cache: Path) -> dict[str, bool]:
@@ -166,7 +166,17 @@ def _folder(cache: Path, name: str, jars: tuple[Jar, ...]) -> Path:
     return cache / f"{name}-{hashlib.sha256(_module(name, jars).encode()).hexdigest()[:8]}"
 
 
-def _ensure(cache: Path, name: str, jars: tuple[Jar, ...]) -> Path:
+def ensure(cache: Path, name: str, jars: tuple[Jar, ...]) -> Path:
+    """The folder with some jars; fetched when the cache lacks it.
+
+    Args:
+        cache: folder of all such folders.
+        name: what they are for.
+        jars: the modules, with their versions.
+
+    Raises:
+        ConfigError: no Java, no pyspark, or the jars cannot be fetched.
+    """
     folder = _folder(cache, name, jars)
     if folder.is_dir():
         return folder

@@ -1,0 +1,173 @@
+"""Kafka Streams at the work of ``retail.loyalty``: compiled once, run as a process of its own, its output read back.
+
+Settings are those of a tuned application: exactly-once, a commit a second, both cores, large batches, compressed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from kappa.errors import ConfigError
+from kappa.kafka.broker import Broker
+from kappa.spark.jars import KAFKA_VERSION, Jar, ensure, find_java
+
+SOURCE = Path(__file__).parent / "LoyaltyPoints.java"
+_JARS = (
+    Jar(org="org.apache.kafka", name="kafka-streams", revision=KAFKA_VERSION, transitive=True),
+    Jar(org="com.fasterxml.jackson.core", name="jackson-databind", revision="2.19.2", transitive=True),
+    Jar(org="org.slf4j", name="slf4j-nop", revision="1.7.36", transitive=True),
+)
+_SETTINGS = {
+    "processing.guarantee": "exactly_once_v2",
+    "commit.interval.ms": 1000,
+    "num.stream.threads": 2,
+    "statestore.cache.max.bytes": 64 << 20,
+    "replication.factor": 1,
+    "buffered.records.per.partition": 5000,
+    "consumer.auto.offset.reset": "earliest",
+    "consumer.max.poll.records": 5000,
+    "consumer.max.partition.fetch.bytes": 4 << 20,
+    "producer.linger.ms": 100,
+    "producer.batch.size": 256 << 10,
+    "producer.buffer.memory": 128 << 20,
+    "producer.compression.type": "lz4",
+}
+#: The output has ended when nothing came for so long.
+_SETTLED_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_DEADLINE_SECONDS = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run from the beginning of the source.
+
+    Attributes:
+        seconds: from the start of the process to the last output that a consumer of committed records can see.
+        memory: most bytes that the process held.
+    """
+
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restore:
+    """A start with an empty state folder.
+
+    Attributes:
+        seconds: from the start of the process until it runs.
+        records: records of the changelog that were read.
+    """
+
+    seconds: float
+    records: int
+
+
+class KafkaStreams:
+    """The application, on one broker.
+
+    Args:
+        folder: its classes, settings, log and state.
+        cache: where its jars are, or are put.
+        bootstrap_servers: the broker.
+        source: topic that it reads.
+        output: topic that it sends to.
+        partitions: of the output, and of the topic by which it repartitions.
+
+    Raises:
+        ConfigError: there is no Java compiler, or the jars cannot be fetched.
+    """
+
+    def __init__(
+        self, folder: Path, *, cache: Path, bootstrap_servers: str, source: str, output: str, partitions: int
+    ) -> None:
+        compiler = find_java().resolve().parent / "javac"
+        if not compiler.is_file():
+            raise ConfigError("There is no Java compiler. Install one: apt-get install openjdk-17-jdk-headless")
+        jars = ensure(cache, f"kafka-streams-{KAFKA_VERSION}", _JARS)
+        folder.mkdir(parents=True)
+        subprocess.run([compiler, "-cp", f"{jars}/*", "-d", folder / "classes", SOURCE], check=True)
+        self._folder, self._servers = folder, bootstrap_servers
+        self._output = output
+        (folder / "settings").write_text(
+            _properties(
+                {
+                    **_SETTINGS,
+                    "application.id": f"peer-{output}",
+                    "bootstrap.servers": bootstrap_servers,
+                    "state.dir": str(folder / "state"),
+                }
+            )
+        )
+        self._command: list[str | Path] = [
+            find_java(),
+            "-Xms1g",
+            "-Xmx1g",
+            "-cp",
+            f"{folder / 'classes'}:{jars}/*",
+            SOURCE.stem,
+            folder / "settings",
+            source,
+            output,
+            str(partitions),
+        ]
+
+    def run(self, expected: int) -> Run:
+        """Run it from the beginning until nothing more comes.
+
+        Args:
+            expected: records that it sends at least.
+        """
+        memory = 0
+        with Broker(self._servers) as broker, self._process() as (process, begun):
+            seen, moved, deadline = 0, begun, begun + _DEADLINE_SECONDS
+            while seen < expected or time.monotonic() < moved + _SETTLED_SECONDS:
+                self._check(process, deadline)
+                visible = sum(offset for _, offset in broker.stable_offsets([self._output]).items())
+                if visible != seen:
+                    seen, moved = visible, time.monotonic()
+                memory = max(memory, psutil.Process(process.pid).memory_info().rss)
+                time.sleep(_POLL_SECONDS)
+        return Run(seconds=moved - begun, memory=memory)
+
+    def restore(self) -> Restore:
+        """Take its state away, start it, and wait until it runs again."""
+        shutil.rmtree(self._folder / "state")
+        with self._process() as (process, begun):
+            while not self._said("RUNNING"):
+                self._check(process, begun + _DEADLINE_SECONDS)
+                time.sleep(_POLL_SECONDS)
+        return Restore(seconds=float(self._said("RUNNING")[-1]), records=sum(map(int, self._said("RESTORED"))))
+
+    @contextmanager
+    def _process(self) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
+        begun = time.monotonic()
+        with (self._folder / "log").open("wb") as log:
+            process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield process, begun
+        finally:
+            process.terminate()  # it leaves its group, so that the next start is not kept waiting
+            process.wait()
+
+    def _said(self, word: str) -> list[str]:
+        lines = (line.split() for line in (self._folder / "log").read_text().splitlines())
+        return [line[1] for line in lines if len(line) == 2 and line[0] == word]
+
+    def _check(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = "\n".join((self._folder / "log").read_text().splitlines()[-20:])
+            raise AssertionError(f"Kafka Streams ended or did not get on:\n{said}")
+
+
+def _properties(settings: Mapping[str, object]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
