@@ -195,7 +195,7 @@ class Context:
         attestation.check(self.paths, marker, state, is_settled=False)
         attestation.check_tables(self.paths, state)
         if record.live == self.paths.epoch:
-            attestation.check_others(self.config, self.broker, record, state.standing)
+            attestation.check_others(self.config, self.broker, record, state)
 
     def _check_names(self) -> None:
         """Before a transactional id is initialised, which fences another lake's driver.

@@ -20,7 +20,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
-from kappa.offsets.vector import Offsets, ranges_end
+from kappa.offsets.vector import ranges_end
 from kappa.replay.certificate import Certificate
 from kappa.slices.turns import last_live_marker
 
@@ -116,16 +116,17 @@ def check_tables(epoch: EpochPaths, state: LedgerState) -> None:
         )
 
 
-def check_others(config: Config, broker: Broker, record: TopologyRecord, standing: Offsets) -> None:
-    """Raise where another epoch sent further than the live one has read: the record of epochs is older than the broker.
+def check_others(config: Config, broker: Broker, record: TopologyRecord, state: LedgerState) -> None:
+    """Raise where another epoch sent further than the live one has read, or went live after it: the record of epochs is
+    older than the broker.
 
     Args:
-        standing: up to where the live epoch has read.
+        state: what the live epoch's ledger says.
 
     Raises:
         DisagreementError: one did; the record would let the live epoch send the same again.
     """
-    said = _sent_further(config, broker, record, standing)
+    said = _later(config, broker, record, state)
     if said:
         raise DisagreementError(
             f"The lake is older than the broker: {said}. Nothing is sent. Way out: {way_out(record.topology)}",
@@ -175,26 +176,29 @@ def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochP
         )
         if said
     ]
-    further = _sent_further(config, broker, record, state.standing)
-    if further:
-        problems.append(f"The lake is older than the broker: {further}. Way out: {way_out(paths.topology)}")
+    later = _later(config, broker, record, state)
+    if later and Epochs(config.lake).record(record.topology).live == record.live:  # no cutover came in between
+        problems.append(f"The lake is older than the broker: {later}. Way out: {way_out(paths.topology)}")
     if before is None:
         return f"epoch {paths.epoch} has no marker yet, and its ledger has sent nothing", problems
     return f"the last marker of epoch {paths.epoch} is of slice {before.seq}, as its ledger says", problems
 
 
-def _sent_further(config: Config, broker: Broker, record: TopologyRecord, standing: Offsets) -> str:
+def _later(config: Config, broker: Broker, record: TopologyRecord, state: LedgerState) -> str:
+    """What another epoch did after the live one, as its marker says; empty where none did."""
     found = last_live_marker(config, broker, record.topology)
     if found is None or found[0] == record.live:
         return ""
     epoch, marker = found
+    standing = state.standing
     theirs = marker.standing.only(set(marker.standing.topics) & set(standing.topics))
-    if standing.dominates(theirs):
-        return ""
-    return (
-        f"epoch {epoch} has sent up to {theirs.to_json()}, and the record says that epoch {record.live} is live, "
-        f"which has read up to {standing.to_json()}"
-    )
+    live = f"and the record says that epoch {record.live} is live, which has read up to {standing.to_json()}"
+    if not standing.dominates(theirs):
+        return f"epoch {epoch} has sent up to {theirs.to_json()}, {live}"
+    # An epoch that has yielded is about to begin a turn of its own. One that sends has yielded before another begins.
+    if marker.turn and not state.is_yielded:
+        return f"epoch {epoch} went live last, at {theirs.to_json()}, {live}"
+    return ""
 
 
 def _other_plan(marker: Marker, row: LedgerRow) -> str:
