@@ -34,7 +34,6 @@ from kappa import control
 from kappa.kafka.connection import producer_settings
 from kappa.lake import heartbeat
 from kappa.lake.ledger import Ledger
-from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToLatest
 from kappa_local.invoices import Invoices
@@ -185,14 +184,7 @@ def _follow(site: Site, epoch: int) -> float:
 
 def _pause(site: Site, epoch: int) -> float:
     """Seconds between the yield of one epoch and the resume of the other: the middle of moves there, back and there."""
-    request = ReplayRequest(
-        topology=TOPOLOGY,
-        start=ToLatest(),
-        slice_records=site.config.slice_records,
-        actor=ACTOR["actor"],
-        reason=ACTOR["reason"],
-    )
-    other = control.replay(site.config, control.plan(site.config, request), **ACTOR)
+    other = site.replay(start=ToLatest())
     site.until(
         lambda: site.record().epoch(other).stage is Stage.VERIFIED and site.state(other).baseline_seq is not None,
         "the candidate is verified",

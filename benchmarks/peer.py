@@ -3,7 +3,7 @@
 One topic of four partitions. Each of these has the machine for itself, and is measured from the start of its process:
 
 - a first epoch from the beginning: notifications sent, state in its changelog; to its last commit;
-- a held replay of the same code from Kafka, and one from the archive; to their last commits;
+- a held replay of the same code from Kafka, and one from the archive; to stage ``REPLAYED``;
 - Kafka Streams, exactly-once: notifications sent, state in its changelog; to the last notification that a consumer of
   committed records can see;
 - Kafka Streams with its state taken away, until it runs again; and the rebuild of the same table after the lake was
@@ -15,23 +15,15 @@ that follow from them, customer by customer. Order among partitions is not defin
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
+from benchmarks import rebuild, replay
 from benchmarks.peers.kafka_streams import KafkaStreams, Restore, Run
-from benchmarks.rebuild import rebuilt
-from benchmarks.replay import SLICES
 from benchmarks.result import Figure
-from benchmarks.site import ACTOR, OUTPUT, SOURCE, TABLE, TOPOLOGY, Site, now, say
-from kappa import control, serving
+from benchmarks.site import OUTPUT, SOURCE, TABLE, TOPOLOGY, Site, now, say
+from kappa import serving
 from kappa.archive.writer import Archiver, run
 from kappa.kafka.broker import Broker
-from kappa.kafka.connection import client_settings
-from kappa_local import generator
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,35 +36,32 @@ _DIGITS = 4
 def measure(site: Site) -> list[Figure]:
     """Run it."""
     records = site.scale.records
-    made = generator.produce(site.config, "retail", records=records, partitions=PARTITIONS)
-    say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
-    site = site.with_slices(min(site.config.slice_records, -(-records // SLICES)))
+    site.generate(records, partitions=PARTITIONS)
+    site = site.with_slices(min(site.config.slice_records, -(-records // replay.SLICES)))
     site.deploy(2)
     begun = now()
     first = site.start()
     site.settle(first)
-    kappa = {"first epoch": _until_last_commit(site, first, begun)}
+    (*_, last) = [row for row in site.state(first).commits if row.rows_read]
+    kappa = {"first epoch": (last.at - begun).total_seconds()}
+    say(f"the first epoch has read all of it {kappa['first epoch']:.1f} s after its launch")
     site.stop(first)
-    kappa["held replay from Kafka"] = _held(site, archive=False)
+    kappa["held replay from Kafka"] = replay.whole_process(site, archive=False)
     with Archiver(site.config, SOURCE) as archiver:
         run([archiver])
-    kappa["held replay from the archive"] = _held(site, archive=True)
+    kappa["held replay from the archive"] = replay.whole_process(site)
 
     ours = _notifications(site, OUTPUT)
     peer, restore = _kafka_streams(site, len(ours))
     theirs = _notifications(site, PEER_OUTPUT)
     keys = _compare(site, ours, theirs)
-    shutil.rmtree(site.config.lake)
-    begun = now()
-    epoch = rebuilt(site)
-    site.until(lambda: site.record().live == epoch and site.state(epoch).has_sent, "the rebuilt epoch is live", epoch)
-    rebuild = (now() - begun).total_seconds()
-    say(f"rebuild of {keys:,} keys {rebuild:.1f} s")
-    return _figures(site, kappa, peer, restore, rebuild, keys=keys, notifications=len(ours))
+    _, rebuilt = rebuild.whole_process(site)
+    say(f"rebuild of {keys:,} keys {rebuilt:.1f} s")
+    return _figures(site, kappa, peer, restore, rebuilt, keys=keys, notifications=len(ours))
 
 
 def _figures(
-    site: Site, kappa: dict[str, float], peer: Run, restore: Restore, rebuild: float, *, keys: int, notifications: int
+    site: Site, kappa: dict[str, float], peer: Run, restore: Restore, rebuilt: float, *, keys: int, notifications: int
 ) -> list[Figure]:
     wanted = {"first epoch": 0.5, "held replay from Kafka": 0.6, "held replay from the archive": 1.0}
     if site.scale.records > site.scale.full:  # the start of processes is a smaller part
@@ -98,28 +87,11 @@ def _figures(
         Figure(
             part="n",
             name="rebuild from the changelog, request to live again, over Kafka Streams' restore",
-            value=rebuild / restore.seconds,
+            value=rebuilt / restore.seconds,
             unit="x",
-            detail={"seconds": rebuild, "keys": keys, "peer_seconds": restore.seconds, "peer_records": restore.records},
+            detail={"seconds": rebuilt, "keys": keys, "peer_seconds": restore.seconds, "peer_records": restore.records},
         ),
     ]
-
-
-def _held(site: Site, *, archive: bool) -> float:
-    """Seconds of a replay by a driver process; its epoch is aborted."""
-    begun = now()
-    epoch = site.replay(archive=archive)
-    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=0.5)
-    seconds = _until_last_commit(site, epoch, begun)
-    control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
-    return seconds
-
-
-def _until_last_commit(site: Site, epoch: int, begun: datetime) -> float:
-    (*_, last) = [row for row in site.state(epoch).commits if row.rows_read]
-    seconds = (last.at - begun).total_seconds()
-    say(f"epoch {epoch} has read all of it {seconds:.1f} s after its launch")
-    return seconds
 
 
 def _kafka_streams(site: Site, expected: int) -> tuple[Run, Restore]:
@@ -144,40 +116,17 @@ def _notifications(site: Site, topic: str) -> pl.DataFrame:
     """Committed records of a topic: invoice, customer, points of the invoice, balance; by invoice."""
     import polars as pl
 
+    with Broker(site.config.bootstrap_servers) as broker:
+        batches = broker.read(broker.low_watermarks([topic]), broker.stable_offsets([topic]))
+        texts = [(message.value() or b"").decode() for batch in batches for message in batch]
     columns = {
         "InvoiceNumber": pl.String,
         "CustomerCardNo": pl.String,
         "EarnedLoyaltyPoints": pl.Float64,
         "TotalLoyaltyPoints": pl.Float64,
     }
-    found = pl.Series(_values(site, topic), dtype=pl.String).str.json_decode(pl.Struct(columns)).struct.unnest()
+    found = pl.Series(texts, dtype=pl.String).str.json_decode(pl.Struct(columns)).struct.unnest()
     return found.with_columns(pl.selectors.float().round(_DIGITS)).sort("InvoiceNumber")
-
-
-def _values(site: Site, topic: str) -> Sequence[str]:
-    consumer = Consumer(
-        {
-            **client_settings(site.config.bootstrap_servers),
-            "group.id": "benchmark",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    with Broker(site.config.bootstrap_servers) as broker:
-        partitions = broker.partitions(topic)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found, ended = [], 0
-    while ended < partitions:
-        for message in consumer.consume(10_000, 1.0):
-            error = message.error()
-            if error is None:
-                found.append((message.value() or b"").decode())
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ended += 1
-            else:
-                raise AssertionError(str(error))
-    consumer.close()
-    return found
 
 
 def _compare(site: Site, ours: pl.DataFrame, theirs: pl.DataFrame) -> int:

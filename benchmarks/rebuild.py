@@ -29,11 +29,7 @@ def measure(site: Site) -> list[Figure]:
     expected = _rows(site)
     site.stop(epoch)
 
-    shutil.rmtree(site.config.lake)
-    begun = now()
-    whole = rebuilt(site)
-    site.until(lambda: site.record().live == whole and site.state(whole).has_sent, "the rebuilt epoch is live", whole)
-    seconds = (now() - begun).total_seconds()
+    whole, seconds = whole_process(site)
     _check(site, expected)
     site.generate(1_000)
     site.settle(whole)
@@ -62,15 +58,23 @@ def measure(site: Site) -> list[Figure]:
     ]
 
 
-def rebuilt(site: Site) -> int:
-    """Ask for a rebuild from the changelog; the epoch."""
+def whole_process(site: Site) -> tuple[int, float]:
+    """Delete the lake and rebuild by a driver process: the epoch, and seconds from the request to live again."""
+    shutil.rmtree(site.config.lake)
+    begun = now()
+    epoch = _rebuild(site)
+    site.until(lambda: site.record().live == epoch and site.state(epoch).has_sent, "the rebuilt epoch is live", epoch)
+    return epoch, (now() - begun).total_seconds()
+
+
+def _rebuild(site: Site) -> int:
     request = control.rebuild_request(site.config, TOPOLOGY, **ACTOR)
     control.supersede(site.config, control.plan(site.config, request))
     return control.replay(site.config, control.plan(site.config, request), **ACTOR)
 
 
 def _fold_seconds(site: Site) -> float:
-    epoch = rebuilt(site)
+    epoch = _rebuild(site)
     with site.session("benchmark c") as session:
         session.range(1).count()  # starts what a session starts late
         with site.driver(epoch, session):

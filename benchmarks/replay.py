@@ -43,7 +43,7 @@ def measure(site: Site) -> list[Figure]:
     site.stop(first)
     site.deploy(2)
     site = site.with_slices(size)
-    whole = _whole_process(site)
+    whole = whole_process(site)
     warm, floors, rows = _warm(site)
     floor = max(floors)
     return [
@@ -72,9 +72,10 @@ def measure(site: Site) -> list[Figure]:
     ]
 
 
-def _whole_process(site: Site) -> float:
+def whole_process(site: Site, *, archive: bool = True) -> float:
+    """Seconds of a replay by a driver process, from its launch to stage ``REPLAYED``; its epoch is aborted."""
     begun = now()
-    epoch = site.replay()
+    epoch = site.replay(archive=archive)
     site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=1.0)
     ended = site.at(epoch, "replayed")
     assert ended is not None

@@ -29,7 +29,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest
-from kappa.replay.starts import ToEarliest
+from kappa.replay.starts import Start, ToEarliest
 from kappa_local import generator
 from kappa_local.kafka import KafkaProcess
 
@@ -95,9 +95,9 @@ class Site:
         """Change the file in the topologies folder, as a user does."""
         shutil.copy(VERSIONS[version], self.config.topologies / "retail_loyalty.py")
 
-    def generate(self, records: int, customers: int | None = None) -> None:
+    def generate(self, records: int, customers: int | None = None, partitions: int = 3) -> None:
         """Produce history; customers grow with the records where their number is not given."""
-        made = generator.produce(self.config, "retail", records=records, customers=customers)
+        made = generator.produce(self.config, "retail", records=records, customers=customers, partitions=partitions)
         say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
 
     def start(self) -> int:
@@ -111,11 +111,20 @@ class Site:
         control.stop(self.config, self.topology, epoch=epoch, **ACTOR)
         control.await_end(self.config, self.topology, epoch)
 
-    def replay(self, *, archive: bool = True, end: Offsets | None = None, allow: Collection[str] = ()) -> int:
-        """Plan a replay from the beginning and put it on record; its driver is started where the settings say so."""
+    def replay(
+        self,
+        *,
+        start: Start | None = None,
+        archive: bool = True,
+        end: Offsets | None = None,
+        allow: Collection[str] = (),
+    ) -> int:
+        """Plan a replay, from the beginning if nothing else is said, and put it on record; its driver is started where
+        the settings say so.
+        """
         request = ReplayRequest(
             topology=self.topology,
-            start=ToEarliest(),
+            start=start or ToEarliest(),
             slice_records=self.config.slice_records,
             actor=ACTOR["actor"],
             reason=ACTOR["reason"],

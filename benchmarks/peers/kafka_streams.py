@@ -8,13 +8,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from kappa.client_file import written
 from kappa.errors import ConfigError
 from kappa.kafka.broker import Broker
 from kappa.spark.jars import KAFKA_VERSION, Jar, ensure, find_java
@@ -99,9 +100,9 @@ class KafkaStreams:
         self._folder, self._servers = folder, bootstrap_servers
         self._output = output
         (folder / "settings").write_text(
-            _properties(
+            written(
                 {
-                    **_SETTINGS,
+                    **{name: str(value) for name, value in _SETTINGS.items()},
                     "application.id": f"peer-{output}",
                     "bootstrap.servers": bootstrap_servers,
                     "state.dir": str(folder / "state"),
@@ -167,7 +168,3 @@ class KafkaStreams:
         if process.poll() is not None or time.monotonic() > deadline:
             said = "\n".join((self._folder / "log").read_text().splitlines()[-20:])
             raise AssertionError(f"Kafka Streams ended or did not get on:\n{said}")
-
-
-def _properties(settings: Mapping[str, object]) -> str:
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
