@@ -271,6 +271,9 @@ class Context:
     def close(self) -> None:
         """Close everything."""
         self.spend_sender()
+        ahead = self.slice_run.take_ahead() if "slice_run" in self.__dict__ else None
+        if ahead is not None and not self.is_spark_dead():
+            ahead.close()
         if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
             self.session.stop()
         if "broker" in self.__dict__:

@@ -33,6 +33,12 @@ class Cuts(Protocol):
         """The next slice on the way to ``goal``, in offsets of root topics."""
         ...
 
+    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
+        """Where :meth:`bulk` or :meth:`towards` will end the next slice on the way to ``goal``, if that can be told
+        before the ledger stands there.
+        """
+        ...
+
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         """The next slice after an epoch that stood at ``goals``, oldest first; it ends at one of them.
 
@@ -64,6 +70,9 @@ class TimeCuts:
     def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut:
         return Cut(end=cut_by_time(self._context.time_index(), state, goal, most))
 
+    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
+        return cut_by_time(self._context.time_index(), state, goal, most)
+
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
         position = state.position
@@ -92,6 +101,9 @@ class LiveCuts(TimeCuts):
             return self.towards(state, end, most)
         goal = position.merge(self._ends[0])
         return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
+
+    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
+        return None
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         return super().following(state, goals[:1], most, is_far=is_shrunk(state))
@@ -130,6 +142,9 @@ class UpstreamCuts:
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
         return self._context.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
+
+    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
+        return None
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         direct = self._direct_end(state)

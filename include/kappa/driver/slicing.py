@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -14,7 +15,7 @@ from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.maintenance import is_due, maintain
 from kappa.driver.next_slice import cuts_of
 from kappa.driver.upstreams import Cut
-from kappa.errors import ConflictError, StaleWriterError
+from kappa.errors import ConflictError, StaleWriterError, Transient, first_line
 from kappa.lake import chains, rollup
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
@@ -25,12 +26,15 @@ from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Sends
 from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic
-from kappa.slices.protocol import run_slice
+from kappa.slices.protocol import Foresight, run_slice
 from kappa.slices.reading import is_small
 from kappa.spark.jvm_heap import OldObjects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
+STREAM_BELOW = 50_000
 
 
 class Slices:
@@ -66,7 +70,8 @@ class Slices:
 
     def bulk(self, state: LedgerState) -> None:
         """The next slice of a replay, towards the end of its plan."""
-        self.cut(state, self.cuts.bulk(state, self.most), sends=self.apart, what="replaying")
+        end = self._context.plan.end
+        self.cut(state, self.cuts.bulk(state, self.most), sends=self.apart, what="replaying", goal=end)
 
     def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""
@@ -74,7 +79,7 @@ class Slices:
         if cut is None:
             time.sleep(IDLE_SECONDS / 2)
         else:
-            self.cut(state, cut, sends="live", what=what)
+            self.cut(state, cut, sends="live", what=what, goal=end)
 
     def read_on(self, state: LedgerState, end: Offsets) -> None:
         """One live slice towards ``end``, where all that hand over together yield."""
@@ -116,9 +121,32 @@ class Slices:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
 
-    def cut(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str) -> None:
-        """One slice from the last commit to a cut."""
-        self.run(state.position.span_to(cut.end), sends=sends, what=what, roots=cut.standing)
+    def cut(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
+        """One slice from the last commit to a cut, on the way to a goal."""
+        ranges = state.position.span_to(cut.end)
+        foresee = None
+        if goal is not None and not is_small(ranges, self._context.config.small_slice) and not is_shrunk(state):
+            foresee = partial(self._foresee, goal, is_moving=sends == "live")
+        self.run(ranges, sends=sends, what=what, roots=cut.standing, foresee=foresee)
+
+    def _foresee(self, goal: Offsets, plan: LedgerRow, effects: LedgerRow, *, is_moving: bool) -> Sequence[OffsetRange]:
+        """What the slice after a planned one will read on the way to a goal; nothing where that cannot be told.
+
+        On the way to the end of a log that grows, the last slice reads further than what can be told now, and
+        Structured Streaming reads for itself.
+        """
+        state = self._context.ledger.state()
+        assert state.committed is not None
+        committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
+        after = replace(state, commits=(state.committed, committed))
+        try:
+            end = self.cuts.foreseen(after, goal, self.most)
+        except Transient as error:  # the next slice asks again, when this one is safe
+            self._context.log.warning("next slice not foreseen", error=first_line(error))
+            return ()
+        if end is None or (is_moving and (end == goal or after.position.count_to(goal) <= STREAM_BELOW)):
+            return ()
+        return after.position.span_to(end)
 
     def run(
         self,
@@ -128,6 +156,7 @@ class Slices:
         what: str,
         raw: DataFrame | None = None,
         roots: Offsets | None = None,
+        foresee: Foresight | None = None,
     ) -> None:
         """One slice, from planned to committed.
 
@@ -137,6 +166,7 @@ class Slices:
             what: said of it in the heartbeat and the log.
             raw: its records, where a streaming query has them already.
             roots: where it ends in root topics; None where it reads no versioned topic.
+            foresee: tells what the next one will read.
 
         Raises:
             DataLossError: records of the ranges are gone.
@@ -151,7 +181,16 @@ class Slices:
         started = time.monotonic()
         context.exporter.begin("plan")
         released = self._releases(state, ranges, sends)
-        row = run_slice(context.slice_run, ranges, sends=sends, logged=logged, raw=raw, roots=roots, releases=released)
+        row = run_slice(
+            context.slice_run,
+            ranges,
+            sends=sends,
+            logged=logged,
+            raw=raw,
+            roots=roots,
+            releases=released,
+            foresee=foresee,
+        )
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)
         # The next slice of a replay can wait. What large slices leave behind takes longer to collect than to outgrow.

@@ -13,7 +13,7 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -26,15 +26,19 @@ from kappa.offsets.coverage import common
 from kappa.offsets.releases import Releases, releases_detail
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
+from kappa.slices.ahead import ReadAhead, Wanted
 from kappa.slices.merging import is_due, merge, unmerged
 from kappa.slices.places import make_durable
-from kappa.slices.reading import archived_ranges
+from kappa.slices.reading import archived_ranges, is_small
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import send_effects, sent_ends
 from kappa.slices.writing import write_effects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: The plan and the effects row of a slice -> the ranges that the next one will read; empty where that cannot be told.
+Foresight = Callable[[LedgerRow, LedgerRow], Sequence[OffsetRange]]
 
 
 def run_slice(
@@ -46,6 +50,7 @@ def run_slice(
     raw: DataFrame | None = None,
     roots: Offsets | None = None,
     releases: Releases | None = None,
+    foresee: Foresight | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
 
@@ -60,6 +65,8 @@ def run_slice(
             says so.
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
         releases: partitions without new records that hold no frontier back from this slice on.
+        foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
+            committed.
 
     Returns:
         The commit row.
@@ -74,7 +81,7 @@ def run_slice(
     plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots, releases=releases)
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
-    return finish_slice(run, plan, raw=raw)
+    return finish_slice(run, plan, raw=raw, foresee=foresee)
 
 
 def plan_slice(
@@ -124,12 +131,16 @@ def plan_slice(
     return row
 
 
-def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None) -> LedgerRow:
+def finish_slice(
+    run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None, foresee: Foresight | None = None
+) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
     state = run.ledger.state()
     run.engines.begin(f"effects of slice {plan.seq}")
     effects = state.open_effects or write_effects(run, plan, state, raw)
+    if foresee is not None:
+        _read_ahead(run, foresee(plan, effects), effects)
     if plan.logged or plan.sends != "held":
         run.engines.begin(f"send of slice {plan.seq}")
         send_effects(run, plan, effects)
@@ -137,6 +148,26 @@ def finish_slice(run: EpochRun, plan: LedgerRow, *, raw: DataFrame | None = None
     apply_changes(run, plan, effects)
     run.engines.begin(f"commit of slice {plan.seq}")
     return commit_slice(run, plan, effects)
+
+
+def _read_ahead(run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow) -> None:
+    """Begin to read and parse what the next slice will read, where that is many records of the log.
+
+    Nothing of it is on record. A slice that reads anything else, or another driver, reads as if this were not there.
+    """
+    engines = run.engines
+    if is_small(ranges, engines.small_slice) or common(ranges, run.archived):
+        return
+    wanted = []
+    for source in run.topology.sources:
+        topic = run.bound.get(source.topic, source.topic)
+        mine = tuple(item for item in ranges if item.topic == topic)
+        if mine and source.format == "json" and not source.is_wall_clock:
+            before = dict(effects.max_timestamps.get(topic, {}))
+            wanted.append(Wanted(source=source, topic=topic, ranges=mine, before=before))
+    if (left := run.take_ahead()) is not None:
+        left.close()
+    run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, wanted)
 
 
 def archived_detail(archived: Sequence[OffsetRange]) -> dict[str, Any]:

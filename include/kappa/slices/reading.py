@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,12 @@ from kappa.offsets.coverage import without
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters, tallies
+from kappa.slices.ahead import Parsed, ReadAhead, Wanted, parse_large
 from kappa.slices.schemas import Schemas
+from kappa.slices.tallies import Counts
 from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
-from kappa.spark.parsing import parse_counted, parse_in_arrow, typed_rows
+from kappa.spark.parsing import parse_counted, typed_rows
 from kappa.spark.parsing.avro import UNRESOLVED, unresolved_ids
 from kappa.spark.parsing.batches import LEFT
 from kappa.spark.parsing.small import parse_rows
@@ -32,28 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kappa.lake.ledger_rows import LedgerRow
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """What a slice read.
-
-    Attributes:
-        rows_read: records that Kafka or an archive gave, counted before parsing.
-        rows_parsed: records that parsed.
-        rows_dead: dead letters.
-        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
-        stream_times: topic -> partition -> running maximum of event times, epoch milliseconds; of sources with event
-            time.
-        bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
-    """
-
-    rows_read: int
-    rows_parsed: int
-    rows_dead: int
-    max_timestamps: Mapping[str, Mapping[int, int]]
-    stream_times: Mapping[str, Mapping[int, int]]
-    bytes_read: int | None
 
 
 def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
@@ -77,6 +56,7 @@ class Reading:
         schemas: of sources whose values begin with the id of a schema.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
         released: releases of the slices before.
+        ahead: what was read before the slice was planned; closed at the end.
 
     Attributes:
         records: topic -> parsed records.
@@ -100,6 +80,7 @@ class Reading:
         mask_key: str = "",
         schemas: Schemas | None = None,
         released: Releases | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
         self._session = session
         self._bootstrap_servers = bootstrap_servers
@@ -109,6 +90,7 @@ class Reading:
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._released = merged([released or {}, plan.releases])
         self._raw = raw
+        self._ahead = ahead
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
         self._begun = begun or Offsets()
@@ -131,16 +113,22 @@ class Reading:
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
     def __enter__(self) -> Reading:
-        if self._raw is not None and len(self._sources) > 1:
-            self.hold([self._raw])
-        for source in self._sources:
-            self.records[source.topic] = self._source(source)
-            if source.grace_ms is not None:
-                self.frontiers[source.topic] = self._frontier(source, source.grace_ms)
+        try:
+            if self._raw is not None and len(self._sources) > 1:
+                self.hold([self._raw])
+            for source in self._sources:
+                self.records[source.topic] = self._source(source)
+                if source.grace_ms is not None:
+                    self.frontiers[source.topic] = self._frontier(source, source.grace_ms)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
+        if self._ahead is not None:
+            self._ahead.close()
         for frame in self._held:
             frame.unpersist()
 
@@ -301,18 +289,25 @@ class Reading:
             good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released)
         return frame_of(self._session, good)
 
+    def _parsed(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> Parsed | None:
+        """What Arrow reads of the records, kept: as it was read ahead, or read now."""
+        now_ms = self._now_ms if source.is_wall_clock else None
+        wanted = Wanted(
+            source=source, topic=self._topic(source), ranges=tuple(ranges), before=dict(before), now_ms=now_ms
+        )
+        if self._ahead is not None and self._raw is None and (parsed := self._ahead.take(wanted)) is not None:
+            return parsed
+        return parse_large(self._records(source, ranges), wanted)
+
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow as pa
         import pyarrow.compute as pc
-        from pyspark.sql import functions as F
 
-        frame = parse_in_arrow(self._records(source, ranges), source, before)
-        if frame is None:
+        parsed = self._parsed(source, ranges, before)
+        if parsed is None:
             return self._by_spark(source, ranges, before)
-        self.hold([frame])
-        is_left = F.count_if(F.col("_state") == LEFT).alias("left")
-        reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", self._now_ms)
-        tally = frame.groupBy("_partition").agg(*tallies.tally(), *tallies.read_tally(), is_left, reached).toArrow()
+        frame, tally = parsed.frame, parsed.tally
+        self._held.append(frame)
         left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
         if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
             self._held.pop().unpersist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +11,28 @@ if TYPE_CHECKING:
 
 #: The same as :func:`tally`, of rows in memory.
 SUMS = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a slice read.
+
+    Attributes:
+        rows_read: records that Kafka or an archive gave, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        stream_times: topic -> partition -> running maximum of event times, epoch milliseconds; of sources with event
+            time.
+        bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
+    """
+
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    max_timestamps: Mapping[str, Mapping[int, int]]
+    stream_times: Mapping[str, Mapping[int, int]]
+    bytes_read: int | None
 
 
 def read_tally() -> list[Column]:

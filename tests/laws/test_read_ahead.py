@@ -1,0 +1,166 @@
+"""Large slices are read and parsed before they are planned: the result is that of slices that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.epochs import Lab, Move, lab
+
+from kappa.driver import slicing
+from kappa.driver.context import Context
+from kappa.replay.stages import Stage
+from kappa.slices import ahead
+from kappa.slices.ahead import Parsed, ReadAhead, Wanted
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ACCOUNTS, COUNT, MOST = 7, 900, 200
+
+
+@pytest.fixture
+def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A deployed topology of two partitions, each of whose slices is large and merged; none is of a stream."""
+    monkeypatch.setattr(slicing, "STREAM_BELOW", 0)
+    settings = {"small_slice": 0, "slice_records": MOST, "merge_seconds": 0.0}
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), **settings) as made:
+        made.deploy(1)
+        yield made
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether what was wanted had been read ahead, look by look."""
+    found: list[bool] = []
+    take = ReadAhead.take
+
+    def noted(self: ReadAhead, wanted: Wanted) -> Parsed | None:
+        parsed = take(self, wanted)
+        found.append(parsed is not None)
+        return parsed
+
+    monkeypatch.setattr(ReadAhead, "take", noted)
+    return found
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every frame that was read ahead."""
+    found: list[Any] = []
+    parse = ahead.parse_large
+
+    def noted(records: Any, wanted: Wanted) -> Parsed | None:
+        parsed = parse(records, wanted)
+        assert parsed is not None
+        found.append(parsed.frame)
+        return parsed
+
+    monkeypatch.setattr(ahead, "parse_large", noted)
+    return found
+
+
+def produce(stream: Lab) -> tuple[dict[str, int], list[Move]]:
+    """Records of which every eleventh is broken and every seventh has a line break, which Arrow leaves to Spark.
+
+    Returns:
+        The balances and moves that follow, by plain Python.
+    """
+    rows: list[bytes] = []
+    totals: dict[str, int] = {}
+    moves: list[Move] = []
+    for n in range(COUNT):
+        account, amount = f"account-{n % ACCOUNTS}", n % 13 - 6
+        space = "\n" if n % 7 == 0 else " "
+        text = f'{{"id": "{account}",{space}"amount": {amount}}}'
+        if n % 11 == 10:
+            text = text[:-1]
+        else:
+            totals[account] = totals.get(account, 0) + amount
+            moves.append((account, amount, totals[account]))
+        rows.append(text.encode())
+    # In one partition, so that the order is that of this list.
+    stream.produce(rows, partition=0)
+    return totals, moves
+
+
+def test_a_first_epoch_and_a_replay_in_slices_read_ahead_equal_plain_python(
+    stream: Lab, taken: list[bool], read: list[Any]
+) -> None:
+    totals, moves = produce(stream)
+    epoch = stream.start_live()
+    assert stream.ledger(epoch).state().slices >= COUNT // MOST
+    # The first has none before it, and where a live epoch's last one ends cannot be told.
+    assert taken.count(True) >= COUNT // MOST - 2
+    assert taken.count(False) <= 1
+    stream.hold(totals=totals, moves=None, sent=moves)
+    taken.clear()
+    replayed = stream.plan_replay()
+    stream.run(replayed)
+    stream.await_stage(replayed, Stage.REPLAYED)
+    assert taken.count(True) >= COUNT // MOST - 1
+    assert taken.count(False) == 0
+    stream.await_stage(replayed, Stage.VERIFIED)
+    assert stream.record().epoch(replayed).verified.detail["verdict"] == "same"
+    stream.close()
+    assert read
+    assert not any(frame.storageLevel.useMemory for frame in read)
+
+
+def test_a_slice_that_was_foreseen_wrongly_reads_its_own_records(
+    stream: Lab, taken: list[bool], read: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals, moves = produce(stream)
+    monkeypatch.setattr(Wanted, "__eq__", lambda *_: False)
+    epoch = stream.start_live()
+    assert taken.count(False) >= COUNT // MOST - 2
+    assert not any(taken)
+    stream.hold(totals=totals, moves=None, sent=moves)
+    assert stream.stop(epoch) == []
+    assert read
+    assert not any(frame.storageLevel.useMemory for frame in read)
+
+
+def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
+    stream: Lab, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals, moves = produce(stream)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("the broker hung up")
+
+    monkeypatch.setattr(ahead, "read_log", fails)
+    stream.start_live()
+    assert taken
+    assert not any(taken)
+    stream.hold(totals=totals, moves=None, sent=moves)
+
+
+def test_small_slices_and_those_after_one_that_shrank_are_not_foreseen(
+    stream: Lab, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.config = replace(stream.config, small_slice=50_000)
+    begun: list[Any] = []
+    monkeypatch.setattr(ReadAhead, "__init__", lambda *found, **_: begun.append(found))
+    totals, moves = produce(stream)
+    stream.start_live()
+    assert not begun
+    stream.hold(totals=totals, moves=None, sent=moves)
+
+
+def test_what_was_read_ahead_is_let_go_when_the_driver_ends(stream: Lab, read: list[Any]) -> None:
+    produce(stream)
+    epoch = stream.start()
+    run = stream.wait(lambda: _run_that_read_ahead(stream, epoch), "a slice is read ahead")
+    assert stream.stop(epoch) == []
+    assert run.scratch.ahead is None
+    assert read
+    assert not any(frame.storageLevel.useMemory for frame in read)
+
+
+def _run_that_read_ahead(stream: Lab, epoch: int) -> Any:
+    context: Context = stream.running[epoch][0].context
+    run = context.__dict__.get("slice_run")
+    return run if run is not None and run.scratch.ahead is not None else None
