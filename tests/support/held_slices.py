@@ -132,6 +132,7 @@ class HeldSlices:
             value = input_value(sources[one.topic], one.value)
             rows.append((one.key, value, one.topic, one.partition, offsets[at], one.timestamp_ms))
             offsets[at] += 1
-        frame = self._session.createDataFrame(rows, _COLUMNS)
+        # A partition of a topic is one task's, as Kafka gives it: the running maximum of its timestamps is the task's.
+        frame = self._session.createDataFrame(rows, _COLUMNS).coalesce(1)
         timed = "timestamp_millis(time) AS timestamp"
         return frame.selectExpr("* EXCEPT (time)", timed, "0 AS timestampType", _HEADERS)
