@@ -81,8 +81,11 @@ def torn(path: Path) -> None:
 
 
 def one_byte(path: Path) -> None:
+    with zipfile.ZipFile(path) as stored:
+        largest = max(stored.infolist(), key=lambda item: item.compress_size)
+    # Behind its header: a byte of a header may say nothing of the content, such as the time of the file.
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[largest.header_offset + 30 + len(largest.filename) + largest.compress_size // 2] ^= 1
     path.write_bytes(data)
 
 

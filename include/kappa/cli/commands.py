@@ -16,6 +16,7 @@ from kappa.cli import (
     hosts,
     moves,
     offsets,
+    profiles,
     reads,
     replays,
     restores,
@@ -44,6 +45,7 @@ for found in entry_points(group="kappa.commands"):
 for module in (
     hosts,
     reads,
+    profiles,
     sql,
     explanations,
     replays,

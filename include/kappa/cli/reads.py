@@ -100,6 +100,9 @@ def status(
         for p in s.epochs
         if p.event_time
     )
+    say(
+        f"{s.topology} epoch {p.epoch}, {p.last_slice}" for s in found for p in s.epochs if p.last_slice and p.is_wanted
+    )
     say(f"{s.topology}: {name} is now {own}" for s in found for name, own in s.topics.items())
     say(f"{s.topology} epoch {epoch} reads {', '.join(topics)}" for s in found for epoch, topics in s.reads.items())
     if not rows:

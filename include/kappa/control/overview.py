@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kappa.config import Config
 from kappa.control import approval
+from kappa.control.profile import described
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
 from kappa.lake import tables
@@ -16,6 +17,7 @@ from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.lake.history import Entry, entries
 from kappa.lake.ledger import Ledger
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.moves import others_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
@@ -50,6 +52,7 @@ class Progress:
         is_recalled: whether it was retired and is being brought back.
         event_time: how far its event time has come and which partition is behind; empty for sources without one.
         rows_late: rows of ``late_records``.
+        last_slice: its number, records, and seconds by line of the protocol; empty where none was timed.
     """
 
     topology: str
@@ -69,6 +72,7 @@ class Progress:
     is_recalled: bool = False
     event_time: str = ""
     rows_late: int = 0
+    last_slice: str = ""
 
     @property
     def doing(self) -> str:
@@ -208,5 +212,12 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         rejected=approval.described(epoch.rejected) if epoch.rejected is not None and not epoch.stage.is_ended else "",
         is_recalled=epoch.is_recalled,
         event_time=event_time.described(row.stream_times) if row else "",
+        last_slice=_last_slice(row) if row else "",
         rows_late=0 if late is None else tables.count(paths.output(LATE_RECORDS), late),
     )
+
+
+def _last_slice(row: LedgerRow) -> str:
+    if not row.seq or "seconds" not in row.detail:
+        return ""
+    return f"slice {row.seq} of {row.rows_read:,} records: {described(row.detail['seconds'])}"

@@ -189,6 +189,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
     "commit": {
         "bytes_read": _BYTES,
         "started_at": Field("time", "when the slice was planned"),
+        "seconds": Field("line -> number", "how long the driver that committed it took for each line of the protocol"),
         "archived": _ARCHIVED,
         "roots": _ROOTS,
         "releases": _RELEASES,

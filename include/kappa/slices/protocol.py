@@ -13,7 +13,8 @@ This module is the only caller of a topology's step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa import clock
@@ -27,6 +28,7 @@ from kappa.offsets.releases import Releases, releases_detail
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
 from kappa.slices.ahead import ReadAhead, Wanted
+from kappa.slices.lines import Lines
 from kappa.slices.merging import is_due, merge, unmerged
 from kappa.slices.places import make_durable
 from kappa.slices.reading import archived_ranges, is_small
@@ -136,18 +138,20 @@ def finish_slice(
 ) -> LedgerRow:
     """Lines 2 to 5 for a planned slice; see :func:`run_slice`."""
     run.look_at_commits()
-    state = run.ledger.state()
-    run.engines.begin(f"effects of slice {plan.seq}")
-    effects = state.open_effects or write_effects(run, plan, state, raw)
+    state, lines = run.ledger.state(), Lines(run.engines.begin)
+    effects = state.open_effects
+    if effects is None:
+        with lines.line("effects", plan.seq):
+            effects = write_effects(run, plan, state, raw)
     if foresee is not None:
         _read_ahead(run, foresee(plan, effects), effects)
     if plan.logged or plan.sends != "held":
-        run.engines.begin(f"send of slice {plan.seq}")
-        send_effects(run, plan, effects)
-    run.engines.begin(f"apply of slice {plan.seq}")
-    apply_changes(run, plan, effects)
+        with lines.line("send", plan.seq):
+            send_effects(run, plan, effects)
+    with lines.line("apply", plan.seq):
+        apply_changes(run, plan, effects)
     run.engines.begin(f"commit of slice {plan.seq}")
-    return commit_slice(run, plan, effects)
+    return commit_slice(run, plan, effects, lines.seconds)
 
 
 def _read_ahead(run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow) -> None:
@@ -192,8 +196,15 @@ def apply_changes(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     crash_point("apply", plan.seq)
 
 
-def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRow:
-    """Line 5: the slice is done; counts and the Delta version of everything on record."""
+def commit_slice(
+    run: EpochRun, plan: LedgerRow, effects: LedgerRow, seconds: Mapping[str, float] | None = None
+) -> LedgerRow:
+    """Line 5: the slice is done; counts and the Delta version of everything on record.
+
+    Args:
+        seconds: how long the lines before took, for the row; that of this line, up to the row, is added.
+    """
+    started = time.monotonic()
     committed = run.ledger.state().committed
     assert committed is not None
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
@@ -223,6 +234,7 @@ def commit_slice(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> LedgerRo
             detail={
                 **effects.detail,
                 "started_at": plan.at.isoformat(),
+                "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 3)},
                 **archived_detail(archived_ranges(plan)),
                 **carried,
                 **sent_ends(run, plan.sends, committed),

@@ -1,0 +1,77 @@
+"""The command that tells where the time of slices goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kappa.cli.options import Json, Topology, config, say, say_json, table
+from kappa.control.profile import Profile
+from kappa.control.profile import profile as profile_of
+from kappa.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(profile)
+
+
+def profile(
+    topology: Topology,
+    epoch: Annotated[
+        int | None, typer.Argument(help="The epoch; by default the one being built, or the live one.")
+    ] = None,
+    slices: Annotated[int, typer.Option("--slices", min=1, max=10_000, help="At most so many of the last.")] = 100,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", help="A file for the same as SVG, a bar a slice; it is replaced.", dir_okay=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show where the time of the last slices went, by line of the protocol.
+
+    effects: records are read and parsed, the step is computed, its rows are written. send: the Kafka transaction.
+    apply: changes are merged into tables. commit: the slice is put on record. between: from the commit before to the
+    plan, in which a live stream waits for records.
+    """
+    found = profile_of(config(), topology, epoch, slices=slices)
+    if picture is not None:
+        _draw(found, picture)
+    if json:
+        say_json(found)
+        return
+    if not found.slices:
+        say(
+            f"No slice of {topology} epoch {found.epoch} that is on record was timed. Drivers time those that they "
+            f"make: kappa status {topology}"
+        )
+        return
+    first, last = found.slices[0], found.slices[-1]
+    rate = f", {found.records_per_second:,.0f} records/s" if found.records_per_second else ""
+    records = sum(one.records for one in found.slices)
+    say(f"{topology} epoch {found.epoch}, slices {first.seq} to {last.seq}: {records:,} records{rate}")
+    table(
+        [
+            [
+                line,
+                f"{times.middle:.3f}",
+                f"{times.high:.3f}",
+                "-" if line == "between" else f"{100 * times.share:.0f} %",
+            ]
+            for line, times in found.lines.items()
+        ],
+        ["line", "p50, s", "p95, s", "share"],
+    )
+    if picture is not None:
+        say(f"Wrote {picture}.")
+
+
+def _draw(found: Profile, file: Path) -> None:
+    from kappa.control.profile_picture import svg
+
+    try:
+        file.write_text(svg(found), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The picture cannot be written to {file}: {error.strerror}.") from error
