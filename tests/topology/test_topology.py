@@ -140,3 +140,8 @@ def test_no_topic_is_made_of_state_that_expires() -> None:
             outputs=[Topic(name="out", of="windows", key="id")],
             step=lambda slice: {},
         )
+
+
+def test_one_column_is_a_key_whether_it_is_named_alone_or_in_a_list() -> None:
+    assert Table(name="state", key="id", schema="id STRING NOT NULL, n BIGINT") == STATE
+    assert Topic(name="t", of="state", key="id") == Topic(name="t", of="state", key=["id"])

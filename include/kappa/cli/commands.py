@@ -37,7 +37,6 @@ app = typer.Typer(
     "unreachable.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
 )
 for found in entry_points(group="kappa.commands"):

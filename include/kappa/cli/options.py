@@ -16,12 +16,30 @@ import typer
 import typer.core
 
 from kappa.config import Config
+from kappa.errors import KappaError
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import first_effect
 
-Topology = Annotated[str, typer.Argument(help="Name of the topology, for example retail.loyalty.")]
+
+def completed(incomplete: str) -> list[str]:
+    """Names of deployed topologies that begin so: for the shell, which shows no error."""
+    from kappa.topology import registry
+
+    try:
+        names = [item.name for item in registry.declared(config().topologies)]
+    except KappaError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Topology = Annotated[
+    str, typer.Argument(help="Name of the topology, for example retail.loyalty.", autocompletion=completed)
+]
 Topologies = Annotated[
-    list[str], typer.Argument(help="Name of the topology; several are moved together, in one commit, or not at all.")
+    list[str],
+    typer.Argument(
+        help="Name of the topology; several are moved together, in one commit, or not at all.", autocompletion=completed
+    ),
 ]
 Epoch = Annotated[int, typer.Argument(help="Number of the epoch; see `kappa status`.")]
 Allow = Annotated[

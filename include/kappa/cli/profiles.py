@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kappa.cli.options import Json, Topology, config, say, say_json, table
-from kappa.control.profile import Profile
-from kappa.control.profile import profile as profile_of
 from kappa.errors import UsageError
+
+if TYPE_CHECKING:
+    from kappa.control.profile import Profile
 
 
 def register(app: typer.Typer) -> None:
@@ -36,6 +37,8 @@ def profile(
     apply: changes are merged into tables. commit: the slice is put on record. between: from the commit before to the
     plan, in which a live stream waits for records.
     """
+    from kappa.control.profile import profile as profile_of
+
     found = profile_of(config(), topology, epoch, slices=slices)
     if picture is not None:
         _draw(found, picture)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Json, Topology, config, plain, say, say_json, table
+from kappa.cli.options import Json, Topology, completed, config, plain, say, say_json, table
 from kappa.control.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
 from kappa.lake.conditions import condition, ordering
@@ -60,7 +60,9 @@ def topologies(json: Json = False) -> None:
 
 
 def status(
-    topology: Annotated[str | None, typer.Argument(help="Name of the topology; all when left out.")] = None,
+    topology: Annotated[
+        str | None, typer.Argument(help="Name of the topology; all when left out.", autocompletion=completed)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show the epochs of a topology, how far they are, and their drivers."""

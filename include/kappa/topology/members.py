@@ -162,7 +162,7 @@ class Table:
 
     Attributes:
         name: name within the topology.
-        key: key columns, ``NOT NULL`` in the schema.
+        key: key column or columns, ``NOT NULL`` in the schema.
         schema: Spark DDL of the row, key columns included.
         masked: columns whose values never appear in a report: ``***`` stands for them, and a hash for those of the key.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own. State of
@@ -178,7 +178,7 @@ class Table:
     """
 
     name: str
-    key: tuple[str, ...] | list[str]
+    key: str | tuple[str, ...] | list[str]
     schema: str
     masked: tuple[str, ...] | list[str] = ()
     made_by: str = ""
@@ -187,7 +187,7 @@ class Table:
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", tuple(self.key))
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
         object.__setattr__(self, "masked", tuple(self.masked))
         _check_name("table", self.name)
         _check_cuts("Table", self.name, self.cuts)
