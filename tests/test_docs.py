@@ -154,7 +154,8 @@ def complaint(words: list[str], *, is_whole: bool) -> str | None:
     group = command_group()
     command = group.get_command(typer.Context(group), words[0])
     if command is None:
-        return None if words == ["--help"] else f"kappa {words[0]}: no such command"
+        options = {"--help", *(option for item in group.params for option in item.opts)}
+        return None if words[0] in options and len(words) == 1 else f"kappa {words[0]}: no such command"
     try:
         context = typer.Context(command, info_name=words[0], **command.context_settings)
         command.parse_args(context, words[1:])
