@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run
 from support.topologies import FOLDER
-
-HEAVY = ("pyspark", "numpy", "pandas", "pyarrow", "deltalake", "confluent_kafka", "rich", "structlog", "sqlglot")
 
 
 def complete(line: str, tmp_path: Path, **environ: str) -> tuple[list[str], list[str]]:
     """What bash is told to show behind a line, and what of long imports that took."""
-    program = (
-        "import sys; sys.argv[0] = 'kappa'; from kappa.cli import main\n"
-        "try: main()\n"
-        f"finally: print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)"
-    )
     asked = {"_KAPPA_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     settings = {"KAPPA_HOME": str(tmp_path), "KAPPA_TOPOLOGIES": str(FOLDER), **environ}
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **settings, **asked},
-    )
-    return run.stdout.split(), run.stderr.split()
+    ran = run(**settings, **asked)
+    assert ran.code == 0
+    return ran.output.split(), ran.imported
 
 
 @pytest.mark.parametrize(

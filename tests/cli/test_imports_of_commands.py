@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run
 from support.web_site import Site
-
-HEAVY = ("pyspark", "numpy", "pandas", "pyarrow", "deltalake", "confluent_kafka", "rich", "structlog", "sqlglot")
 
 
 def imported(*words: str, **environ: str) -> tuple[int, list[str]]:
     """The exit code of a command, and what it imported of those that take long."""
-    program = (
-        "import sys; from kappa.cli import main; sys.argv[0] = 'kappa'\n"
-        "try: main()\n"
-        f"finally: print('imported', *sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environ},
-    )
-    return run.returncode, run.stderr.rpartition("imported")[2].split()
+    ran = run(*words, **environ)
+    return ran.code, ran.imported
 
 
 @pytest.mark.parametrize("words", [["--help"], ["replay", "--help"], ["generate", "--help"]])

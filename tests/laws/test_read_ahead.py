@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.epochs import Lab, Move, lab
 
-from kappa.driver import slicing
+from kappa.driver import live, slicing
 from kappa.driver.context import Context
 from kappa.replay.stages import Stage
 from kappa.slices import ahead
@@ -24,7 +24,7 @@ ACCOUNTS, COUNT, MOST = 7, 900, 200
 @pytest.fixture
 def stream(tmp_path: Path, kafka: Any, topic: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A deployed topology of two partitions, each of whose slices is large and merged; none is of a stream."""
-    monkeypatch.setattr(slicing, "STREAM_BELOW", 0)
+    monkeypatch.setattr(live, "STREAM_BELOW", 0)
     settings = {"small_slice": 0, "slice_records": MOST, "merge_seconds": 0.0}
     with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), **settings) as made:
         made.deploy(1)
@@ -52,8 +52,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     parse = ahead.parse_large
 
-    def noted(records: Any, wanted: Wanted) -> Parsed | None:
-        parsed = parse(records, wanted)
+    def noted(*given: Any, **named: Any) -> Parsed | None:
+        parsed = parse(*given, **named)
         assert parsed is not None
         found.append(parsed.frame)
         return parsed
@@ -138,10 +138,14 @@ def test_a_slice_that_could_not_be_read_ahead_is_read_when_its_turn_comes(
     stream.hold(totals=totals, moves=None, sent=moves)
 
 
-def test_small_slices_and_those_after_one_that_shrank_are_not_foreseen(
-    stream: Lab, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["they are small", "one before was made smaller"])
+def test_slices_that_cannot_be_foreseen_read_nothing_ahead(
+    stream: Lab, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    stream.config = replace(stream.config, small_slice=50_000)
+    if why == "they are small":
+        stream.config = replace(stream.config, small_slice=50_000)
+    else:
+        monkeypatch.setattr(slicing, "is_shrunk", lambda _: True)
     begun: list[Any] = []
     monkeypatch.setattr(ReadAhead, "__init__", lambda *found, **_: begun.append(found))
     totals, moves = produce(stream)

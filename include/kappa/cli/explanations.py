@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Json, config, say, say_json
+from kappa.cli.options import Json, config, say, say_json, write_file
 from kappa.config import Config
 from kappa.errors import UsageError
 from kappa.topology import registry
@@ -57,10 +57,7 @@ def explain(
     if output is None:
         typer.echo(drawing, nl=False)
         return
-    try:
-        output.write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The drawing cannot be written to {output}: {error.strerror}.") from error
+    write_file(output, drawing, "drawing")
     say(f"Wrote {output}.")
 
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from kappa.config import Config
-from kappa.errors import KappaError
+from kappa.errors import KappaError, UsageError
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import first_effect
 
@@ -71,6 +72,18 @@ def say(lines: str | Iterable[str]) -> None:
     """Print lines for people."""
     for line in [lines] if isinstance(lines, str) else lines:
         typer.echo(line)
+
+
+def write_file(file: Path, text: str, what: str) -> None:
+    """Put what a command was asked for into a file, which it replaces.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The {what} cannot be written to {file}: {error.strerror}.") from error
 
 
 def say_json(value: Any) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kappa.cli.options import Json, Topology, config, say, say_json, table
-from kappa.errors import UsageError
-
-if TYPE_CHECKING:
-    from kappa.control.profile import Profile
+from kappa.cli.options import Json, Topology, config, say, say_json, table, write_file
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +37,9 @@ def profile(
 
     found = profile_of(config(), topology, epoch, slices=slices)
     if picture is not None:
-        _draw(found, picture)
+        from kappa.control.profile_picture import svg
+
+        write_file(picture, svg(found), "picture")
     if json:
         say_json(found)
         return
@@ -69,12 +67,3 @@ def profile(
     )
     if picture is not None:
         say(f"Wrote {picture}.")
-
-
-def _draw(found: Profile, file: Path) -> None:
-    from kappa.control.profile_picture import svg
-
-    try:
-        file.write_text(svg(found), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The picture cannot be written to {file}: {error.strerror}.") from error

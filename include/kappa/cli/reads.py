@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kappa import control
-from kappa.cli.options import Json, Topology, completed, config, plain, say, say_json, table
+from kappa.cli.options import Json, Topology, completed, config, plain, say, say_json, table, write_file
 from kappa.control.deployed import deployed
 from kappa.errors import KappaError, UsageError, first_line
 from kappa.lake.conditions import condition, ordering
@@ -155,10 +155,7 @@ def diff(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        try:
-            output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"The report cannot be written to {output}: {error.strerror}.") from error
+        write_file(output, text, "report")
         say(f"Wrote {output}: {report.verdict}.")
     if report.verdict == "failed":
         raise typer.Exit(1)

@@ -149,7 +149,7 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
         UnknownEpochError: the epoch has not been verified.
     """
     record = Epochs(config.lake).record(topology)
-    chosen = epoch if epoch is not None else (record.candidate.epoch if record.candidate else record.live)
+    chosen = epoch if epoch is not None else record.default_epoch
     found = record.epoch(chosen) if chosen is not None else None
     if found is None or found.verified is None:
         raise UnknownEpochError(
@@ -218,6 +218,6 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
 
 
 def _last_slice(row: LedgerRow) -> str:
-    if not row.seq or "seconds" not in row.detail:
+    if "seconds" not in row.detail:
         return ""
     return f"slice {row.seq} of {row.rows_read:,} records: {described(row.detail['seconds'])}"

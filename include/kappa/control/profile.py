@@ -94,7 +94,7 @@ def profile(config: Config, topology: str, epoch: int | None = None, *, slices: 
         UnknownEpochError: there is no such epoch.
     """
     record = Epochs(config.lake).record(topology)
-    chosen = epoch if epoch is not None else (record.candidate.epoch if record.candidate else record.live)
+    chosen = epoch if epoch is not None else record.default_epoch
     if chosen is None:
         raise UnknownEpochError(f"No epoch of {topology!r} is on record. Start one: kappa start {topology} --execute")
     record.epoch(chosen)

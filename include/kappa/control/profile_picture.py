@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from math import ceil, floor, log10
 
 from kappa.control.profile import LINES, Profile, SliceTimes, described
 
@@ -33,8 +34,9 @@ def svg(profile: Profile) -> str:
     """A bar for each slice, oldest first, of its lines one on the other; the protocol's first line is at the bottom."""
     wide, high = _LEFT + _WIDE + _RIGHT, _ABOVE + _HIGH + _BELOW
     title = escape(f"{profile.topology} epoch {profile.epoch}: seconds of a slice, by line")
-    step = _step(max((one.seconds for one in profile.slices), default=1.0))
-    top = step * max(1, -(-max((one.seconds for one in profile.slices), default=1.0) // step))
+    longest = max((one.seconds for one in profile.slices), default=1.0)
+    step = _step(longest)
+    top = step * max(1, ceil(longest / step))
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" '
@@ -55,7 +57,7 @@ def svg(profile: Profile) -> str:
 def _step(most: float) -> float:
     """Seconds between two lines of the grid: about five of them."""
     exact = max(most, 0.001) / 5
-    tens = 10.0 ** (len(str(int(1 / exact))) * -1) if exact < 1 else 10.0 ** (len(str(int(exact))) - 1)
+    tens = 10.0 ** floor(log10(exact))
     return next(tens * step for step in _STEPS if tens * step >= exact)
 
 

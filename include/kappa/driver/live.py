@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.driver import reconciliation, slicing
+from kappa.driver import reconciliation
 from kappa.driver import upgrade as switching
 from kappa.driver.attempts import Attempts, is_shrunk
 from kappa.driver.backfill import Replacements
@@ -23,6 +23,9 @@ from kappa.spark.live_query import LiveQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+#: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
+STREAM_BELOW = 50_000
 
 
 class Live:
@@ -81,7 +84,7 @@ class Live:
         # A stream reads the log only, and a micro-batch cannot be made as small as a slice that follows one that
         # failed.
         is_bounded = bool(common(state.position.span_to(end), context.plan.archived)) or is_shrunk(state)
-        if state.position.count_to(end) > slicing.STREAM_BELOW or is_bounded or not self._has_served:
+        if state.position.count_to(end) > STREAM_BELOW or is_bounded or not self._has_served:
             self._begin_serving()
             if state.position != end:
                 self._slices.towards(state, end, "catching up with the log")

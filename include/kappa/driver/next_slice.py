@@ -19,7 +19,14 @@ from kappa.slices.cuts import cut_by_time
 
 
 class Cuts(Protocol):
-    """Ends of slices of at most ``most`` offsets; None where there is nothing to read yet."""
+    """Ends of slices of at most ``most`` offsets; None where there is nothing to read yet.
+
+    Attributes:
+        by_log_alone: whether they follow from the ledger and the log, so that those after a slice can be told before it
+            is committed.
+    """
+
+    by_log_alone: bool
 
     def bulk(self, state: LedgerState, most: int) -> Cut:
         """The next slice towards the end of the plan."""
@@ -31,12 +38,6 @@ class Cuts(Protocol):
 
     def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut | None:
         """The next slice on the way to ``goal``, in offsets of root topics."""
-        ...
-
-    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
-        """Where :meth:`bulk` or :meth:`towards` will end the next slice on the way to ``goal``, if that can be told
-        before the ledger stands there.
-        """
         ...
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
@@ -57,6 +58,8 @@ def cuts_of(context: Context) -> Cuts:
 class TimeCuts:
     """Cuts of an epoch that reads topics alone; see :class:`Cuts`."""
 
+    by_log_alone = True
+
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -69,9 +72,6 @@ class TimeCuts:
 
     def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut:
         return Cut(end=cut_by_time(self._context.time_index(), state, goal, most))
-
-    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
-        return cut_by_time(self._context.time_index(), state, goal, most)
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.
@@ -86,6 +86,8 @@ class TimeCuts:
 
 class LiveCuts(TimeCuts):
     """Cuts where slices of the live epoch ended; see :class:`Cuts`. What is live has cuts of its own."""
+
+    by_log_alone = False
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -102,9 +104,6 @@ class LiveCuts(TimeCuts):
         goal = position.merge(self._ends[0])
         return self.towards(state, goal, most) if is_shrunk(state) else Cut(end=goal)
 
-    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
-        return None
-
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         return super().following(state, goals[:1], most, is_far=is_shrunk(state))
 
@@ -119,6 +118,8 @@ class LiveCuts(TimeCuts):
 
 class UpstreamCuts:
     """Cuts of an epoch that reads versioned topics of other epochs; see :class:`Cuts`."""
+
+    by_log_alone = False
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -142,9 +143,6 @@ class UpstreamCuts:
         direct = self._direct_end(state)
         end = direct.merge(goal.only(direct.topics))
         return self._context.upstreams.towards(state, goal, self._direct_cut(state, end, most), most)
-
-    def foreseen(self, state: LedgerState, goal: Offsets, most: int) -> Offsets | None:
-        return None
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut | None:
         direct = self._direct_end(state)

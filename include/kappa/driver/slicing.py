@@ -33,9 +33,6 @@ from kappa.spark.jvm_heap import OldObjects
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Lag in offsets up to which a live epoch follows by Structured Streaming instead of bounded slices.
-STREAM_BELOW = 50_000
-
 
 class Slices:
     """Makes slices for an epoch, each in the driver's one thread or in that of its streaming query.
@@ -125,28 +122,26 @@ class Slices:
         """One slice from the last commit to a cut, on the way to a goal."""
         ranges = state.position.span_to(cut.end)
         foresee = None
-        if goal is not None and not is_small(ranges, self._context.config.small_slice) and not is_shrunk(state):
+        is_large = not is_small(ranges, self._context.config.small_slice)
+        if goal is not None and is_large and self.cuts.by_log_alone and not is_shrunk(state):
             foresee = partial(self._foresee, goal, is_moving=sends == "live")
         self.run(ranges, sends=sends, what=what, roots=cut.standing, foresee=foresee)
 
     def _foresee(self, goal: Offsets, plan: LedgerRow, effects: LedgerRow, *, is_moving: bool) -> Sequence[OffsetRange]:
         """What the slice after a planned one will read on the way to a goal; nothing where that cannot be told.
 
-        On the way to the end of a log that grows, the last slice reads further than what can be told now, and
-        Structured Streaming reads for itself.
+        On the way to the end of a log that grows, the last slice reads further than what can be told now.
         """
         state = self._context.ledger.state()
         assert state.committed is not None
         committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
         after = replace(state, commits=(state.committed, committed))
         try:
-            end = self.cuts.foreseen(after, goal, self.most)
+            cut = self.cuts.towards(after, goal, self.most)
         except Transient as error:  # the next slice asks again, when this one is safe
             self._context.log.warning("next slice not foreseen", error=first_line(error))
             return ()
-        if end is None or (is_moving and (end == goal or after.position.count_to(goal) <= STREAM_BELOW)):
-            return ()
-        return after.position.span_to(end)
+        return () if cut is None or (is_moving and cut.end == goal) else after.position.span_to(cut.end)
 
     def run(
         self,

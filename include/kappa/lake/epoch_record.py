@@ -246,6 +246,11 @@ class TopologyRecord:
         active = [e for e in self.epochs.values() if e.epoch != self.live and (e.is_recalled or e.is_building)]
         return active[-1] if active else None
 
+    @property
+    def default_epoch(self) -> int | None:
+        """The number of the epoch that is shown where none is named: the candidate, or the live one."""
+        return self.candidate.epoch if self.candidate is not None else self.live
+
 
 _BUILDING = (
     Stage.PLANNED,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators.join_columns import JoinColumns, JoinKey, changed_rows, join_columns
-from kappa.operators.keys import Key, names_of
+from kappa.operators.keys import Key
 from kappa.topology import Table
-from kappa.topology.ddl import ddl_of, quoted
+from kappa.topology.ddl import ddl_of, names_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

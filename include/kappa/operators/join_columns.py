@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kappa.errors import TopologyError
-from kappa.operators.keys import Key, is_present, names_of
-from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
+from kappa.operators.keys import Key, is_present
+from kappa.topology.ddl import Column, columns_of, ddl_of, names_of, quote, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.topology import ORDER
-from kappa.topology.ddl import Column, columns_of, quote, quoted
+from kappa.topology.ddl import Column, columns_of, names_of, quote, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: A column, or several.
 Key = str | Sequence[str]
-
-
-def names_of(key: Key) -> tuple[str, ...]:
-    """The key's columns, always as several."""
-    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def in_sql(name: str) -> str:

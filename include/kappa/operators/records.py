@@ -21,8 +21,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.keys import Key, in_order, in_sql, is_present, names_of
-from kappa.topology.ddl import quote
+from kappa.operators.keys import Key, in_order, in_sql, is_present
+from kappa.topology.ddl import names_of, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

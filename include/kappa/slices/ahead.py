@@ -41,25 +41,25 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is read of one topic.
+    """What is read of one source.
 
     Attributes:
         source: how its values are read.
-        topic: what it is called in Kafka.
-        ranges: offsets.
+        ranges: offsets of its topic; at least one.
         before: partition -> running maximum of timestamps before them, epoch milliseconds.
-        now_ms: time of the slice, for a source on the wall clock.
     """
 
     source: Source
-    topic: str
     ranges: tuple[OffsetRange, ...]
     before: Mapping[int, int]
-    now_ms: int | None = None
 
 
-def parse_large(records: DataFrame, wanted: Wanted) -> Parsed | None:
-    """Parse records where they are, keep the rows and count them; None where Arrow reads nothing of the source."""
+def parse_large(records: DataFrame, wanted: Wanted, now_ms: int) -> Parsed | None:
+    """Parse records where they are, keep the rows and count them; None where Arrow reads nothing of the source.
+
+    Args:
+        now_ms: the time of the slice, for a source on the wall clock.
+    """
     from pyspark.sql import functions as F
 
     source = wanted.source
@@ -68,7 +68,7 @@ def parse_large(records: DataFrame, wanted: Wanted) -> Parsed | None:
         return None
     frame.persist()
     is_left = F.count_if(F.col("_state") == LEFT).alias("left")
-    reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", wanted.now_ms or 0)
+    reached = latest(source, f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}", now_ms)
     try:
         tally = frame.groupBy("_partition").agg(*tallies.tally(), *tallies.read_tally(), is_left, reached).toArrow()
     except BaseException:
@@ -81,7 +81,7 @@ class ReadAhead:
     """Reads in a thread of its own what the next slice is likely to want. Losing it costs time only.
 
     Args:
-        wanted: by topic of the topology. None may be on the wall clock, whose time is that of the slice.
+        wanted: none may be of a source on the wall clock, whose time is that of the slice.
     """
 
     def __init__(self, session: SparkSession, bootstrap_servers: str, wanted: Sequence[Wanted]) -> None:
@@ -115,9 +115,9 @@ class ReadAhead:
         self._thread.shutdown()
 
     def _read(self, wanted: Wanted) -> Parsed | None:
-        source = wanted.source
-        records = read_log(self._session, self._bootstrap_servers, wanted.topic, wanted.ranges, headers=source.headers)
-        return parse_large(records, wanted)
+        topic, headers = wanted.ranges[0].topic, wanted.source.headers
+        records = read_log(self._session, self._bootstrap_servers, topic, wanted.ranges, headers=headers)
+        return parse_large(records, wanted, now_ms=0)
 
     @staticmethod
     def _result(future: Future[Parsed | None]) -> Parsed | None:

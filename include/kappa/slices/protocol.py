@@ -164,11 +164,9 @@ def _read_ahead(run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow
         return
     wanted = []
     for source in run.topology.sources:
-        topic = run.bound.get(source.topic, source.topic)
-        mine = tuple(item for item in ranges if item.topic == topic)
+        mine = tuple(item for item in ranges if item.topic == source.topic)
         if mine and source.format == "json" and not source.is_wall_clock:
-            before = dict(effects.max_timestamps.get(topic, {}))
-            wanted.append(Wanted(source=source, topic=topic, ranges=mine, before=before))
+            wanted.append(Wanted(source=source, ranges=mine, before=effects.max_timestamps.get(source.topic, {})))
     if (left := run.take_ahead()) is not None:
         left.close()
     run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, wanted)

@@ -291,13 +291,10 @@ class Reading:
 
     def _parsed(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> Parsed | None:
         """What Arrow reads of the records, kept: as it was read ahead, or read now."""
-        now_ms = self._now_ms if source.is_wall_clock else None
-        wanted = Wanted(
-            source=source, topic=self._topic(source), ranges=tuple(ranges), before=dict(before), now_ms=now_ms
-        )
+        wanted = Wanted(source=source, ranges=tuple(ranges), before=before)
         if self._ahead is not None and self._raw is None and (parsed := self._ahead.take(wanted)) is not None:
             return parsed
-        return parse_large(self._records(source, ranges), wanted)
+        return parse_large(self._records(source, ranges), wanted, self._now_ms)
 
     def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
         import pyarrow as pa

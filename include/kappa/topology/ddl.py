@@ -139,6 +139,11 @@ def _delta(kind: Any, what: str) -> Any:
     )
 
 
+def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """One column's name, or those of several, always as several."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def quote(name: str) -> str:
     """A name as Spark's SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"

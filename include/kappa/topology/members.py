@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise
+from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
@@ -187,7 +187,7 @@ class Table:
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        object.__setattr__(self, "key", names_of(self.key))
         object.__setattr__(self, "masked", tuple(self.masked))
         _check_name("table", self.name)
         _check_cuts("Table", self.name, self.cuts)
@@ -306,7 +306,7 @@ class Topic:
     format: Literal["json", "avro"] = "json"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        object.__setattr__(self, "key", names_of(self.key))
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", self.name):
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
