@@ -109,10 +109,10 @@ def _kappa(site: Site) -> list[float]:
     site.deploy(2)
     epoch = site.start()
     site.settle(epoch)
-    return _watched(site, lambda: _new_commits(site, epoch))
+    return _watched(site, lambda: new_commits(site, epoch))
 
 
-def _new_commits(site: Site, epoch: int) -> Iterator[list[tuple[int, int, int]]]:
+def new_commits(site: Site, epoch: int) -> Iterator[list[tuple[int, int, int]]]:
     """What each look finds: partition, first and end offset of the slices that are new."""
     ledger = Ledger(site.paths(epoch).ledger)
     known = ledger.state().seq

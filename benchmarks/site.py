@@ -146,10 +146,6 @@ class Site:
         """The same for another topology."""
         return dataclasses.replace(self, topology=name)
 
-    def with_lake(self, name: str) -> Site:
-        """The same with another, empty lake."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, lake=str(self.config.home / name)))
-
     def settle(self, epoch: int, topics: Sequence[str] = (SOURCE,)) -> None:
         """Wait until an epoch has committed all that is in the topics now."""
         with Broker(self.config.bootstrap_servers) as broker:

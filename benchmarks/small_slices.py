@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from benchmarks.result import Figure
 from benchmarks.site import SOURCE, TABLE, Site, say
+from benchmarks.site import site as another
 from benchmarks.synthetic import invoices, seeded
 from kappa.kafka.connection import producer_settings
 from kappa.lake.ledger_rows import LedgerRow
@@ -29,11 +30,12 @@ SIZES = (100_000, 2_000_000)
 
 def measure(site: Site) -> list[Figure]:
     """Run it."""
-    site.deploy(2)
-    site.generate(1)  # the topic
-    # A lake each: in one, the second epoch would be a replay beside the first.
     sizes = [site.scale.of(size) for size in SIZES]
-    few, many = (_at(site.with_lake(f"of-{keys}"), keys) for keys in sizes)
+    few = _at(site, sizes[0])
+    # A lake of its own: in one, the second epoch would be a replay beside the first. And a broker of its own: what was
+    # sent there from one lake is not sent again from another.
+    with another(Path(site.config.home).with_name("larger"), site.scale) as larger:
+        many = _at(larger, sizes[1])
     ratio = Figure(
         part="e",
         name="slice at the larger state, over one at the smaller",
@@ -46,6 +48,8 @@ def measure(site: Site) -> list[Figure]:
 
 
 def _at(site: Site, keys: int) -> list[Figure]:
+    site.deploy(2)
+    site.generate(1)  # the topic
     epoch = live(site, keys)
     begun = time.monotonic()
     produce(site, epoch, keys)

@@ -30,6 +30,9 @@ BRIEF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+#: A soak computes the same plans for hours: after a few of them, code that is compiled for speed takes two thirds of
+#: the time.
+LONG = {**BRIEF, "spark.driver.extraJavaOptions": "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m"}
 
 
 class Log(Protocol):
@@ -39,14 +42,18 @@ class Log(Protocol):
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores with everything that a driver's has; it is quick with what it does for the first time."""
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """A session on two cores with everything that a driver's has.
+
+    It is quick with what it does for the first time, or in a soak with what it does for hours.
+    """
     from kappa.config import Config
     from kappa.spark.session import build_session
 
     home = tmp_path_factory.mktemp("spark-home")
     given = Config.from_env({"KAPPA_HOME": str(home), "KAPPA_SPARK_MASTER": "local[2]"})
-    session = build_session(replace(given, spark_conf=BRIEF), "tests")
+    is_long = pytestconfig.getoption("soak_hours") is not None
+    session = build_session(replace(given, spark_conf=LONG if is_long else BRIEF), "tests")
     yield session
     session.stop()
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from kappa.client_file import written
 from kappa.errors import ConfigError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import written
 from kappa.spark.jars import KAFKA_VERSION, Jar, ensure, find_java
 
 SOURCE = Path(__file__).parent / "LoyaltyPoints.java"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from kappa.client_file import Servers
 from kappa.errors import ConfigError
 
 PREFIX = "KAPPA_"
@@ -20,6 +19,30 @@ PREFIX = "KAPPA_"
 _NO_PATH = re.compile(r"[\[\]^|\\*{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Servers(str):
+    """Addresses of Kafka's brokers, ``host:port`` separated by commas, with the file by which clients log in there.
+
+    A text with something added, because it goes where addresses go: into messages, options and the ledger. Only what
+    makes a client looks at the file.
+
+    Attributes:
+        client_file: path of the file; empty where brokers ask for no login.
+    """
+
+    client_file: str
+
+    def __new__(cls, addresses: str, client_file: str = "") -> Servers:
+        """Addresses, and the file that belongs to them."""
+        made = super().__new__(cls, addresses)
+        made.client_file = client_file
+        return made
+
+
+def client_file_of(bootstrap_servers: str) -> str:
+    """The file that belongs to these addresses; empty for none."""
+    return bootstrap_servers.client_file if isinstance(bootstrap_servers, Servers) else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kappa import client_file
 from kappa.config import Config
 from kappa.errors import ConfigError
+from kappa.kafka import client_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

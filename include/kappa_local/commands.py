@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kappa.cli.options import Json, config, say, say_json
-from kappa.client_file import client_file_of
+from kappa.config import client_file_of
 from kappa.errors import BrokerUnreachableError
 
 if TYPE_CHECKING:

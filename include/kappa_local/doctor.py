@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kappa.client_file import client_file_of, for_librdkafka, tool_options
-from kappa.config import Config
+from kappa.config import Config, client_file_of
 from kappa.errors import KappaError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import for_librdkafka, tool_options
 from kappa.kafka.connection import client_settings
 from kappa.replay.rules.log import LONGEST_FUTURE_MS
 from kappa.spark.jars import ensure_kafka, ensure_spark, find_java, java_home, java_release
@@ -41,7 +41,8 @@ spark = (SparkSession.builder.master("local[1]").appName("kappa-doctor").config(
     .config("spark.databricks.delta.snapshotPartitions", "1")
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog").getOrCreate())
-from kappa.client_file import Servers, for_spark
+from kappa.config import Servers
+from kappa.kafka.client_file import for_spark
 read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
 read = read.options(**for_spark(Servers(servers, file)))
 read.option("kafka.isolation.level", "read_committed").load().select("value").write.format("delta").save(table)

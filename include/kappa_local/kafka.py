@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kappa.client_file import Servers
+from kappa.config import Servers
 from kappa.errors import BrokerUnreachableError, ConfigError
 from kappa.spark.jars import ensure_kafka, find_java
 from kappa_local import logins

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kappa import client_file
-from kappa.client_file import Servers
+from kappa.config import Servers
+from kappa.kafka import client_file
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]  # its stubs do not export what its documentation names

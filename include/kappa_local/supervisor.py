@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kappa.client_file import SETTING
 from kappa.config import Config
 from kappa.errors import ConfigError, Transient
+from kappa.kafka.client_file import SETTING
 from kappa.spark.jars import ensure_kafka, ensure_spark
 from kappa_local import airflow, kafka, logins, supervision
 from kappa_local.processes import Identity, end, identify, is_alive

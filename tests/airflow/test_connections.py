@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kappa.client_file import for_librdkafka, for_spark
 from kappa.config import Config
 from kappa.errors import ConfigError
+from kappa.kafka.client_file import for_librdkafka, for_spark
 from kappa_airflow.connections import config_with_spark
 
 

@@ -1,4 +1,6 @@
-"""Seven days of windows and pairs computed again by processes that are killed, beside a live stream, with a reader."""
+"""Days of windows and pairs computed again beside a live stream, with a reader: by processes that are killed, and by
+Airflow.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.airflow_stack import AirflowStack, running, wait_for
 from support.processes import Rig, rig
 from support.timed import BEGIN, DAY, TimedMixin, split
 
@@ -69,7 +72,7 @@ class Timed(TimedMixin, Rig):
             self.config = config
 
     @contextmanager
-    def reader(self) -> Iterator[dict[tuple[int, int], set[str]]]:
+    def reader(self, intervals: Sequence[tuple[int, int]] = INTERVALS) -> Iterator[dict[tuple[int, int], set[str]]]:
         """A reader that polls: of each interval what it saw of all outputs in one snapshot."""
         seen: dict[tuple[int, int], set[str]] = defaultdict(set)
         is_over = threading.Event()
@@ -78,7 +81,7 @@ class Timed(TimedMixin, Rig):
             while not is_over.is_set():
                 snapshot = serving.snapshot(self.config, self.name)
                 rows = {name: snapshot.rows(name).to_pylist() for name in OUTPUTS}
-                for interval in INTERVALS:
+                for interval in intervals:
                     seen[interval].add(told(rows, interval))
 
         thread = threading.Thread(target=poll)
@@ -160,3 +163,38 @@ def test_seven_days_of_windows_and_pairs_are_what_a_replay_gives_also_after_kill
     for row in timed.rows("open_hours"):
         if row["window_start"] < BEGIN + 7 * DAY:
             assert row == windows[row["id"], row["window_start"]]
+
+
+@pytest.mark.airflow
+@pytest.mark.timeout(1200)
+def test_days_of_windows_and_pairs_that_airflow_backfills_are_what_a_replay_gives(timed: Timed) -> None:
+    days = [(number, number + 1) for number in (3, 4, 5)]
+    timed.config = replace(timed.config, launcher="here")
+    before = {name: timed.rows(name) for name in OUTPUTS}
+    dag = f"backfill__{timed.name}"
+    with timed.reader(days) as seen, running(AirflowStack(timed.config)) as stack:
+        stack.await_dag(dag)
+        timed.drive()
+        first, last = (f"{BEGIN + number * DAY:%Y-%m-%d}" for number in (3, 5))
+        stack.command("backfill", "create", "--dag-id", dag, "--from-date", first, "--to-date", last)
+        timed.day(DAYS)  # the stream goes on beside it
+        wait_for(
+            lambda: [run["state"] for run in stack.runs(dag)] == ["success"] * 3,
+            900,
+            "three days are replaced",
+            lambda: str(
+                [(run["state"], stack.task_log(dag, run["dag_run_id"], "backfill")) for run in stack.runs(dag)]
+            ),
+        )
+        timed.settle(1)
+    after = {name: timed.rows(name) for name in OUTPUTS}
+    for day in days:
+        old, new = told(before, day), told(after, day)
+        assert old in seen[day] != {old} and seen[day] <= {old, new}
+    certificate = control.certify(timed.config, timed.name)
+    assert certificate.complete, certificate.problems
+    second = timed.plan_replay()
+    timed.await_stage(second, Stage.CAUGHT_UP)
+    for name in OUTPUTS:
+        mine, _ = split(after[name], name, 3, 6)
+        assert mine and mine == split(timed.rows(name, second), name, 3, 6)[0], name

@@ -14,9 +14,9 @@ from support.processes import Rig, rig, rows
 from support.secured import rights, user
 
 from kappa import control
-from kappa.client_file import properties
 from kappa.config import Config
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import properties
 from kappa.replay.stages import Stage
 from kappa_local import doctor, kafka, logins
 

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from support.brokers import watched
 from support.secured import Right, rights, user
 
-from kappa.client_file import Servers, properties, written
-from kappa.config import Config
+from kappa.config import Config, Servers
 from kappa.errors import BrokerUnreachableError, ConfigError, KappaError
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import properties, written
 from kappa.kafka.producer import Record, Sender, append
 from kappa.offsets.vector import Offsets
 from kappa.spark.kafka_source import read_log

@@ -22,10 +22,10 @@ from kappa.archive.overview import status as archive_status
 from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
 from kappa.cli import app
-from kappa.client_file import for_librdkafka
 from kappa.config import Config
 from kappa.driver.driver import Driver
 from kappa.kafka.broker import Broker
+from kappa.kafka.client_file import for_librdkafka
 from kappa.lake import queries
 from kappa.lake.code import extract
 from kappa.lake.epochs import Epochs

@@ -1,8 +1,9 @@
 """A topology run slice by slice by the slice protocol itself, in a lake on disk and without a broker.
 
-Nothing is sent: the slices are held, as a candidate's are. ``small_slice=0`` forces what large slices do: Spark parses,
-finds event times and writes the effects. Every other slice merges the changes into the tables, so that steps read both
-a merged table and changes over it.
+Nothing is sent: the slices are held, as a candidate's are. ``small_slice=0`` forces what large slices do: Spark parses
+and finds event times. ``arrow_rows=0`` forces what those do whose rows are too large for the driver: Spark writes the
+effects. Every other slice merges the changes into the tables, so that steps read both a merged table and changes over
+it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ class HeldSlices:
     """An epoch in a folder. Has the reading methods of :class:`kappa.testing.TopologyDriver`."""
 
     def __init__(
-        self, topology: Topology, session: SparkSession, base: Path, *, partitions: int, small_slice: int
+        self,
+        topology: Topology,
+        session: SparkSession,
+        base: Path,
+        *,
+        partitions: int,
+        small_slice: int,
+        arrow_rows: int = 500_000,
     ) -> None:
         self.topology = topology
         self._session = session
@@ -77,7 +85,7 @@ class HeldSlices:
             broker=_NoBroker(),  # type: ignore[arg-type]
             bootstrap_servers="",
             small_slice=small_slice,
-            arrow_rows=0 if small_slice == 0 else 500_000,
+            arrow_rows=arrow_rows,
             savepoint_grain=timedelta(days=365_000),
         )
         self._run = EpochRun(

@@ -17,7 +17,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kappa.client_file import Servers, properties
+from kappa.config import Servers
+from kappa.kafka.client_file import properties
 from kappa.kafka.connection import client_settings
 from kappa_local import kafka, logins
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kappa.client_file import tool_options
 from kappa.driver.context import Context
 from kappa.errors import ConflictError, RefusedError
+from kappa.kafka.client_file import tool_options
 from kappa.offsets.vector import Offsets
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kappa.client_file import SETTING, client_file_of, for_librdkafka
+from kappa.config import client_file_of
 from kappa.errors import BrokerUnreachableError, ConfigError, ConflictError, KappaError, TopologyError
+from kappa.kafka.client_file import SETTING, for_librdkafka
 
 _UNREACHABLE = {
     KafkaError._TRANSPORT,

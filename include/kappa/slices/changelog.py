@@ -13,11 +13,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kappa import clock
-from kappa.client_file import for_spark
 from kappa.errors import DataLossError, LedgerError
 from kappa.faults import crash_point
 from kappa.kafka import changelogs
 from kappa.kafka.changelogs import changelog_records
+from kappa.kafka.client_file import for_spark
 from kappa.kafka.producer import Record
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import chunks, contents_of

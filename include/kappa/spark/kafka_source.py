@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.client_file import for_spark
+from kappa.kafka.client_file import for_spark
 from kappa.offsets.vector import OffsetRange
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kappa.client_file import for_spark
 from kappa.errors import LedgerError
+from kappa.kafka.client_file import for_spark
 from kappa.offsets.vector import OffsetRange, Offsets
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.client_file import Servers, for_librdkafka, for_spark, login, properties, tool_options, written
-from kappa.config import Config
+from kappa.config import Config, Servers
 from kappa.errors import ConfigError
+from kappa.kafka.client_file import for_librdkafka, for_spark, login, properties, tool_options, written
 from kappa.spark.jars import java_home
 from kappa_local import logins
 
-INCLUDE = Path(__file__).parents[1] / "include"
+INCLUDE = Path(__file__).parents[2] / "include"
 SCRAM = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "SCRAM-SHA-512",

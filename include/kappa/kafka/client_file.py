@@ -16,6 +16,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from kappa.config import client_file_of
 from kappa.errors import ConfigError
 
 SETTING = "KAPPA_KAFKA_CLIENT_FILE"
@@ -62,30 +63,6 @@ _OAUTH = {
 _JAAS = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\b(?P<options>.*);\s*", re.DOTALL | re.I)
 _OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.DOTALL)
 _PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
-
-
-class Servers(str):
-    """Addresses of Kafka's brokers, ``host:port`` separated by commas, with the file by which clients log in there.
-
-    A text with something added, because it goes where addresses go: into messages, options and the ledger. Only what
-    makes a client looks at the file.
-
-    Attributes:
-        client_file: path of the file; empty where brokers ask for no login.
-    """
-
-    client_file: str
-
-    def __new__(cls, addresses: str, client_file: str = "") -> Servers:
-        """Addresses, and the file that belongs to them."""
-        made = super().__new__(cls, addresses)
-        made.client_file = client_file
-        return made
-
-
-def client_file_of(bootstrap_servers: str) -> str:
-    """The file that belongs to these addresses; empty for none."""
-    return bootstrap_servers.client_file if isinstance(bootstrap_servers, Servers) else ""
 
 
 def tool_options(bootstrap_servers: str) -> str:
