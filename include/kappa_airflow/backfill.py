@@ -115,4 +115,5 @@ def _interval(context: Context) -> tuple[datetime, datetime]:
             "The run has no data interval. Create it with: airflow backfill create --dag-id "
             f"{context['dag'].dag_id} --from-date FIRST --to-date LAST"
         )
-    return begin, end
+    # Airflow's times are of a class of its own, whose differences divide by no timedelta.
+    return datetime.fromisoformat(begin.isoformat()), datetime.fromisoformat(end.isoformat())

@@ -74,7 +74,7 @@ def test_what_is_done_is_said_again_while_it_lasts(monkeypatch: pytest.MonkeyPat
     assert len(said) == count
 
 
-def test_an_interval_is_what_airflow_hands_over() -> None:
+def test_an_interval_is_what_airflow_hands_over_in_times_of_python() -> None:
     given: Any = {"data_interval_start": FIRST, "data_interval_end": LAST}
     begin, end = backfill._interval(given)
-    assert isinstance(begin, datetime) and (begin, end) == (FIRST, LAST)
+    assert {type(begin), type(end)} == {datetime} and (begin, end) == (FIRST, LAST)
