@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 Sent = tuple[int, int, Any] | tuple[int, int, Any, bytes | None]
 
 
+_JVM = "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m"
 #: Few plans of a test are computed twice: compiling them for speed, and noting where each column was written, takes
 #: longer than they do.
 BRIEF = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m",
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {_JVM}",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 #: A soak computes the same plans for hours: after a few of them, code that is compiled for speed takes two thirds of
 #: the time.
-LONG = {**BRIEF, "spark.driver.extraJavaOptions": "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn512m"}
+LONG = {**BRIEF, "spark.driver.extraJavaOptions": _JVM}
 
 
 class Log(Protocol):

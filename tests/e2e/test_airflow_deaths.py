@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from support.airflow_stack import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, live_by_its_dag, running, wait_for
 from support.processes import Rig, rig, rows
 
 from kappa import control
@@ -33,12 +33,9 @@ def test_a_replay_whose_tasks_triggerer_and_drivers_are_killed_needs_no_human(
     with rig(tmp_path, kafka, topic(partitions=2), slice_records=20, handover_seconds=600.0) as machine:
         machine.produce(rows(50))
         with running(AirflowStack(machine.config)) as stack:
-            stream, replay = f"stream__{machine.name}", f"replay__{machine.name}"
+            replay = f"replay__{machine.name}"
             stack.await_dag(replay)
-            stack.unpause(stream)
-            first = wait_for(lambda: machine.record().live, PATIENCE, "the stream's DAG brings an epoch live")
-            machine.started.add(first)
-            machine.settle(first)
+            first = live_by_its_dag(stack, machine, PATIENCE)
             machine.deploy(2)
 
             run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})

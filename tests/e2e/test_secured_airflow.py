@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.airflow_stack import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, live_by_its_dag, running, wait_for
 from support.brokers import watched
-from support.processes import rig, rows
-from support.secured import rights, user
+from support.processes import rig
+from support.secured import produce, rights, user
 
 from kappa.config import Servers
 from kappa.kafka.broker import Broker
@@ -37,19 +37,13 @@ def test_a_replay_by_the_login_of_a_connection_leaves_its_secret_in_one_file(tmp
             Broker(servers) as client,
             rig(tmp_path / "work", client, SOURCE, slice_records=20, kafka_client_file=servers.client_file) as machine,
         ):
-            own = machine.config
-            machine.config = replace(own, kafka_client_file=broker.bootstrap_servers.client_file)
-            machine.produce(rows(50))  # drivers may not write the source
-            machine.config = own
+            produce(machine, broker, 50)
             # Airflow knows nothing of the login but its connection.
-            with running(AirflowStack(replace(own, kafka_client_file=""))) as stack:
+            with running(AirflowStack(replace(machine.config, kafka_client_file=""))) as stack:
                 secret = connect(stack, servers)
-                stream, replay = f"stream__{machine.name}", f"replay__{machine.name}"
+                replay = f"replay__{machine.name}"
                 stack.await_dag(replay)
-                stack.unpause(stream)
-                first = wait_for(lambda: machine.record().live, PATIENCE, "the stream's DAG brings an epoch live")
-                machine.started.add(first)
-                machine.settle(first)
+                live_by_its_dag(stack, machine, PATIENCE)
                 machine.deploy(2)
                 run = stack.trigger(replay, {"then": "cut_over", "reason": "version 2"})
                 wait_for(lambda: len(machine.record().epochs) == 2, PATIENCE, "the replay is on record")

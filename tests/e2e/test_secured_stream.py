@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from support.brokers import watched
-from support.processes import Rig, rig, rows
-from support.secured import rights, user
+from support.processes import Rig, rig
+from support.secured import produce, rights, user
 
 from kappa import control
 from kappa.config import Config
@@ -51,14 +51,6 @@ def machine(tmp_path: Path, broker: kafka.KafkaProcess) -> Iterator[Rig]:
         }
         made.config = replace(made.config, spark_conf={**made.config.spark_conf, **shown})
         yield made
-
-
-def produce(machine: Rig, broker: kafka.KafkaProcess, count: int) -> None:
-    """Records from another user: that of drivers may not write the source."""
-    own = machine.config
-    machine.config = replace(own, kafka_client_file=broker.bootstrap_servers.client_file)
-    machine.produce(rows(count))
-    machine.config = own
 
 
 def test_start_replay_cutover_and_rollback_by_a_user_with_the_documented_rights_leave_no_secret_anywhere(

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kappa.config import Config
 from kappa.errors import Transient
 from kappa_local import airflow
 from kappa_local.kafka import free_port
+
+if TYPE_CHECKING:
+    from support.processes import Rig
 
 T = TypeVar("T")
 
@@ -210,6 +213,16 @@ def running(stack: AirflowStack) -> Iterator[AirflowStack]:
         yield stack
     finally:
         stack.stop()
+
+
+def live_by_its_dag(stack: AirflowStack, machine: Rig, seconds: float) -> int:
+    """Have the stream's DAG bring the first epoch live, and wait until it has read everything; the epoch."""
+    stack.unpause(f"stream__{machine.name}")
+    first = wait_for(lambda: machine.record().live, seconds, "the stream's DAG brings an epoch live")
+    assert first is not None
+    machine.started.add(first)
+    machine.settle(first)
+    return first
 
 
 def wait_for(condition: Callable[[], T], seconds: float, what: str, on_failure: Callable[[], str] = str) -> T:

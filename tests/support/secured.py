@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka.admin import (
@@ -21,6 +21,7 @@ from kappa.config import Servers
 from kappa.kafka.client_file import properties
 from kappa.kafka.connection import client_settings
 from kappa_local import kafka, logins
+from support.processes import Rig, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 _KINDS = {
@@ -96,3 +97,11 @@ def user(broker: kafka.KafkaProcess, folder: Path, given: Iterable[Right], **nam
     file = folder / f"{name}.properties"
     logins.write_client_file(file, Path(authority), name, f"secret-{name}")
     return Servers(str(admin), str(file))
+
+
+def produce(machine: Rig, broker: kafka.KafkaProcess, count: int) -> None:
+    """Records from another user: that of drivers may not write the source."""
+    own = machine.config
+    machine.config = replace(own, kafka_client_file=broker.bootstrap_servers.client_file)
+    machine.produce(rows(count))
+    machine.config = own
