@@ -84,6 +84,7 @@ POINTS: Mapping[str, str] = {
     "resume": "the new epoch may send",
     "fenced": "a rebuild has fenced the sender of the epoch that it is built from",
     "superseded": "that epoch's markers name the one that is built from it, which is not on record",
+    "ending": "the driver has nothing left to do, its last heartbeat is not written",
     "maintain": "it is on record which commits stay readable; no file is gone",
     "vacuum.chosen": "the files of a table that are to go are chosen, none of them is gone",
     "maintain.dead_letters": "old files of the dead letters are gone",

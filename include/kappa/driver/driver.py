@@ -23,6 +23,7 @@ from kappa.driver.metrics import Metrics
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.errors import DisagreementError, StaleWriterError, SupersededError
+from kappa.faults import crash_point
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger import Ledger
@@ -82,7 +83,6 @@ class Driver:
         self._replacements = Replacements(context, attempts)
         self._replay = Replay(context, attempts, slices, handover)
         self._live = Live(context, attempts, slices, handover, self._replacements)
-        self._is_overtaken = False
         self._is_attested = False
 
     def on_signal(self, number: int, _: object) -> None:
@@ -126,6 +126,7 @@ class Driver:
         try:
             reason = self._loop()
             context.merge(is_asked=True)  # a reader of the path sees all of an epoch that stands
+            crash_point("ending")
         except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise
@@ -134,7 +135,7 @@ class Driver:
             context.beat.close(message=reason)
             self.close()
             context.log.info("ended", reason=reason)
-        if self._is_overtaken:
+        if self._is_asked_for():
             context.start_successor()
         return reason
 
@@ -221,9 +222,16 @@ class Driver:
     def _overtaken(self, mine: EpochRecord) -> str | None:
         """Why the epoch needs a driver with other code, or None."""
         context = self.context
-        found = switching.overtaken(context.epochs, context.paths, mine, context.ledger.state(), context.code)
-        self._is_overtaken = found is not None
-        return found
+        return switching.overtaken(context.epochs, context.paths, mine, context.ledger.state(), context.code)
+
+    def _is_asked_for(self) -> bool:
+        """Whether the epoch needs a driver after this one, which was not told to end: of other code, or called back.
+
+        To call an epoch back is to put it on record, then to start a driver unless a heartbeat is fresh. The last
+        heartbeat is written by now, so either that look misses this driver, or this one finds the call on record.
+        """
+        mine = self.context.record().epoch(self.context.paths.epoch)
+        return not self.context.stop_reason and mine.is_wanted and not mine.stage.is_ended
 
     def _finish_open(self, record: TopologyRecord, state: LedgerState) -> None:
         """Redo a slice that was planned and not committed, with its own ranges; or give up after too many attempts."""
