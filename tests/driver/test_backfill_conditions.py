@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
 
 from kappa.driver.backfill import belongs
 from kappa.offsets.vector import OffsetRange
 from kappa.topology import Append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAID = Append(name="paid", schema="id STRING, at TIMESTAMP, ms BIGINT")
 BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=1)))
@@ -24,7 +30,7 @@ def test_rows_belong_by_the_records_that_they_come_from() -> None:
 
 def test_rows_belong_by_a_column_from_the_beginning_to_before_the_end() -> None:
     assert belongs(PAID, "at", BEGIN, END, ()) == (
-        "`at` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `at` < TIMESTAMP '2026-01-01 23:00:00+00:00'"
+        "`at` >= '2026-01-01 00:00:00+00:00' AND `at` < '2026-01-01 23:00:00+00:00'"
     )
 
 
@@ -32,3 +38,15 @@ def test_edges_between_two_milliseconds_are_those_of_the_next_one() -> None:
     micro = timedelta(microseconds=1)
     assert belongs(PAID, "ms", BEGIN, BEGIN + micro, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600001L"
     assert belongs(PAID, "ms", BEGIN - micro, BEGIN, ()) == "`ms` >= 1767225600000L AND `ms` < 1767225600000L"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("year", [2, 1500, 2026, 9998])
+def test_spark_takes_the_same_rows_as_the_engine_that_replaces_them(spark: SparkSession, year: int) -> None:
+    """That engine is held by ``lake/test_replaced_rows.py``."""
+    begin, end = BEGIN.replace(year=year), END.replace(year=year)
+    epoch, micro = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+    times = [(at - epoch) // micro + step for at in (begin, end) for step in (-1, 0, 1)]
+    frame = spark.createDataFrame([(n,) for n in times], "n BIGINT").selectExpr("n", "timestamp_micros(n) AS at")
+    found = frame.where(belongs(PAID, "at", begin, end, ())).collect()
+    assert sorted(row.n for row in found) == times[1:4]

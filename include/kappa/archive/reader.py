@@ -268,6 +268,24 @@ def chunks_of(row: LedgerRow) -> list[Chunk]:
     ]
 
 
+class Archives:
+    """The archives of a lake, each opened once.
+
+    Args:
+        lake: the lake; an epoch that is computed again in a folder of its own reads those of the whole lake too.
+    """
+
+    def __init__(self, lake: str) -> None:
+        self._lake = lake
+        self._opened: dict[str, Archive] = {}
+
+    def of(self, topic: str) -> Archive:
+        """The archive of a topic; may be there or not."""
+        if topic not in self._opened:
+            self._opened[topic] = Archive(self._lake, topic)
+        return self._opened[topic]
+
+
 def archived_topics(lake: str) -> tuple[str, ...]:
     """Topics that have an archive in a lake, sorted."""
     return tuple(sorted(folder.parent.name for folder in Path(lake).glob("_archive/*/ledger") if folder.is_dir()))

@@ -8,7 +8,7 @@ again and again is undone, and the stream goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
-from kappa.lake.merge_on_read import frame_at, read_table
+from kappa.lake.merge_on_read import frame_at
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, ranges_from_json
 from kappa.slices.places import make_durable
@@ -33,6 +33,7 @@ from kappa.topology.ddl import literal, quote, quoted
 from kappa.verify.second_run import discard
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from kappa.driver.attempts import Attempts
@@ -134,9 +135,13 @@ def belongs(append: Append, time: str | None, begin: datetime, end: datetime, ra
 
 
 def _instant(at: datetime, kind: str) -> str:
-    """SQL of a time, in the type of a column; a number of milliseconds is rounded up."""
+    """SQL of a time, in the type of a column; a number of milliseconds is rounded up.
+
+    A text is compared with a column of times as one of its own, by Spark and by the engine of ``deltalake``: a literal
+    of SQL is of another precision there, which leaves out no file.
+    """
     if kind == "TIMESTAMP":
-        return f"TIMESTAMP '{at.astimezone(UTC).isoformat(sep=' ')}'"
+        return f"'{at.astimezone(UTC).isoformat(sep=' ')}'"
     return f"{-((_EPOCH - at) // timedelta(milliseconds=1))}L"
 
 
@@ -309,7 +314,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
         path = run.paths.output(name)
         append = next(append for append in run.topology.appends if append.name == name)
         where = belongs(append, found.get("time"), begin, end, ranges)
-        rows = _computed(run, detail["folder"], append, found["version"], planned.seq).where(where)
+        rows = _computed(run, detail["folder"], append, found["version"], where, planned.seq)
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
         versions[f"outputs/{name}"] = tables.version(path)
@@ -375,10 +380,17 @@ def _change_windows(
     tables.append_frame(run.paths.changes(table.name), rows, planned.seq, plan_hash(planned))
 
 
-def _computed(run: EpochRun, folder: str, append: Append, version: int, seq: int) -> DataFrame:
+def _computed(run: EpochRun, folder: str, append: Append, version: int, where: str, seq: int) -> pa.RecordBatchReader:
     """Rows that were computed for an interval, in the columns of the output, as rows of a slice."""
-    from pyspark.sql import functions as F
+    import pyarrow as pa
 
-    columns = [*quoted(column.name for column in append.columns), *(column.name for column in tables.LINEAGE)]
-    found = read_table(run.engines.session, run.paths.recomputed(folder).output(append.name), version).where("_seq > 0")
-    return found.select(F.lit(seq).cast("bigint").alias("_seq"), *columns)
+    names = [column.name for column in (tables.SEQ, *append.columns, *tables.LINEAGE)]
+    path = run.paths.recomputed(folder).output(append.name)
+    found = queries.batches(path, version, names, where=f"{tables.SEQ.name} > 0 AND ({where})")
+
+    def numbered() -> Iterator[pa.RecordBatch]:
+        for batch in found:
+            seqs = pa.repeat(pa.scalar(seq, pa.int64()), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([seqs, *batch.columns[1:]], schema=found.schema)
+
+    return pa.RecordBatchReader.from_batches(found.schema, numbered())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kappa import clock
+from kappa.archive.reader import Archives
 from kappa.config import Config
 from kappa.driver import process
 from kappa.driver.exporter import Exporter
@@ -125,6 +126,7 @@ class Context:
             small_slice=config.small_slice,
             mask_key=config.mask_key,
             schemas=Schemas(config.lake, Registry(config.schema_registry)),
+            archives=Archives(config.lake),
             merge_seconds=config.merge_seconds,
             savepoint_grain=timedelta(minutes=config.savepoint_minutes),
         )

@@ -181,6 +181,7 @@ def batches(
     delta_version: int,
     columns: Sequence[str] | None = None,
     *,
+    where: str | None = None,
     limit: int | None = None,
     over: Changes | None = None,
 ) -> pa.RecordBatchReader:
@@ -195,7 +196,8 @@ def batches(
     declared = declared_schema(table)
     schema = declared if columns is None else pa.schema([declared.field(name) for name in columns])
     relations, source = _source(table, over)
-    sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" LIMIT {limit}" if limit is not None else "")
+    sql = f"SELECT {_listed(schema.names) or '1'} FROM {source}" + (f" WHERE {where}" if where else "")
+    sql += f" LIMIT {limit}" if limit is not None else ""
     found = _builder(relations).execute(sql)
     first = next(found, None)
 

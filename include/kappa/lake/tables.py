@@ -192,22 +192,32 @@ def append_frame(path: str, rows: DataFrame, seq: int, plan: str | None = None, 
     _writer(rows, seq, "append").options(**options).save(path)
 
 
-def replace_where(path: str, rows: DataFrame, where: str, seq: int, plan: str) -> None:
+def replace_where(path: str, rows: pa.RecordBatchReader, where: str, seq: int, plan: str) -> None:
     """Replace the rows that meet a condition, in one commit. Idempotent; a crash leaves the old rows or the new ones.
 
+    Memory does not grow with the rows. Rows of which the condition is null stay as they are.
+
     Args:
-        rows: the new rows; they meet the condition too.
+        rows: the new rows, with the table's columns; all of them meet the condition.
         where: SQL condition.
         seq: the slice that replaces them.
         plan: hash of its plan.
 
     Raises:
+        ConflictError: another process wrote to the table at the same time.
         DisagreementError: as :func:`append`.
     """
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, write_deltalake
+    from deltalake.exceptions import CommitFailedError
 
-    if not _is_written(DeltaTable(path), seq, plan):
-        _writer(rows, seq, "overwrite").options(replaceWhere=where, userMetadata=_said(seq, plan)).save(path)
+    table = DeltaTable(path)
+    if _is_written(table, seq, plan):
+        return
+    properties = _transaction(seq, plan)
+    try:
+        write_deltalake(table, rows, mode="overwrite", predicate=where, commit_properties=properties)
+    except CommitFailedError as error:
+        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
 def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kappa.archive.reader import Archive
+from kappa.archive.reader import Archive, Archives
 from kappa.kafka.registry import Registry
 from kappa.lake.foreign_commits import Watch
 from kappa.lake.ledger import Ledger
@@ -44,6 +44,7 @@ class Engines:
         savepoint_grain: the first commit in each period of this length becomes a savepoint.
         mask_key: key of masked values; empty for none.
         schemas: of records whose values begin with the id of one.
+        archives: of the lake that the sources' topics are archived in.
         begin: called with the name of each line of the protocol before it begins.
     """
 
@@ -56,6 +57,7 @@ class Engines:
     savepoint_grain: timedelta = timedelta(hours=4)
     mask_key: str = field(default="", repr=False)
     schemas: Schemas = field(default_factory=lambda: Schemas("", Registry("")))
+    archives: Archives = field(default_factory=lambda: Archives(""))
     begin: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -85,13 +87,11 @@ class Scratch:
     Attributes:
         written: rows of the slice at hand that are in memory, by ``outputs/<name>`` or ``changes/<name>``.
         states: the tables before the next slice, as far as they are in memory.
-        archives: archives that were read, by topic.
         ahead: what was read of the next slice while the one at hand was sent.
     """
 
     written: dict[str, pa.Table] = field(default_factory=dict)
     states: dict[str, TableState] = field(default_factory=dict)
-    archives: dict[str, Archive] = field(default_factory=dict)
     ahead: ReadAhead | None = None
 
 
@@ -149,10 +149,7 @@ class EpochRun:
 
     def archive(self, topic: str) -> Archive:
         """The archive of a source's topic."""
-        archives = self.scratch.archives
-        if topic not in archives:
-            archives[topic] = Archive(self.paths.lake, topic)
-        return archives[topic]
+        return self.engines.archives.of(topic)
 
     def take_ahead(self) -> ReadAhead | None:
         """What was read of the next slice, for its one user, which closes it."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kappa.archive.reader import Archives
 from kappa.faults import crash_point
 from kappa.kafka.registry import Registry
 from kappa.lake.ledger import Ledger
@@ -71,6 +72,7 @@ def beside(
         small_slice=config.small_slice,
         mask_key=config.mask_key,
         schemas=Schemas(config.lake, Registry(config.schema_registry)),
+        archives=Archives(config.lake),
     )
     ledger = Ledger(paths.ledger)
     seeded = ledger.state().commits[0].detail
