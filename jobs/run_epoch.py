@@ -9,8 +9,8 @@ import sys
 import structlog
 
 from kappa.config import Config
-from kappa.driver.driver import run_epoch
 from kappa.errors import KappaError
+from kappa.spark.session import StartingSession
 
 
 def main() -> int:
@@ -30,7 +30,12 @@ def main() -> int:
         ]
     )
     try:
-        run_epoch(Config.from_env(), arguments.topology, arguments.epoch, code=arguments.code)
+        config = Config.from_env()
+        # Before the driver's own imports: Spark takes seconds to start, and its process has the other cores.
+        starting = StartingSession(config, f"kappa {arguments.topology} e{arguments.epoch:04d}")
+        from kappa.driver.driver import run_epoch
+
+        run_epoch(config, arguments.topology, arguments.epoch, code=arguments.code, starting=starting)
     except KappaError as error:
         structlog.get_logger("kappa.driver.driver").error("ended", error=f"{type(error).__name__}: {error}")
         return error.exit_code

@@ -137,7 +137,7 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
             for component in ("scheduler", "triggerer"):
                 stack.start_component(component)
             machine.invoices(DAYS, DAYS + 1)  # the stream goes on beside it
-            ended(stack, dag)
+            stack.backfilled(dag, 7)
             machine.settle(first)
             once = machine.points()
             last = FIRST + timedelta(days=7)
@@ -149,7 +149,7 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
             wait_for(lambda: is_complete(stack, dag), PATIENCE, "Airflow takes the backfill for complete")
             stack.command(*words)
             wait_for(lambda: len(machine.record().epoch(first).backfilled) >= done + 7, PATIENCE, "all days once more")
-            runs = ended(stack, dag)
+            runs = stack.backfilled(dag, 7)
             assert machine.points() == once
             said = stack.task_log(dag, runs[0]["dag_run_id"], "backfill")
             assert "the same as the live epoch has" in said and "offsets" in said
@@ -168,20 +168,3 @@ def test_seven_days_backfilled_twice_are_what_a_replay_computes(
 def is_complete(stack: AirflowStack, dag: str) -> bool:
     """Whether Airflow would create another backfill; the scheduler looks every half minute."""
     return all(one["completed_at"] for one in stack.call("GET", f"/backfills?dag_id={dag}")["backfills"])
-
-
-def ended(stack: AirflowStack, dag: str) -> list[dict[str, str]]:
-    """The seven runs, once all of them ended; each of them well."""
-    wait_for(
-        lambda: (
-            [run["state"] for run in stack.runs(dag)] == ["success"] * 7
-            or "failed" in [run["state"] for run in stack.runs(dag)]
-        ),
-        PATIENCE,
-        "seven runs end",
-        lambda: str([run["state"] for run in stack.runs(dag)]),
-    )
-    runs = stack.runs(dag)
-    bad = [run for run in runs if run["state"] != "success"]
-    assert not bad, stack.task_log(dag, bad[0]["dag_run_id"], "backfill")
-    return runs

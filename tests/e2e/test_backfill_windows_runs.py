@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.airflow_stack import AirflowStack, running, wait_for
+from support.airflow_stack import AirflowStack, running
 from support.processes import Rig, rig
 from support.timed import BEGIN, DAY, TimedMixin, split
 
@@ -178,14 +178,7 @@ def test_days_of_windows_and_pairs_that_airflow_backfills_are_what_a_replay_give
         first, last = (f"{BEGIN + number * DAY:%Y-%m-%d}" for number in (3, 5))
         stack.command("backfill", "create", "--dag-id", dag, "--from-date", first, "--to-date", last)
         timed.day(DAYS)  # the stream goes on beside it
-        wait_for(
-            lambda: [run["state"] for run in stack.runs(dag)] == ["success"] * 3,
-            900,
-            "three days are replaced",
-            lambda: str(
-                [(run["state"], stack.task_log(dag, run["dag_run_id"], "backfill")) for run in stack.runs(dag)]
-            ),
-        )
+        stack.backfilled(dag, 3)
         timed.settle(1)
     after = {name: timed.rows(name) for name in OUTPUTS}
     for day in days:

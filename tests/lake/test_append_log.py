@@ -179,3 +179,70 @@ def test_a_look_by_another_thread_in_the_middle_of_a_refresh_counts_no_row_twice
         thread.join()
     assert [row["n"] for row in [*first, *second]] == [1]
     assert log.last == 1
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A number for each time that Delta's log was listed."""
+    made: list[int] = []
+    real = AppendLog._files
+
+    def files(log: AppendLog) -> set[str]:
+        made.append(len(made))
+        return real(log)
+
+    monkeypatch.setattr(AppendLog, "_files", files)
+    return made
+
+
+def test_a_look_at_a_log_to_which_nothing_came_lists_nothing(log: AppendLog, looks: list[int]) -> None:
+    log.refresh()
+    log.append([{"word": "a"}])
+    assert len(log.refresh()) == 1
+    before = len(looks)
+    assert [log.refresh() for _ in range(20)] == [[]] * 20
+    assert len(looks) == before
+
+
+def test_rows_of_another_process_are_there_at_the_next_look(log: AppendLog) -> None:
+    reader = AppendLog(log.path, SCHEMA)
+    assert reader.refresh() == []
+    for number in range(1, 130):
+        log.refresh()
+        log.append([{"word": str(number)}])
+        assert [row["n"] for row in reader.refresh()] == [number]
+        assert reader.refresh() == []
+
+
+def test_a_look_finds_rows_though_the_entry_that_brought_them_is_gone(log: AppendLog, looks: list[int]) -> None:
+    reader = AppendLog(log.path, SCHEMA)
+    reader.refresh()
+    for number in range(1, 130):
+        log.refresh()
+        log.append([{"word": str(number)}])
+    entries = sorted(Path(log.path, "_delta_log").glob("*.json"))
+    checkpoint = max(int(file.name[:20]) for file in Path(log.path, "_delta_log").glob("*.checkpoint.parquet"))
+    for entry in entries:
+        if int(entry.name[:20]) < checkpoint:
+            entry.unlink()
+    assert [row["n"] for row in reader.refresh()] == list(range(1, 130))
+
+
+def test_from_time_to_time_the_log_is_listed_whatever_is_there(
+    log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.refresh()
+    monkeypatch.setattr("kappa.lake.append_log._NEXT_ENTRY_SECONDS", -1.0)
+    before = len(looks)
+    log.refresh()
+    assert len(looks) == before + 1
+
+
+def test_a_log_that_is_gone_is_noticed_by_the_next_look(log: AppendLog) -> None:
+    log.refresh()
+    log.append([{"word": "a"}])
+    log.refresh()
+    assert log.refresh() == []
+    shutil.rmtree(log.path)
+    with pytest.raises(LedgerError, match="is gone"):
+        log.refresh()

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 FAKES = Path(__file__).parents[1] / "airflow" / "fakes"
 FINAL = ("success", "failed")
+#: How long the runs of a backfill may take: each has a Spark of its own.
+BACKFILL_SECONDS = 900
 
 #: So that a test sees within seconds what takes Airflow minutes by default.
 _QUICK = {
@@ -132,6 +134,23 @@ class AirflowStack:
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Runs of a DAG, oldest first."""
         return list(self.call("GET", f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
+
+    def backfilled(self, dag_id: str, count: int, task_id: str = "backfill") -> list[dict[str, Any]]:
+        """The runs of a backfill, once all of them ended; each of them well. One that fails ends the wait at once."""
+
+        def states() -> list[str]:
+            return [run["state"] for run in self.runs(dag_id)]
+
+        wait_for(
+            lambda: states() == ["success"] * count or "failed" in states(),
+            BACKFILL_SECONDS,
+            f"{count} runs end",
+            lambda: str(states()),
+        )
+        found = self.runs(dag_id)
+        bad = [run for run in found if run["state"] != "success"]
+        assert not bad, self.task_log(dag_id, bad[0]["dag_run_id"], task_id)
+        return found
 
     def run_state(self, dag_id: str, run_id: str) -> str:
         """State of a run."""

@@ -50,6 +50,8 @@ from kappa.verify.second_run import SecondRun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kappa.spark.session import StartingSession
+
 #: Pause between two looks at the record while there is nothing to do.
 IDLE_SECONDS = 0.2
 
@@ -62,6 +64,7 @@ class Context:
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
+        starting: Spark that is starting already, for this driver alone; it is stopped at the end.
     """
 
     #: What is done at the moment, for people.
@@ -73,7 +76,14 @@ class Context:
     _merge_looked = (-1, 0.0)
 
     def __init__(
-        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+        self,
+        config: Config,
+        topology: str,
+        epoch: int,
+        *,
+        code: str | None = None,
+        session: SparkSession | None = None,
+        starting: StartingSession | None = None,
     ) -> None:
         self.config = config
         self.topology = registry.load(config.topologies, topology)
@@ -89,6 +99,7 @@ class Context:
         self.exporter = Exporter(config, self.paths)
         self.notices = Notices(config, self.paths)
         self._given_session = session
+        self._starting = starting
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
     def record(self) -> TopologyRecord:
@@ -104,7 +115,8 @@ class Context:
 
         before = self.doing
         self.say("starting Spark")
-        session = build_session(self.config, f"kappa {self.topology.name} e{self.paths.epoch:04d}")
+        name = f"kappa {self.topology.name} e{self.paths.epoch:04d}"
+        session = build_session(self.config, name) if self._starting is None else self._starting.session()
         self.say(before)
         return session
 

@@ -37,8 +37,12 @@ from kappa.verify.second_run import SECOND_RUN, discard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kappa.spark.session import StartingSession
 
-def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = None) -> str:
+
+def run_epoch(
+    config: Config, topology: str, epoch: int, *, code: str | None = None, starting: StartingSession | None = None
+) -> str:
     """Run an epoch's driver until the epoch needs it no more, or it is told to stop.
 
     Idempotent: started again after any crash it goes on where the ledger says.
@@ -46,6 +50,7 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
     Args:
         topology: name of the topology; its code is taken from ``config.topologies``.
         code: content hash of the code that runs; None for that of the epoch's plan.
+        starting: Spark that is starting already, for this driver alone; None starts one when it is needed.
 
     Returns:
         Why it ended.
@@ -56,7 +61,7 @@ def run_epoch(config: Config, topology: str, epoch: int, *, code: str | None = N
         SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
             more.
     """
-    driver = Driver(config, topology, epoch, code=code)
+    driver = Driver(config, topology, epoch, code=code, starting=starting)
     signal.signal(signal.SIGTERM, driver.on_signal)
     signal.signal(signal.SIGINT, driver.on_signal)
     return driver.run()
@@ -68,15 +73,23 @@ class Driver:
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
+        starting: Spark that is starting already, for this driver alone.
 
     Attributes:
         context: what it works with.
     """
 
     def __init__(
-        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
+        self,
+        config: Config,
+        topology: str,
+        epoch: int,
+        *,
+        code: str | None = None,
+        session: SparkSession | None = None,
+        starting: StartingSession | None = None,
     ) -> None:
-        self.context = context = Context(config, topology, epoch, code=code, session=session)
+        self.context = context = Context(config, topology, epoch, code=code, session=session, starting=starting)
         self._attempts = attempts = Attempts(context)
         self._slices = slices = Slices(context, attempts)
         self._handover = handover = Handover(context, slices.read_on)

@@ -8,8 +8,10 @@ of a log may be replaced by fewer; what comes after them stays without gaps.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
@@ -34,6 +36,8 @@ _KEEP_HOURS = 1
 #: Every look lists all entries of Delta's log: those of a day at one slice a second would take it a second. A reader
 #: that is further behind reads the last checkpoint; an append to what is older is refused.
 _KEEP_LOG_MINUTES = 10
+#: For so long after such a look only the next entry is looked for, by its name: well before an entry could go.
+_NEXT_ENTRY_SECONDS = 60.0
 #: A checkpoint names every file that was merged and may still be read: by Delta's default those of a week.
 _CONFIGURATION = {
     "delta.checkpointInterval": "50",
@@ -71,6 +75,8 @@ class AppendLog:
         self._last = 0
         self._seen: set[str] = set()
         self._merges = 0
+        #: Version at the last look at Delta's log, and when that look began.
+        self._looked = (-1, 0.0)
         self._lock = threading.RLock()
         #: Whether the last refresh gave all rows, because some that this object had not seen are there no more.
         self.is_anew = False
@@ -110,24 +116,44 @@ class AppendLog:
             LakeUnreachableError: the storage does not answer.
         """
         with self._lock:
+            if self._is_unchanged():
+                self.is_anew = False
+                return []
             return self._refresh()
+
+    def _is_unchanged(self) -> bool:
+        """Whether nothing was committed since the last look: the file that the next commit makes is not there.
+
+        Two questions to the file system, where a look lists Delta's log. The entry of the last look is asked for too:
+        where it is gone, later ones may be gone as well.
+        """
+        version, at = self._looked
+        if self._table is None or "://" in self.path or self._table.version() != version:
+            return False
+        if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
+            return False
+        return not self._entry(version + 1).exists() and self._entry(version).exists()
+
+    def _entry(self, version: int) -> Path:
+        return Path(self.path, "_delta_log", f"{version:020}.json")
 
     def _refresh(self) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.exceptions import DeltaError
 
-        if self._table is None:
-            if not self.exists():
-                return []
-            self._table = DeltaTable(self.path)
-        else:
-            try:
+        begun = time.monotonic()
+        if self._table is None and not self.exists():
+            return []
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.path)
+            else:
                 self._table.update_incremental()
-            except TableNotFoundError as error:
+            floor = self._table.transaction_version(_FLOOR) or 0
+        except DeltaError as error:
+            if not self.exists():
                 raise LedgerError(f"The table {self.path} is gone.", path=self.path) from error
-            except DeltaError as error:
-                raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
-        floor = self._table.transaction_version(_FLOOR) or 0
+            raise LakeUnreachableError(f"Cannot read {self.path}: {error}", path=self.path) from error
         self.is_anew = 0 < self._last < floor
         if self.is_anew:
             self._last, self._seen = 0, set()
@@ -143,6 +169,7 @@ class AppendLog:
                 path=self.path,
             )
         self._last = max([self._last, *new])
+        self._looked = (self._table.version(), begun)
         return [new[n] for n in sorted(new)]
 
     def newest_first(self) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,6 +140,34 @@ class LazySession:
         if self._session is None:
             self._session = build_session(self.config, self.name)
         return self._session
+
+
+class StartingSession:
+    """A Spark session that starts in a thread of its own, while this process does what needs none.
+
+    Args:
+        config: where Spark runs.
+        name: what Spark shows as the application's name.
+    """
+
+    def __init__(self, config: Config, name: str) -> None:
+        self._made: Future[SparkSession] = Future()
+        # A daemon: a process that ends without having needed Spark does not wait for it. Its JVM ends with it.
+        threading.Thread(target=self._start, args=(config, name), name="starting-spark", daemon=True).start()
+
+    def _start(self, config: Config, name: str) -> None:
+        try:
+            self._made.set_result(build_session(config, name))
+        except BaseException as error:
+            self._made.set_exception(error)
+
+    def session(self) -> SparkSession:
+        """The session, once it has started.
+
+        Raises:
+            ConfigError: the jars cannot be resolved, or there is no Java.
+        """
+        return self._made.result()
 
 
 def is_alive(session: SparkSession) -> bool:

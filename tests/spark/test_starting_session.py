@@ -1,0 +1,89 @@
+"""Spark that starts beside a driver's own work: the driver gets it, or what went wrong, and no JVM outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import psutil
+import pytest
+
+from kappa.config import Config
+from kappa.errors import ConfigError
+from kappa.spark import session
+from kappa.spark.session import StartingSession
+
+MARK = "OF_TEST"
+CODE = """
+import sys, threading, time
+from kappa.config import Config
+from kappa.spark.session import StartingSession
+
+starting = StartingSession(Config.from_env(), "beside")
+"""
+
+
+def started(rest: str, mark: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, MARK: mark, "KAPPA_SPARK_MASTER": "local[2]"}
+    return subprocess.Popen([sys.executable, "-c", CODE + rest], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """The processes that inherited a mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.mark.spark
+def test_the_session_that_started_in_a_thread_is_the_session_of_the_process() -> None:
+    rest = """
+spark = starting.session()
+assert starting.session() is spark
+from pyspark.sql import SparkSession, functions as F
+assert SparkSession.builder.getOrCreate() is spark
+assert "starting-spark" not in {thread.name for thread in threading.enumerate()}
+double = F.udf(lambda n: 2 * n, "BIGINT")
+print(spark.range(3).select(F.sum(double("id"))).first()[0], spark.conf.get("spark.sql.session.timeZone"))
+spark.stop()
+"""
+    process = started(rest, str(uuid.uuid4()))
+    assert process.communicate(timeout=300)[0].split() == ["6", "UTC"]
+    assert process.returncode == 0
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_jvm_outlives_a_process_that_ends_while_spark_starts(seconds: float, killed: bool) -> None:
+    mark = str(uuid.uuid4())
+    process = started(f"time.sleep({60 if killed else seconds})", mark)
+    if killed:
+        time.sleep(1 + seconds)
+        process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=300)
+    assert process.returncode == (-signal.SIGKILL if killed else 0)
+    deadline = time.monotonic() + 60
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [" ".join(one.cmdline())[:100] for one in left] == []
+
+
+def test_what_keeps_spark_from_starting_is_told_where_the_session_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java(*_: object) -> None:
+        raise ConfigError("There is no Java.")
+
+    monkeypatch.setattr(session, "build_session", no_java)
+    starting = StartingSession(Config.from_env({}), "beside")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no Java"):
+            starting.session()
