@@ -17,6 +17,7 @@ from kappa.topology.event_time import LATE_RECORDS
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 
 def conformed(topology: Topology, effects: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -98,13 +99,9 @@ def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StructField, StructType
 
     # Null where the row is another effect's: no field may be NOT NULL there.
-    empty = {
-        name: F.lit(None).cast(StructType([StructField(f.name, f.dataType) for f in frame.schema]))
-        for name, frame in frames.items()
-    }
+    empty = {name: F.lit(None).cast(nullable(frame.schema)) for name, frame in frames.items()}
     tagged = [
         frame.select(
             F.lit(index).alias("_effect"),
@@ -121,6 +118,22 @@ def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
         mine = rows.filter(pc.equal(rows["_effect"], index)).column(name).combine_chunks()
         found[name] = pa.Table.from_arrays(mine.flatten(), names=frames[name].columns)
     return found
+
+
+def nullable(kind: DataType) -> DataType:
+    """A type whose fields, elements and values may be null, at every depth; keys of a map never are.
+
+    Arrow has a value for each field of a struct that is null, and refuses a null in one that is declared without.
+    """
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType)) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, nullable(kind.valueType))
+    return kind
 
 
 def with_seq(rows: pa.Table, seq: int) -> pa.Table:

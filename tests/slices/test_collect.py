@@ -1,0 +1,36 @@
+"""Rows of several effects, taken into memory in one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kappa.slices.effects import collect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+#: Values of which Spark knows that they are never null, at every depth.
+NEVER_NULL = (
+    "'pos' AS topic",
+    "NAMED_STRUCT('topic', 'pos', 'at', NAMED_STRUCT('n', id)) AS origin",
+    "ARRAY(id) AS ids",
+    "ARRAY(NAMED_STRUCT('n', id)) AS rows",
+    "MAP('n', id) AS counts",
+    "MAP(NAMED_STRUCT('k', 'n'), id) AS keyed",
+)
+
+
+@pytest.mark.parametrize("in_one_job", [True, False])
+def test_rows_of_effects_whose_columns_are_never_null_come_as_they_are(spark: SparkSession, in_one_job: bool) -> None:
+    frames = {
+        "votes": spark.range(3).selectExpr("id", *NEVER_NULL),
+        "averages": spark.range(2).selectExpr("id", "2 * id AS double"),
+        "none": spark.range(0).selectExpr(*NEVER_NULL),
+    }
+    found = collect(frames, in_one_job=in_one_job)
+    for name, frame in frames.items():
+        assert found[name].sort_by(found[name].column_names[0]).to_pylist() == frame.toArrow().to_pylist()
