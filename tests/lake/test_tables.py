@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
@@ -33,6 +33,18 @@ def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> No
     assert (tables.version(log), tables.version(table)) == (1, 1)
     assert rows(table) == [{"id": "a", "total": Decimal("1.10")}, {"id": "b", "total": Decimal("2.00")}]
     assert tables.count(table, 1) == 2
+
+
+def test_the_newest_version_is_found_from_any_that_is_known(paths: tuple[str, str]) -> None:
+    log, _ = paths
+    for seq in range(1, 8):
+        tables.append(log, changes(seq, ("a", "1.00")), seq)
+    assert [tables.version_after(log, known) for known in range(8)] == [7] * 8
+    entries = Path(log, "_delta_log")
+    DeltaTable(log).create_checkpoint()
+    for version in range(5):
+        (entries / f"{version:020}.json").unlink()
+    assert [tables.version_after(log, known) for known in range(8)] == [7] * 8
 
 
 def test_deletes_delete_updates_update_and_a_delete_of_nothing_does_nothing(paths: tuple[str, str]) -> None:

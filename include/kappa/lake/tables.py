@@ -7,6 +7,7 @@ after a crash or by one that woke up late, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
@@ -96,6 +97,17 @@ def version(path: str) -> int:
     from deltalake import DeltaTable
 
     return DeltaTable(path).version()
+
+
+def version_after(path: str, known: int) -> int:
+    """Newest Delta version of a table that got a commit since a version that is known.
+
+    Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
+    """
+    newest = known
+    while Path(path, "_delta_log", f"{newest + 1:020}.json").exists():
+        newest += 1
+    return version(path) if newest == known else newest  # entries of long ago are gone
 
 
 def merged(path: str) -> tuple[int, int | None]:

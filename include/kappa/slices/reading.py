@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from kappa.lake.ledger_rows import LedgerRow
 
 
+#: Most records of a source whose step is one task: more of them are worth a second core.
+ONE_TASK_ROWS = 10_000
+
+
 def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
     """Whether the records of a slice are taken into the driver's memory: its span is at most so many offsets."""
     return sum(r.count for r in ranges) <= small_slice
@@ -287,7 +291,9 @@ class Reading:
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
             times, released = self._stream_times.get(topic, {}), self._released.get(topic, {})
             good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released)
-        return frame_of(self._session, good)
+        frame = frame_of(self._session, good)
+        # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
+        return frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame
 
     def _parsed(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> Parsed | None:
         """What Arrow reads of the records, kept: as it was read ahead, or read now."""

@@ -89,7 +89,10 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     check_topics(run.engines.broker, run.topic_ids)
     _check_counts(run, plan, state, counts)
     names = [*(f"outputs/{a.name}" for a in run.topology.appends), *(f"changes/{t.name}" for t in run.topology.tables)]
-    versions = {name: tables.version(f"{run.paths.root}/{name}") for name in [*names, "dead_letters"]}
+    versions = {
+        name: tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
+        for name in [*names, "dead_letters"]
+    }
     make_durable(run.paths, committed.delta_versions, versions)
     row = run.ledger.append(
         LedgerRow(
