@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import psutil
 import pytest
@@ -27,8 +28,8 @@ starting = StartingSession(Config.from_env(), "beside")
 """
 
 
-def started(rest: str, mark: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, MARK: mark, "KAPPA_SPARK_MASTER": "local[2]"}
+def started(rest: str, mark: str, folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, MARK: mark, "KAPPA_SPARK_MASTER": "local[2]", "TMPDIR": str(folder)}
     return subprocess.Popen([sys.executable, "-c", CODE + rest], env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -45,7 +46,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 @pytest.mark.spark
-def test_the_session_that_started_in_a_thread_is_the_session_of_the_process() -> None:
+def test_the_session_that_started_in_a_thread_is_the_session_of_the_process(tmp_path: Path) -> None:
     rest = """
 spark = starting.session()
 assert starting.session() is spark
@@ -56,7 +57,7 @@ double = F.udf(lambda n: 2 * n, "BIGINT")
 print(spark.range(3).select(F.sum(double("id"))).first()[0], spark.conf.get("spark.sql.session.timeZone"))
 spark.stop()
 """
-    process = started(rest, str(uuid.uuid4()))
+    process = started(rest, str(uuid.uuid4()), tmp_path)
     assert process.communicate(timeout=300)[0].split() == ["6", "UTC"]
     assert process.returncode == 0
 
@@ -64,9 +65,9 @@ spark.stop()
 @pytest.mark.e2e
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("killed", [False, True])
-def test_no_jvm_outlives_a_process_that_ends_while_spark_starts(seconds: float, killed: bool) -> None:
+def test_no_jvm_outlives_a_process_that_ends_while_spark_starts(seconds: float, killed: bool, tmp_path: Path) -> None:
     mark = str(uuid.uuid4())
-    process = started(f"time.sleep({60 if killed else seconds})", mark)
+    process = started(f"time.sleep({60 if killed else seconds})", mark, tmp_path)
     if killed:
         time.sleep(1 + seconds)
         process.send_signal(signal.SIGKILL)
@@ -76,6 +77,7 @@ def test_no_jvm_outlives_a_process_that_ends_while_spark_starts(seconds: float, 
     while (left := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [" ".join(one.cmdline())[:100] for one in left] == []
+    assert killed or not list(tmp_path.glob("kappa-spark-*")), "Spark's settings, secrets among them"
 
 
 def test_what_keeps_spark_from_starting_is_told_where_the_session_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,8 @@ class StartingSession:
 
     def __init__(self, config: Config, name: str) -> None:
         self._made: Future[SparkSession] = Future()
-        # A daemon: a process that ends without having needed Spark does not wait for it. Its JVM ends with it.
-        threading.Thread(target=self._start, args=(config, name), name="starting-spark", daemon=True).start()
+        # No daemon: a process that ends before Spark has started would leave the file with its settings.
+        threading.Thread(target=self._start, args=(config, name), name="starting-spark").start()
 
     def _start(self, config: Config, name: str) -> None:
         try:
