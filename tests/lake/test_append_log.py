@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from pathlib import Path
@@ -235,6 +236,21 @@ def test_from_time_to_time_the_log_is_listed_whatever_is_there(
     monkeypatch.setattr("kappa.lake.append_log._NEXT_ENTRY_SECONDS", -1.0)
     before = len(looks)
     log.refresh()
+    assert len(looks) == before + 1
+
+
+def test_where_the_storage_does_not_answer_the_log_is_listed(
+    log: AppendLog, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Path) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    log.refresh()
+    before = len(looks)
+    with monkeypatch.context() as patched:
+        patched.setattr(AppendLog, "exists", lambda _: True)
+        patched.setattr(Path, "exists", fails)
+        assert log.refresh() == []
     assert len(looks) == before + 1
 
 

@@ -132,7 +132,10 @@ class AppendLog:
             return False
         if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
             return False
-        return not self._entry(version + 1).exists() and self._entry(version).exists()
+        try:
+            return not self._entry(version + 1).exists() and self._entry(version).exists()
+        except OSError:  # a look says what is wrong with the storage
+            return False
 
     def _entry(self, version: int) -> Path:
         return Path(self.path, "_delta_log", f"{version:020}.json")
