@@ -226,7 +226,7 @@ def test_a_reader_whose_files_are_gone_gets_an_error_and_never_fewer_rows(
         file.unlink()
     readings: list[Callable[[], Any]] = [
         lambda: snapshot.arrow("items"),
-        lambda: snapshot.batches("items"),
+        lambda: snapshot.batches("items").read_all(),  # the first batch may be one of changes, whose files are there
         frame.collect,
         view.fetchall,
         lambda: serving.sql(config, "SELECT * FROM stock.typed.items"),
