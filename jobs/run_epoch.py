@@ -10,7 +10,7 @@ import structlog
 
 from kappa.config import Config
 from kappa.errors import KappaError
-from kappa.spark.session import StartingSession
+from kappa.spark.session import StartingSession, driver_name
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         config = Config.from_env()
         # Before the driver's own imports: Spark takes seconds to start, and its process has the other cores.
-        starting = StartingSession(config, f"kappa {arguments.topology} e{arguments.epoch:04d}")
+        starting = StartingSession(config, driver_name(arguments.topology, arguments.epoch))
         from kappa.driver.driver import run_epoch
 
         run_epoch(config, arguments.topology, arguments.epoch, code=arguments.code, starting=starting)

@@ -68,7 +68,7 @@ def test_a_driver_says_what_it_is_at_again_once_spark_has_started(monkeypatch: p
     said = ["reading the log"]
     driver = SimpleNamespace(
         _given_session=None,
-        _starting=None,
+        starting=None,
         config=None,
         topology=SimpleNamespace(name="a.b"),
         paths=SimpleNamespace(epoch=1),

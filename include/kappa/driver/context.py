@@ -20,7 +20,7 @@ from kappa.driver import process
 from kappa.driver.exporter import Exporter
 from kappa.driver.notices import Notices
 from kappa.driver.upstreams import Upstreams
-from kappa.errors import KappaError, StaleWriterError, Transient, first_line
+from kappa.errors import DataLossError, KappaError, StaleWriterError, Transient, first_line
 from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
@@ -43,14 +43,13 @@ from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.schemas import Schemas
+from kappa.spark.session import StartingSession, driver_name, is_alive
 from kappa.topology import registry
 from kappa.verify import attestation
 from kappa.verify.second_run import SecondRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kappa.spark.session import StartingSession
 
 #: Pause between two looks at the record while there is nothing to do.
 IDLE_SECONDS = 0.2
@@ -64,26 +63,21 @@ class Context:
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
-        starting: Spark that is starting already, for this driver alone; it is stopped at the end.
     """
 
     #: What is done at the moment, for people.
     doing = ""
     #: Why the driver is to end at the next slice boundary; None while it is not.
     stop_reason: str | None = None
+    #: Spark that is starting already, for this driver alone.
+    starting: StartingSession | None = None
     _followed: Ledger | None = None
     _asked_for_live = 0.0
+    _owns_names = False
     _merge_looked = (-1, 0.0)
 
     def __init__(
-        self,
-        config: Config,
-        topology: str,
-        epoch: int,
-        *,
-        code: str | None = None,
-        session: SparkSession | None = None,
-        starting: StartingSession | None = None,
+        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
     ) -> None:
         self.config = config
         self.topology = registry.load(config.topologies, topology)
@@ -99,7 +93,6 @@ class Context:
         self.exporter = Exporter(config, self.paths)
         self.notices = Notices(config, self.paths)
         self._given_session = session
-        self._starting = starting
         self.log = log.bind(topology=topology, epoch=epoch, writer=self.writer)
 
     def record(self) -> TopologyRecord:
@@ -115,8 +108,8 @@ class Context:
 
         before = self.doing
         self.say("starting Spark")
-        name = f"kappa {self.topology.name} e{self.paths.epoch:04d}"
-        session = build_session(self.config, name) if self._starting is None else self._starting.session()
+        name = driver_name(self.topology.name, self.paths.epoch)
+        session = build_session(self.config, name) if self.starting is None else self.starting.session()
         self.say(before)
         return session
 
@@ -220,8 +213,6 @@ class Context:
             ownership.check(self.broker, self.paths, self.epochs.lake_id())
             self._owns_names = True
 
-    _owns_names = False
-
     def idle(self, seconds: float = IDLE_SECONDS) -> None:
         """Wait for what comes next, and meanwhile merge what has waited long enough. Between two slices only."""
         self.watchdog.begin("waiting for what comes next")
@@ -299,8 +290,6 @@ class Context:
 
     def is_spark_dead(self) -> bool:
         """Whether there was a session and its JVM is gone."""
-        from kappa.spark.session import is_alive
-
         return "session" in self.__dict__ and not is_alive(self.session)
 
     def is_kafka_there(self) -> bool:
@@ -365,8 +354,6 @@ class Context:
         for item in without(ranges, common(ranges, self.plan.archived)):
             first = low.get(item.topic, item.partition) or 0
             if item.start < first and not item.is_empty:
-                from kappa.errors import DataLossError
-
                 raise DataLossError(
                     f"{item.topic}[{item.partition}] starts at offset {first}, the slice at {item.start}: retention "
                     f"removed {first - item.start} offsets.",

@@ -61,7 +61,8 @@ def run_epoch(
         SupersededError: the epoch was rebuilt in another lake; that is on record, and its driver is not wanted any
             more.
     """
-    driver = Driver(config, topology, epoch, code=code, starting=starting)
+    driver = Driver(config, topology, epoch, code=code)
+    driver.context.starting = starting
     signal.signal(signal.SIGTERM, driver.on_signal)
     signal.signal(signal.SIGINT, driver.on_signal)
     return driver.run()
@@ -73,23 +74,15 @@ class Driver:
     Args:
         code: content hash of the code that runs; None for that of the epoch's plan.
         session: Spark; None starts one when it is needed, and stops it at the end.
-        starting: Spark that is starting already, for this driver alone.
 
     Attributes:
         context: what it works with.
     """
 
     def __init__(
-        self,
-        config: Config,
-        topology: str,
-        epoch: int,
-        *,
-        code: str | None = None,
-        session: SparkSession | None = None,
-        starting: StartingSession | None = None,
+        self, config: Config, topology: str, epoch: int, *, code: str | None = None, session: SparkSession | None = None
     ) -> None:
-        self.context = context = Context(config, topology, epoch, code=code, session=session, starting=starting)
+        self.context = context = Context(config, topology, epoch, code=code, session=session)
         self._attempts = attempts = Attempts(context)
         self._slices = slices = Slices(context, attempts)
         self._handover = handover = Handover(context, slices.read_on)

@@ -142,6 +142,11 @@ class LazySession:
         return self._session
 
 
+def driver_name(topology: str, epoch: int) -> str:
+    """What Spark shows as the name of a driver's application."""
+    return f"kappa {topology} e{epoch:04d}"
+
+
 class StartingSession:
     """A Spark session that starts in a thread of its own, while this process does what needs none.
 
