@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
-from kappa.lake.fsync import sync_commits
+from kappa.lake.fsync import entry_of, sync_commits
 from kappa.replay import stored
 from kappa.replay.dry_run import about_to
 
@@ -133,12 +132,9 @@ class AppendLog:
         if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
             return False
         try:
-            return not self._entry(version + 1).exists() and self._entry(version).exists()
+            return not entry_of(self.path, version + 1).exists() and entry_of(self.path, version).exists()
         except OSError:  # a look says what is wrong with the storage
             return False
-
-    def _entry(self, version: int) -> Path:
-        return Path(self.path, "_delta_log", f"{version:020}.json")
 
     def _refresh(self) -> list[dict[str, Any]]:
         from deltalake import DeltaTable

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kappa.lake import tables
+from kappa.lake.fsync import entry_of
 
 #: Begins the ``userMetadata`` of all commits of Kappa that belong to no slice.
 OWN = "kappa."
@@ -63,7 +64,7 @@ def commits_after(path: str, version: int) -> Iterator[Commit]:
 def actions_of(path: str, version: int) -> list[dict[str, Any]] | None:
     """What a commit of a table says (Delta's protocol, "Delta Log Entries"); None where there is no file of it."""
     try:
-        text = Path(path, "_delta_log", f"{version:020}.json").read_text()
+        text = entry_of(path, version).read_text()
     except FileNotFoundError:
         return None
     return [json.loads(line) for line in text.splitlines() if line]

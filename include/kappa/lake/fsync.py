@@ -30,6 +30,11 @@ def replace_text(file: Path, text: str) -> None:
     temporary.replace(file)
 
 
+def entry_of(path: str | Path, version: int) -> Path:
+    """The file that the commit of a version makes in a Delta table's log (Delta's protocol, "Delta Log Entries")."""
+    return Path(path, "_delta_log", f"{version:020}.json")
+
+
 def sync_commits(table: str, versions: range) -> None:
     """Bring some commits of a Delta table to the disk: their files, then their log entries, then the names of all.
 
@@ -39,7 +44,7 @@ def sync_commits(table: str, versions: range) -> None:
         return
     root = Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
     log = root / "_delta_log"
-    entries = [entry for version in versions if (entry := log / f"{version:020}.json").exists()]
+    entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
     if not entries:
         return
     files = [path for entry in entries for path in _added(root, entry) if path.exists()]

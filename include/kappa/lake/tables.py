@@ -7,10 +7,10 @@ after a crash or by one that woke up late, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
+from kappa.lake.fsync import entry_of
 from kappa.topology.ddl import Column, delta_schema
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def version_after(path: str, known: int) -> int:
     Only the entries of these commits are looked for, by name: opening a table takes a small slice ten times as long.
     """
     newest = known
-    while Path(path, "_delta_log", f"{newest + 1:020}.json").exists():
+    while entry_of(path, newest + 1).exists():
         newest += 1
     return version(path) if newest == known else newest  # entries of long ago are gone
 
