@@ -21,7 +21,7 @@ from benchmarks.result import Figure
 from benchmarks.site import Site, say
 from kappa import clock
 from kappa.driver.maintenance import is_due, maintain
-from kappa.lake import tables
+from kappa.lake import table_files, tables
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
@@ -180,7 +180,7 @@ class _Epoch:
     def table_bytes(self) -> int:
         """Size of the table's newest files."""
         path = self.paths.table("rewards")
-        return tables.size_bytes(path, tables.version(path))
+        return table_files.size_bytes(path, tables.version(path))
 
     def files(self, ending: str) -> list[Path]:
         """What is on disk of the table and its changes, logs left out."""

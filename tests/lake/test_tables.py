@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.table_changes import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
-from kappa.lake import queries, tables
+from kappa.lake import queries, table_files, tables
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
 
@@ -32,7 +32,7 @@ def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> No
         tables.merge(table, changes(1, ("a", "1.10"), ("b", "2.00")), ["id"], COLUMNS, 1)
     assert (tables.version(log), tables.version(table)) == (1, 1)
     assert rows(table) == [{"id": "a", "total": Decimal("1.10")}, {"id": "b", "total": Decimal("2.00")}]
-    assert tables.count(table, 1) == 2
+    assert table_files.count(table, 1) == 2
 
 
 def test_the_newest_version_is_found_from_any_that_is_known(paths: tuple[str, str]) -> None:
@@ -142,9 +142,13 @@ def test_the_size_of_a_version_is_that_of_its_own_files(paths: tuple[str, str], 
     one = sum(file.stat().st_size for file in Path(log).glob("*.parquet"))
     tables.append(log, changes(2, ("b", "2.00")), 2)
     both = sum(file.stat().st_size for file in Path(log).glob("*.parquet"))
-    assert (tables.size_bytes(log, 0), tables.size_bytes(log, 1), tables.size_bytes(log, 2)) == (0, one, both)
+    assert (table_files.size_bytes(log, 0), table_files.size_bytes(log, 1), table_files.size_bytes(log, 2)) == (
+        0,
+        one,
+        both,
+    )
     assert 0 < one < both
-    assert tables.size_bytes(str(tmp_path / "none"), 0) == 0
+    assert table_files.size_bytes(str(tmp_path / "none"), 0) == 0
 
 
 def test_files_are_named_where_they_alone_are_the_table(paths: tuple[str, str], tmp_path: Path) -> None:

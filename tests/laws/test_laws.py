@@ -34,6 +34,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets, joins, ranges_end
 from kappa.replay.stages import Stage
 from kappa.slices import changelog, places, protocol, sending, writing
+from kappa.slices.folding import fold_into
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -694,14 +695,7 @@ class TestTheChangelog:
         epoch = live_epoch(stream)
         driver = claimed(stream, epoch)
         with pytest.raises(DataLossError, match="still writing"):
-            changelog.fold(
-                stream.session,
-                stream.config.bootstrap_servers,
-                stream.kafka,
-                stream.paths(epoch),
-                driver.topology.tables[0],
-                0,
-            )
+            fold_into(driver.slice_run, stream.paths(epoch), driver.topology.tables[0], 0)
 
     def test_a_baseline_that_a_crash_left_without_its_topics_is_written_anew(self, stream: Lab) -> None:
         stream.produce(ROWS)

@@ -13,7 +13,7 @@ from support.epochs import read_messages
 
 from kappa import control
 from kappa.cli import app
-from kappa.lake import tables
+from kappa.lake import table_files
 from kappa.replay.explain import explain
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
@@ -87,7 +87,7 @@ def test_what_a_replay_was_is_on_record_and_the_next_plan_is_made_from_it(stream
     folder = Path(stream.paths(found["epoch"]).root)
     assert 0 < measured["disk_bytes"] <= sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     held = sum(
-        tables.size_bytes(f"{stream.paths(first).root}/{place}", version)
+        table_files.size_bytes(f"{stream.paths(first).root}/{place}", version)
         for place, version in stream.ledger(first).state().commits[-1].delta_versions.items()
     )
     assert before.estimate.disk_bytes == held

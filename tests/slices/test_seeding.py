@@ -12,7 +12,7 @@ from kappa.kafka import admin, markers
 from kappa.kafka.broker import Broker
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
-from kappa.slices import changelog, seeding
+from kappa.slices import folding, seeding
 from kappa.slices.seeding import SeedSource
 from kappa.topology import Table
 
@@ -38,11 +38,12 @@ class Lagging(Broker):
 
 def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "_SETTLE_SECONDS", 0.05)
-    session: Any = SimpleNamespace()  # nothing is read
+    engines = SimpleNamespace(broker=Lagging("localhost:1"))  # nothing is read
+    run: Any = SimpleNamespace(paths=PATHS, engines=engines)
     with pytest.raises(
         BrokerUnreachableError, match=r"a transaction in kappa\.a\.b\.e0001\.balances\.changelog is open"
     ):
-        changelog.fold(session, "localhost:1", Lagging("localhost:1"), PATHS, TABLE, 3)
+        folding.fold_into(run, PATHS, TABLE, 3)
 
 
 @pytest.mark.parametrize(

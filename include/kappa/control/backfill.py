@@ -22,7 +22,7 @@ from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
-from kappa.lake import tables
+from kappa.lake import table_files
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
@@ -230,7 +230,7 @@ def _twice(run: EpochRun, made: EpochRun, row: LedgerRow, append: Append, wanted
 def _written(folder: EpochPaths, name: str, computed: Computed) -> dict[str, int]:
     """What a replacement finds of an output in the folder."""
     version = computed.rows[name]
-    return {"version": version, "computed": tables.count(folder.output(name), version)}
+    return {"version": version, "computed": table_files.count(folder.output(name), version)}
 
 
 def _windows(run: EpochRun, table: Table, wanted: Backfill) -> Twice:

@@ -11,7 +11,7 @@ from kappa.control import approval
 from kappa.control.profile import described
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
-from kappa.lake import tables
+from kappa.lake import table_files
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -213,7 +213,7 @@ def _progress(config: Config, record: TopologyRecord, epoch: EpochRecord) -> Pro
         is_recalled=epoch.is_recalled,
         event_time=event_time.described(row.stream_times) if row else "",
         last_slice=_last_slice(row) if row else "",
-        rows_late=0 if late is None else tables.count(paths.output(LATE_RECORDS), late),
+        rows_late=0 if late is None else table_files.count(paths.output(LATE_RECORDS), late),
     )
 
 

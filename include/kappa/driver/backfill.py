@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kappa import clock
 from kappa.errors import LedgerError, StaleWriterError, Transient
 from kappa.faults import crash_point
-from kappa.lake import queries, tables
+from kappa.lake import queries, table_files, tables
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event, EventKind
 from kappa.lake.ledger import Ledger
@@ -169,7 +169,7 @@ def check(run: EpochRun, asked: Event) -> None:
             )
         if found.get("table"):
             continue
-        rows = tables.count(path, found["version"])
+        rows = table_files.count(path, found["version"])
         computed = found.get("computed", found["rows"])  # earlier code computed nothing but the interval
         if rows != computed:
             raise LedgerError(f"{path} has {rows} rows, {computed} were computed.", path=path, rows=rows)

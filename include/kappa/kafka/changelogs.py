@@ -6,13 +6,17 @@ docs/formats.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from kappa.errors import DataLossError
 from kappa.kafka.encoding import as_bytes, json_values
 from kappa.kafka.json_columns import json_objects
 from kappa.kafka.producer import Record
 from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
 from kappa.replay import stored
 
 if TYPE_CHECKING:
@@ -40,9 +44,9 @@ def changelog_records(name: str, table: Table, rows: pa.Table, seq: int) -> Iter
     """
     columns = [column.name for column in table.columns]
     headers = _headers(seq)
-    keys = (key for texts in json_objects(rows, list(table.key)) for key in as_bytes(texts))
+    keys = chain.from_iterable(map(as_bytes, json_objects(rows, list(table.key))))
     for key, value in zip(keys, json_values(rows, columns), strict=True):
-        yield Record(topic=name, key=key, value=value, headers=headers)
+        yield Record(name, key, value, headers)
 
 
 def tombstones(name: str, keys: Iterable[bytes], seq: int) -> list[Record]:
@@ -80,6 +84,66 @@ def check_format(newest: int | None, topic: str) -> None:
     stored.check_format(newest, FORMAT, what="changelog record", where=f"topic {topic}")
 
 
+def check_late(late: int, topic: str, upto_seq: int) -> None:
+    """Refuse a changelog with records that its last marker does not vouch for.
+
+    Args:
+        late: records of later slices than the marker's.
+        topic: the changelog.
+        upto_seq: slice of the marker.
+
+    Raises:
+        DataLossError: there are some.
+    """
+    if late:
+        raise DataLossError(
+            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still "
+            "writing. Try again.",
+            topic=topic,
+        )
+
+
+def newest_values(
+    broker: Broker, topic: str, end: Offsets, *, upto_seq: int, most_keys: int, most_bytes: int
+) -> list[bytes] | None:
+    """The newest value of each key of a changelog, deleted keys left out; in no order.
+
+    What is in memory grows with the keys, not with the records. A key is in one partition, and keys are kept of one
+    partition at a time: a key that partitions were added under gives several values.
+
+    Args:
+        broker: Kafka.
+        topic: the changelog.
+        end: its ends.
+        upto_seq: slice of the marker that vouches for the records.
+        most_keys: with more keys than this in a partition the answer is None.
+        most_bytes: with more bytes than this in the values the answer is None.
+
+    Raises:
+        DataLossError: the changelog holds records after the marker, or lost some while it was read.
+        NewerFormatError: newer code wrote records in a format that this code does not read.
+    """
+    values: list[bytes] = []
+    said: Counter[Any] = Counter()
+    low = broker.low_watermarks([topic])
+    for partition in end.partitions(topic):
+        newest: dict[bytes | None, bytes | None] = {}
+        size, room = 0, most_bytes - sum(map(len, values))
+        for batch in broker.read(low, Offsets({topic: {partition: end[topic, partition]}})):
+            pairs = [(message.key(), message.value()) for message in batch]
+            newest.update(pairs)
+            said.update([header for message in batch for header in message.headers() or ()])
+            size += sum(len(value or b"") for _, value in pairs)
+            if size > room:  # some of them were replaced since
+                size = sum(len(value or b"") for value in newest.values())
+            if size > room or len(newest) > most_keys:
+                return None
+        values += [value for value in newest.values() if value is not None]
+    check_format(max((number for number, _ in _numbers(said, FORMAT_HEADER)), default=None), topic)
+    check_late(sum(count for number, count in _numbers(said, SEQ) if number > upto_seq), topic, upto_seq)
+    return values
+
+
 def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> list[str]:
     """Those changelogs of an epoch's tables that are there."""
     present = set(broker.topics(f"{paths.name}."))
@@ -96,6 +160,11 @@ def folded_offsets(broker: Broker, topics: Iterable[str]) -> int:
 def _headers(seq: int) -> list[tuple[str, bytes]]:
     number = [] if FORMAT == 1 else [(FORMAT_HEADER, str(FORMAT).encode())]
     return [(SEQ, str(seq).encode()), *number]
+
+
+def _numbers(headers: Mapping[tuple[str, Any], int], name: str) -> list[tuple[int, int]]:
+    """The numbers that a header has, each with how many records have it."""
+    return [(int(number), count) for (key, number), count in headers.items() if key == name]
 
 
 def _number(value: Any) -> int | None:

@@ -34,8 +34,9 @@ def topic_records(
     if set(ORDER) <= set(rows.column_names):
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
     values = json_values(rows, columns) if encode is None else _encoded(rows, encode)
+    target = name or topic.name
     for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True):
-        yield Record(topic=name or topic.name, key=key, value=value, timestamp_ms=time)
+        yield Record(target, key, value, None, time)
 
 
 def json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:

@@ -193,11 +193,22 @@ class Sender:
             BrokerUnreachableError: as :meth:`send`.
         """
         producer, count = self._in_transaction(), 0
+        produce, failed = producer.produce, self._failed  # looked up once: half a million records are a slice
         try:
-            for record in records:
-                if record.topic not in self._topics:
-                    self._look_for(record.topic, producer)
-                self._produce(producer, record)
+            for topic, key, value, headers, timestamp_ms in records:
+                if topic not in self._topics:
+                    self._look_for(topic, producer)
+                time = timestamp_ms or 0
+                while True:
+                    try:
+                        if headers is None:
+                            produce(topic, value, key, on_delivery=failed, timestamp=time)
+                        else:
+                            produce(topic, value, key, on_delivery=failed, timestamp=time, headers=list(headers))
+                        break
+                    except BufferError:  # the queue is full; what waits too long in it fails, so this ends
+                        producer.poll(0.05)
+                        self._raise_failure()
                 count += 1
                 if count % _POLL_EVERY == 0:
                     producer.poll(0)
@@ -288,31 +299,6 @@ class Sender:
         self._topics = frozenset(producer.list_topics(timeout=_CONNECT_SECONDS).topics)
         if topic not in self._topics:
             raise unknown_topic(self.bootstrap_servers, topic, self._topics)
-
-    def _produce(self, producer: Producer, record: Record) -> None:
-        while True:
-            try:
-                if record.headers is None:
-                    producer.produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        on_delivery=self._failed,
-                        timestamp=record.timestamp_ms or 0,
-                    )
-                else:
-                    producer.produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        on_delivery=self._failed,
-                        timestamp=record.timestamp_ms or 0,
-                        headers=list(record.headers),
-                    )
-                return
-            except BufferError:  # the queue is full; what waits too long in it fails, so this ends
-                producer.poll(0.05)
-                self._raise_failure()
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is None or error.code() in _PURGED:

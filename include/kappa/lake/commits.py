@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kappa.lake import tables
+from kappa.lake import table_files, tables
 from kappa.lake.fsync import entry_of
 
 #: Begins the ``userMetadata`` of all commits of Kappa that belong to no slice.
@@ -152,7 +152,7 @@ def _files(path: str, version: int) -> Iterator[dict[str, Any]]:
     """Data files as of a version, as the log has them; of their statistics those that upkeep needs."""
     from deltalake import DeltaTable
 
-    for file in tables.files_of(DeltaTable(path, version=version)).to_pylist():
+    for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist():
         stats: dict[str, Any] = {"numRecords": file["num_records"]}
         if file.get("min._seq") is not None and file.get("max._seq") is not None:
             stats |= {"minValues": {"_seq": file["min._seq"]}, "maxValues": {"_seq": file["max._seq"]}}

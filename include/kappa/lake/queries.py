@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
     from pyspark.sql import DataFrame, SparkSession
 
-from kappa.lake.tables import SEQ, declared_schema, files_of
+from kappa.lake.table_files import files_of
+from kappa.lake.tables import SEQ, declared_schema
 
 #: Largest table that is small: its rows are taken into memory sooner than the reader of Spark has listed its files,
 #: which takes it several jobs.

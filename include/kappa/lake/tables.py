@@ -6,7 +6,8 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
 
 
 def declared_schema(table: DeltaTable) -> pa.Schema:
+    """The columns of an open table, as Arrow has them."""
     import pyarrow as pa
 
     return pa.schema(table.schema().to_arrow())
+
+
+def schema_of(path: str) -> pa.Schema:
+    """The columns of a table, as Arrow has them."""
+    from deltalake import DeltaTable
+
+    return declared_schema(DeltaTable(path))
 
 
 #: Log entries go when they are this old and no commit needs them (:mod:`kappa.lake.vacuum`); Delta itself asks for the
@@ -118,26 +127,6 @@ def merged(path: str) -> tuple[int, int | None]:
     return table.version(), table.transaction_version(APP)
 
 
-def count(path: str, delta_version: int) -> int:
-    """Rows of a table as of a version, from the statistics in its log."""
-    from deltalake import DeltaTable
-
-    files = files_of(DeltaTable(path, version=delta_version))
-    return sum(files["num_records"].to_pylist()) if files.num_rows else 0
-
-
-def size_bytes(path: str, delta_version: int) -> int:
-    """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    try:
-        files = files_of(DeltaTable(path, version=delta_version))
-    except TableNotFoundError:
-        return 0
-    return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
-
-
 def is_written(path: str, seq: int) -> bool:
     """Whether the rows of a slice, or of a later one, are in a table."""
     from deltalake import DeltaTable
@@ -168,18 +157,15 @@ def append(path: str, rows: pa.Table, seq: int, plan: str | None = None) -> bool
         DisagreementError: rows of another plan of this number, or of a later slice, are in the table.
     """
     from deltalake import DeltaTable, write_deltalake
-    from deltalake.exceptions import CommitFailedError
 
     table = DeltaTable(path)
     if _is_written(table, seq, plan):
         return False
-    try:
+    with _alone(path, seq):
         if rows.num_rows:
             write_deltalake(table, _conform(rows, table), mode="append", commit_properties=_transaction(seq, plan))
         else:  # that the slice has no rows here is a commit too: else rows of a writer that wakes up late would land
             _write_nothing(table, seq, plan)
-    except CommitFailedError as error:
-        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
     return True
 
 
@@ -220,16 +206,13 @@ def replace_where(path: str, rows: pa.RecordBatchReader, where: str, seq: int, p
         DisagreementError: as :func:`append`.
     """
     from deltalake import DeltaTable, write_deltalake
-    from deltalake.exceptions import CommitFailedError
 
     table = DeltaTable(path)
     if _is_written(table, seq, plan):
         return
     properties = _transaction(seq, plan)
-    try:
+    with _alone(path, seq):
         write_deltalake(table, rows, mode="overwrite", predicate=where, commit_properties=properties)
-    except CommitFailedError as error:
-        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
 def put_back(path: str, delta_version: int, seq: int, plan: str) -> None:
@@ -259,7 +242,6 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
         ConflictError: another process wrote to the table at the same time.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import CommitFailedError
 
     table = DeltaTable(path)
     if _is_written(table, seq) or not changes.num_rows:
@@ -274,7 +256,7 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
         target_alias="t",
         commit_properties=_transaction(seq),
     )
-    try:
+    with _alone(path, seq):
         (
             merger.when_matched_delete(predicate="s.`_deleted`")
             .when_matched_update(assignments)
@@ -285,8 +267,21 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             table, seq
         ):  # nothing to update and no key to remove, which is no commit: it is done all the same
             _write_nothing(table, seq)
-    except CommitFailedError as error:
-        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
+
+
+def overwrite(path: str, rows: pa.Table, seq: int) -> None:
+    """Replace a table's rows from memory. Idempotent; readers of older Delta versions keep theirs.
+
+    Raises:
+        ConflictError: another process wrote to the table at the same time.
+    """
+    from deltalake import DeltaTable, write_deltalake
+
+    table = DeltaTable(path)
+    if _is_written(table, seq):
+        return
+    with _alone(path, seq):
+        write_deltalake(table, _conform(rows, table), mode="overwrite", commit_properties=_transaction(seq))
 
 
 def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:
@@ -317,13 +312,15 @@ def _write_nothing(table: DeltaTable, seq: int, plan: str | None = None) -> None
     )
 
 
-def files_of(table: DeltaTable) -> pa.Table:
-    """What a table's log says of its files."""
-    import pyarrow as pa
+@contextmanager
+def _alone(path: str, seq: int) -> Iterator[None]:
+    """The error of a commit that another process forestalled, as one of Kappa's."""
+    from deltalake.exceptions import CommitFailedError
 
-    files = table.get_add_actions(flatten=True)
-    # pa.table() would import pandas, to see whether this is a frame of it.
-    return pa.Table.from_arrays([pa.chunked_array(files[name]) for name in files.schema.names], files.schema.names)
+    try:
+        yield
+    except CommitFailedError as error:
+        raise ConflictError(f"Another process wrote to {path} while slice {seq} did.", path=path, seq=seq) from error
 
 
 def _is_written(table: DeltaTable, seq: int, plan: str | None = None) -> bool:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kappa.faults import crash_point
-from kappa.lake import tables
+from kappa.lake import table_files, tables
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -37,7 +37,7 @@ def compact(path: str, target_bytes: int | None = None) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
-    sizes = tables.files_of(table)["size_bytes"].to_pylist()
+    sizes = table_files.files_of(table)["size_bytes"].to_pylist()
     if sum(1 for size in sizes if target_bytes is None or size < target_bytes) > COMPACT_AFTER:
         table.optimize.compact(target_size=target_bytes, commit_properties=tables.upkeep_commit(COMPACTED))
 
@@ -50,7 +50,7 @@ def forget_before(path: str, seq: int) -> None:
     from deltalake import DeltaTable
 
     table = DeltaTable(path)
-    found = tables.files_of(table)
+    found = table_files.files_of(table)
     if not found.num_rows:
         return
     spans = sorted(zip(found["min._seq"].to_pylist(), found["max._seq"].to_pylist(), strict=True), reverse=True)

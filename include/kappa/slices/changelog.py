@@ -1,4 +1,4 @@
-"""Changelogs: the whole state written once, and folded back into tables.
+"""Changelogs: the whole state written once; :mod:`kappa.slices.folding` has the way back.
 
 A changelog is a compacted topic with every update of a table; a null value deletes its key. Each record names the slice
 that changed the key in header ``seq``; the marker of a slice, sent in the same transaction, vouches for all up to it.
@@ -6,18 +6,16 @@ that changed the key in header ``seq``; the marker of a slice, sent in the same 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kappa import clock
-from kappa.errors import DataLossError, LedgerError
+from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.kafka import changelogs
 from kappa.kafka.changelogs import changelog_records
-from kappa.kafka.client_file import for_spark
 from kappa.kafka.producer import Record
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import chunks, contents_of
@@ -25,12 +23,9 @@ from kappa.names import EpochPaths
 from kappa.slices import versioned_topics
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker, sent_ends
-from kappa.spark.decoding import decoded
-from kappa.topology import Table, Topology
+from kappa.topology import Topology
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from kappa.kafka.broker import Broker
 
 #: Rows of the baseline that go into one Kafka transaction.
@@ -162,58 +157,3 @@ class Begun:
 def _digest(key: bytes | None, value: bytes | None) -> bytes:
     parts = b"".join(b"-" if part is None else b"%d:%s" % (len(part), part) for part in (key, value))
     return blake2b(parts, digest_size=16).digest()
-
-
-def fold(
-    session: SparkSession, bootstrap_servers: str, broker: Broker, paths: EpochPaths, table: Table, upto_seq: int
-) -> DataFrame:
-    """The rows that a changelog holds, in the table's schema: the newest of each key, deleted keys left out.
-
-    Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
-
-    Args:
-        paths: the epoch whose changelog it is.
-        upto_seq: slice of the marker; records of later slices are not vouched for.
-
-    Raises:
-        DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
-        NewerFormatError: newer code wrote records in a format that this code does not read.
-        BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
-    """
-    from pyspark.sql import functions as F
-
-    topic = paths.changelog(table.name)
-    if topic not in broker.topics(topic):
-        raise DataLossError(
-            f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
-        )
-    # Not the stable end: the transaction of the last marker may show here later than there.
-    start, end = broker.low_watermarks([topic]), broker.settled_ends([topic])
-    raw = (
-        session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: list(end.partitions(topic))}))
-        .option("startingOffsets", start.to_json())
-        .option("endingOffsets", end.to_json())
-        .option("includeHeaders", "true")
-        .options(**for_spark(bootstrap_servers))
-        .load()
-        .select(
-            "key",
-            "value",
-            "offset",
-            F.expr(changelogs.header(changelogs.SEQ)).alias("seq"),
-            F.expr(changelogs.header(changelogs.FORMAT_HEADER)).alias("format"),
-        )
-    )
-    late, newest_format = raw.agg(F.count_if(F.col("seq") > upto_seq), F.max("format")).collect()[0]
-    changelogs.check_format(newest_format, topic)
-    if late:
-        raise DataLossError(
-            f"Changelog {topic!r} holds {late} records after slice {upto_seq}, the last marker's: its driver is still "
-            "writing. Try again.",
-            topic=topic,
-        )
-    newest = raw.groupBy("key").agg(F.max_by("value", "offset").alias("value")).where("value IS NOT NULL")
-    return newest.select(decoded(F.col("value").cast("string"), table.columns).alias("row")).select("row.*")

@@ -16,7 +16,7 @@ from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import merge_on_read as contents
-from kappa.lake import tables
+from kappa.lake import table_files, tables
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import MERGED, Contents
 from kappa.lake.retention import is_first_after
@@ -115,7 +115,7 @@ def is_due(run: EpochRun, pending: Unmerged, now: datetime, last: datetime | Non
     ):
         return True
     at = pending.contents
-    return pending.rows > most_changes(0) and pending.rows > most_changes(tables.count(at.path, at.version))
+    return pending.rows > most_changes(0) and pending.rows > most_changes(table_files.count(at.path, at.version))
 
 
 def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:

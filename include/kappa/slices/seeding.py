@@ -21,7 +21,7 @@ from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets.releases import Releases, as_of, releases_detail
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.slices import changelog
+from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
 from kappa.slices.run import LOST_RELEASES, MASK, EpochRun
@@ -183,10 +183,7 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             plan=start.to_json(),
         )
     for table in run.topology.tables:
-        frame = changelog.fold(
-            run.engines.session, run.engines.bootstrap_servers, run.engines.broker, paths, table, marker.seq
-        )
-        tables.overwrite_frame(run.paths.table(table.name), frame, 0)
+        fold_into(run, paths, table, marker.seq)
     return Times(max_timestamps=marker.max_timestamps, stream_times=marker.stream_times, has_lost_releases=True)
 
 

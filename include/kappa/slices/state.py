@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kappa.lake import queries, tables
+from kappa.lake import queries, table_files
 from kappa.lake.merge_on_read import Contents, changed, read_table
 from kappa.spark.session import frame_of
 from kappa.topology import Table
@@ -87,7 +87,7 @@ class TableState:
 
     def _load(self, at: Contents) -> None:
         self.forget()
-        self._base_rows = tables.count(at.path, at.version)
+        self._base_rows = table_files.count(at.path, at.version)
         if self._base_rows <= ARROW_ROWS:
             rows = queries.query(at.path, at.version)
             self._base = frame_of(

@@ -13,7 +13,7 @@ from kappa.errors import RefusedError
 from kappa.faults import crash_point
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
-from kappa.lake import queries, tables
+from kappa.lake import queries, table_files
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
@@ -128,7 +128,7 @@ def boundaries(broker: Broker, record: TopologyRecord, epoch: int) -> dict[str, 
 
 
 def _in_order(run: EpochRun, path: str, delta_version: int, rows: int) -> Iterator[pa.Table]:
-    count = tables.count(path, delta_version)
+    count = table_files.count(path, delta_version)
     if count <= rows:
         yield queries.query(path, delta_version)
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelogs_of, folded_offsets
-from kappa.lake import tables
+from kappa.lake import table_files
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_state import LedgerState
@@ -155,7 +155,7 @@ def _live_rates(lake: str, record: TopologyRecord, state: LedgerState | None) ->
 
 
 def _held(paths: EpochPaths, delta_versions: Mapping[str, int]) -> int:
-    return sum(tables.size_bytes(f"{paths.root}/{place}", version) for place, version in delta_versions.items())
+    return sum(table_files.size_bytes(f"{paths.root}/{place}", version) for place, version in delta_versions.items())
 
 
 def _from_ledger(paths: EpochPaths) -> Measured | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kappa.lake import commits as delta
-from kappa.lake import queries, tables
+from kappa.lake import queries, table_files, tables
 from kappa.lake.foreign_commits import described
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_state import LedgerState
@@ -112,7 +112,7 @@ def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
     expected = {
         file["path"]: file["num_records"]
         for version in versions
-        for file in tables.files_of(DeltaTable(path, version=version)).to_pylist()
+        for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist()
     }
     bad = []
     for name, rows in expected.items():

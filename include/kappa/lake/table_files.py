@@ -1,0 +1,38 @@
+"""What the log of a Delta table says of its files: how many there are, their rows and their bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+
+def count(path: str, delta_version: int) -> int:
+    """Rows of a table as of a version, from the statistics in its log."""
+    from deltalake import DeltaTable
+
+    files = files_of(DeltaTable(path, version=delta_version))
+    return sum(files["num_records"].to_pylist()) if files.num_rows else 0
+
+
+def size_bytes(path: str, delta_version: int) -> int:
+    """Size of the files of a table as of a version, from its log; 0 where there is no such table."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        files = files_of(DeltaTable(path, version=delta_version))
+    except TableNotFoundError:
+        return 0
+    return sum(files["size_bytes"].to_pylist()) if files.num_rows else 0
+
+
+def files_of(table: DeltaTable) -> pa.Table:
+    """What a table's log says of its files."""
+    import pyarrow as pa
+
+    files = table.get_add_actions(flatten=True)
+    # pa.table() would import pandas, to see whether this is a frame of it.
+    return pa.Table.from_arrays([pa.chunked_array(files[name]) for name in files.schema.names], files.schema.names)

@@ -1,0 +1,103 @@
+"""Changelogs folded back into tables: the newest row of each key, deleted keys left out.
+
+The keys of a partition are folded in the driver's memory and their rows read by Arrow; where they do not fit, or Arrow
+does not read all of them, Spark folds. Either way the changelog is read once, and the table written in one commit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from kappa.errors import DataLossError
+from kappa.kafka import changelogs
+from kappa.kafka.client_file import for_spark
+from kappa.kafka.json_reading import is_readable, read_rows
+from kappa.lake import tables
+from kappa.names import EpochPaths
+from kappa.offsets.vector import Offsets
+from kappa.slices.run import EpochRun
+from kappa.spark.decoding import decoded
+from kappa.topology import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Largest number of keys of a partition that are folded in memory, and bytes of the values of all partitions. A key
+#: takes about 300 bytes while its partition is read.
+MOST_KEYS, MOST_BYTES = 4_000_000, 1 << 30
+
+
+def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> None:
+    """Replace a table of the run by what a changelog holds. Idempotent; a crash leaves the table as it was, or done.
+
+    Time and memory grow with the changelog, which compaction keeps near the size of the state, not with history.
+
+    Args:
+        run: the epoch whose table is written.
+        paths: the epoch whose changelog it is.
+        table: the table, as the run has it.
+        upto_seq: slice of the marker; records of later slices are not vouched for.
+
+    Raises:
+        DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+        NewerFormatError: newer code wrote records in a format that this code does not read.
+        BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
+    """
+    broker, topic, target = run.engines.broker, paths.changelog(table.name), run.paths.table(table.name)
+    if topic not in broker.topics(topic):
+        raise DataLossError(
+            f"Changelog {topic!r} does not exist: table {table.name!r} cannot be rebuilt from it.", topic=topic
+        )
+    # Not the stable end: the transaction of the last marker may show here later than there.
+    end = broker.settled_ends([topic])
+    schema = tables.schema_of(target)
+    if all(is_readable(field.type) for field in schema):
+        values = changelogs.newest_values(
+            broker, topic, end, upto_seq=upto_seq, most_keys=MOST_KEYS, most_bytes=MOST_BYTES
+        )
+        rows = None if values is None else read_rows(values, schema)
+        if rows is not None and rows.group_by(list(table.key)).aggregate([]).num_rows == rows.num_rows:
+            tables.overwrite(target, rows, 0)
+            return
+    _fold_with_spark(run, topic, end, table, upto_seq)
+
+
+def _fold_with_spark(run: EpochRun, topic: str, end: Offsets, table: Table, upto_seq: int) -> None:
+    from pyspark.sql import functions as F
+
+    newest = _newest(run, topic, end, upto_seq).persist()
+    try:
+        late, newest_format = newest.agg(F.sum("late"), F.max("format")).collect()[0]
+        changelogs.check_format(newest_format, topic)
+        changelogs.check_late(late or 0, topic, upto_seq)
+        rows = newest.where("value IS NOT NULL").select(
+            decoded(F.col("value").cast("string"), table.columns).alias("row")
+        )
+        tables.overwrite_frame(run.paths.table(table.name), rows.select("row.*"), 0)
+    finally:
+        newest.unpersist()
+
+
+def _newest(run: EpochRun, topic: str, end: Offsets, upto_seq: int) -> DataFrame:
+    """Of each key its newest value, how many of its records are of later slices, and their newest format."""
+    from pyspark.sql import functions as F
+
+    servers = run.engines.bootstrap_servers
+    raw = (
+        run.engines.session.read.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: list(end.partitions(topic))}))
+        .option("startingOffsets", run.engines.broker.low_watermarks([topic]).to_json())
+        .option("endingOffsets", end.to_json())
+        .option("includeHeaders", "true")
+        .options(**for_spark(servers))
+        .load()
+    )
+    seq, form = (F.expr(changelogs.header(name)) for name in (changelogs.SEQ, changelogs.FORMAT_HEADER))
+    return raw.groupBy("key").agg(
+        F.max_by("value", "offset").alias("value"),
+        F.count_if(seq > upto_seq).alias("late"),
+        F.max(form).alias("format"),
+    )
