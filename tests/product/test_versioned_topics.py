@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -206,6 +206,7 @@ def test_somebody_elses_topic_of_that_name_refuses_the_plan_and_outlives_an_abor
     world_of: Versioned, kafka: Broker
 ) -> None:
     stream = world_of
+    stream.config = replace(stream.config, attempts=3)  # of processes that die there may be any number
     stream.live_first()
     stream.deploy(2)
     foreign = f"{stream.topic}.story.e0002".replace(".story.", ".story_")  # the same to Kafka

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
-from kappa.operators.keys import Key, in_order, is_present, key_columns, key_ddl
+from kappa.operators.keys import Key, in_order, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
 from kappa.operators.session import SessionWindow, session_window
 from kappa.topology import ORDER, Table
@@ -100,7 +100,8 @@ class Deduplicate:
         return self._for_ever(keyed, before) if frontier is None else self._within(keyed, before, frontier)
 
     def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
-        unseen = rows.join(before.select(*quoted(self.key)), on=list(self.key), how="left_anti")
+        seen = of_keys(before.select(*quoted(self.key)), rows, self.key)
+        unseen = rows.join(seen, on=list(self.key), how="left_anti")
         numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(self.key)}) AS _has_earlier")
         first = numbered.where("_has_earlier IS NULL").drop("_has_earlier")
         changes = first.selectExpr(*quoted(self.key), f"{origin.OF_ROW} AS {origin.ORIGIN}", "FALSE AS _deleted")

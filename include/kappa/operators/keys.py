@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 #: A column, or several.
 Key = str | Sequence[str]
 
+#: Setting of a session: the state is so large beside a slice that its rows are sought by the slice's keys.
+BY_KEYS = "kappa.stateByKeys"
+
 
 def in_sql(name: str) -> str:
     """A column, or a field of one, as SQL takes the name that Spark's functions take."""
@@ -41,6 +44,25 @@ def quoted_names(columns: Iterable[Column]) -> list[str]:
 def with_key(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
     """The rows that have a key; one without has no history."""
     return rows.where(is_present(quoted_names(columns)))
+
+
+def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
+    """The rows of a state whose keys are among those of some rows, where the session asks for that; else all of them.
+
+    A join of a slice with its state makes a hash of the state, or sorts it. Where the state has a thousand keys for one
+    of the slice, one pass over it that keeps the slice's keys is several times as fast.
+
+    Args:
+        before: a state; at most one row a key.
+        rows: the slice's rows.
+        key: column or columns that both have.
+    """
+    from pyspark.sql import functions as F
+
+    if rows.sparkSession.conf.get(BY_KEYS, "false") != "true":
+        return before
+    names = list(names_of(key))
+    return F.broadcast(before.join(F.broadcast(rows.select(*map(in_sql, names))), on=names, how="left_semi"))
 
 
 def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:

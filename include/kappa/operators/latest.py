@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.keys import Key, is_present, key_columns, key_ddl
+from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.records import is_deleted, newest
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
@@ -89,12 +89,13 @@ class NewestBy:
         mine = newest(rows.where(is_present(self.key)), key=self.key).selectExpr(
             *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", f"{is_deleted(rows)} AS _deleted"
         )
-        known = mine.join(before.selectExpr(*keys, f"{origin.ORIGIN} AS _known"), on=list(self.key), how="left")
+        was = of_keys(before.selectExpr(*keys, f"{origin.ORIGIN} AS _known"), mine, self.key)
+        known = mine.join(was, on=list(self.key), how="left")
         columns = [*names, origin.ORIGIN]
         if deletions is None:
             newer = known.where(f"_known IS NULL OR {origin.ORIGIN} > _known")
             return NewestRows(changes=_changed(newer, columns), deletions=None)
-        gone = deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone")
+        gone = of_keys(deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), mine, self.key)
         newer = known.join(gone, on=list(self.key), how="left").where(
             f"(_known IS NULL OR {origin.ORIGIN} > _known) AND (_gone IS NULL OR {origin.ORIGIN} > _gone)"
         )

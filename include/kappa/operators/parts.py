@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.operators import origin
+from kappa.operators.keys import of_keys
 from kappa.topology.ddl import quote, quoted
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ def _side_by_side(
     # What changed is hashed, usually less than the state: Spark would sort both.
     new = changed.selectExpr(*keys, f"{packed} AS _new").hint("shuffle_hash")
     old = before.selectExpr("*", f"FALSE AS {CHANGED}").selectExpr(*keys, f"{packed} AS _old", f"{also} AS _also")
+    if also == "FALSE":
+        old = of_keys(old, changed, group)
     joined = new.join(old, on=list(group), how="left" if also == "FALSE" else "full")
     pair = "CASE WHEN _old IS NULL THEN ARRAY(_new) WHEN _new IS NULL THEN ARRAY(_old) ELSE ARRAY(_new, _old) END"
     return joined.where("_new IS NOT NULL OR _also").selectExpr(*keys, f"INLINE({pair})")

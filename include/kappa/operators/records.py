@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.keys import Key, in_order, in_sql, is_present
+from kappa.operators.keys import Key, in_order, in_sql, is_present, of_keys
 from kappa.topology.ddl import names_of, quote
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
     if before is None:
         return df.withColumn(total, F.expr(so_far))
     kind = before.schema[total].dataType.simpleString()
-    joined = df.join(_carried(before, key, total), on=list(names_of(key)), how="left")
+    joined = df.join(_carried(before, df, key, total), on=list(names_of(key)), how="left")
     return joined.withColumn(total, F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kind})")).drop("_before")
 
 
@@ -109,7 +109,7 @@ def threshold_crossings(
     earlier = f"LAG({value}) IGNORE NULLS OVER ({in_order(key)}) AS _earlier"
     rows = df.where(is_present(key)).selectExpr("*", earlier)
     if before is not None:
-        rows = rows.join(_carried(before, key, total), on=list(names_of(key)), how="left")
+        rows = rows.join(_carried(before, rows, key, total), on=list(names_of(key)), how="left")
         rows = rows.selectExpr("* EXCEPT (_earlier, _before)", "COALESCE(_earlier, _before) AS _earlier")
     return rows.selectExpr("*", f"EXPLODE({crossed}) AS threshold").drop("_earlier")
 
@@ -179,8 +179,8 @@ def is_deleted(df: DataFrame) -> str:
     return "COALESCE(_deleted, FALSE)" if "_deleted" in df.columns else "FALSE"
 
 
-def _carried(before: DataFrame, key: Key, total: str) -> DataFrame:
-    return before.selectExpr(*map(in_sql, names_of(key)), f"{in_sql(total)} AS _before")
+def _carried(before: DataFrame, rows: DataFrame, key: Key, total: str) -> DataFrame:
+    return of_keys(before.selectExpr(*map(in_sql, names_of(key)), f"{in_sql(total)} AS _before"), rows, key)
 
 
 def _crossed(value: str, kind: str, thresholds: Sequence[Number], step: Number | None) -> str:

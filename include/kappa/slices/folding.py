@@ -18,6 +18,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.run import EpochRun
 from kappa.spark.decoding import decoded
+from kappa.spark.kafka_source import CONSUMER
 from kappa.topology import Table
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _newest(run: EpochRun, topic: str, end: Offsets, upto_seq: int) -> DataFrame
     raw = (
         run.engines.session.read.format("kafka")
         .option("kafka.bootstrap.servers", servers)
-        .option("kafka.isolation.level", "read_committed")
+        .options(**CONSUMER)
         .option("assign", json.dumps({topic: list(end.partitions(topic))}))
         .option("startingOffsets", run.engines.broker.low_watermarks([topic]).to_json())
         .option("endingOffsets", end.to_json())

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Largest table that is read into the driver's memory; Spark reads larger ones.
 ARROW_ROWS = 1_000_000
+#: Keys of a table from which on those of a small slice are sought in it, before both are joined.
+LARGE_ROWS = 250_000
 #: Changed keys that are kept beside the base, as a share of it, before it is made anew; and at least so many.
 OVERLAY_SHARE = 0.1
 OVERLAY_ROWS = 20_000
@@ -42,6 +44,11 @@ class TableState:
         self._base: DataFrame | None = None
         self._base_rows = 0
         self._overlay: pa.Table | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many keys were there when it was read that a small slice's are sought among them."""
+        return self._base_rows >= LARGE_ROWS
 
     def frame(self, at: Contents) -> DataFrame:
         """The rows as of a commit, in the table's columns."""

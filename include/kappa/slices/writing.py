@@ -50,7 +50,8 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
     run.ledger.check_claim(run.writer)
     check_mask(run.topology, state, run.engines.mask_key)
     in_memory = is_small(plan.ranges, run.engines.small_slice)
-    tune(run.engines.session, is_small=in_memory)
+    by_keys = in_memory and any(run.state(table).is_large for table in run.topology.tables)
+    tune(run.engines.session, is_small=in_memory, by_keys=by_keys)
     archives = archives_of(run, plan)
     begun = ranges_end(state.commits[0].ranges)
     with Reading(

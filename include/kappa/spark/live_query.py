@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import LedgerError
 from kappa.kafka.client_file import for_spark
 from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.spark.kafka_source import CONSUMER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +61,7 @@ class LiveQuery:
         self._query: StreamingQuery = (
             session.readStream.format("kafka")
             .option("kafka.bootstrap.servers", bootstrap_servers)
-            .option("kafka.isolation.level", "read_committed")
+            .options(**CONSUMER)
             .option("subscribe", ",".join(start.topics))
             .option("startingOffsets", start.to_json())
             .option("maxOffsetsPerTrigger", max_records)

@@ -271,25 +271,35 @@ def local_cores(master: str) -> int | None:
     return int(found[1] or 1)
 
 
+_WHOLE_STAGE, _FACTORY = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
 #: Setting -> its value for small slices, and for large ones unless the session was built with another. A small slice is
 #: over before generated code is compiled, and one task is started sooner than several.
 _TUNED = {
     "spark.sql.shuffle.partitions": ("1", "200"),
-    "spark.sql.codegen.wholeStage": ("false", "true"),
-    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+    _WHOLE_STAGE: ("false", "true"),
+    _FACTORY: ("NO_CODEGEN", "FALLBACK"),
 }
-
-
 #: Where a session keeps for which slices it was tuned last.
 _TUNED_FOR = "kappa.tuned"
 
 
-def tune(session: SparkSession, *, is_small: bool) -> None:
-    """Make the session quick for small slices, or strong for large ones; cheap when it is that already."""
-    wanted = "small" if is_small else "large"
+def tune(session: SparkSession, *, is_small: bool, by_keys: bool = False) -> None:
+    """Make the session quick for small slices, or strong for large ones; cheap when it is that already.
+
+    Args:
+        session: the session.
+        is_small: whether slices are small.
+        by_keys: whether the state is so large beside them that its rows are sought by their keys: generated code is
+            worth its compilation then.
+    """
+    from kappa.operators.keys import BY_KEYS
+
+    wanted = f"{'small' if is_small else 'large'}{', by keys' if by_keys else ''}"
     if session.conf.get(_TUNED_FOR, None) == wanted:
         return
     built = session.sparkContext.getConf()
     for key, (small, large) in _TUNED.items():
-        session.conf.set(key, small if is_small else built.get(key, large) or large)
+        is_quick = is_small and not (by_keys and key in (_WHOLE_STAGE, _FACTORY))
+        session.conf.set(key, small if is_quick else built.get(key, large) or large)
+    session.conf.set(BY_KEYS, str(by_keys).lower())
     session.conf.set(_TUNED_FOR, wanted)
