@@ -386,3 +386,29 @@ def test_tables_that_do_not_belong_together_are_refused(rows: Callable[..., Data
     ):
         with pytest.raises(TopologyError, match="Give"):
             wrong()
+
+
+def test_a_large_state_is_neither_moved_nor_sorted_for_a_small_slice(spark: SparkSession) -> None:
+    order = ("'t' AS _topic", "0 AS _partition", "id AS _offset", "TIMESTAMP'2026-01-01' AS _order_timestamp")
+    rows = spark.range(4).selectExpr("CAST(id AS STRING) AS id", "1 AS n", *order).coalesce(1)
+    state = spark.range(1000).selectExpr("CAST(id AS STRING) AS id", "id AS total")
+
+    def plan() -> str:
+        totals = running_total(rows, key="id", amount="n", total="total", before=state)
+        assert {row["id"]: row["total"] for row in totals.collect()} == {"0": 1, "1": 2, "2": 3, "3": 4}
+        return str(totals._jdf.queryExecution().executedPlan().toString())
+
+    try:
+        tune(spark, is_small=True)
+        assert "LeftSemi" not in plan()
+        tune(spark, is_small=True, by_keys=True)
+        assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+        found = plan()
+        assert "LeftSemi" in found
+        assert "Exchange hashpartitioning" not in found
+        assert "SortMergeJoin" not in found
+        tune(spark, is_small=True)
+        assert "LeftSemi" not in plan()
+        assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"
+    finally:
+        tune(spark, is_small=False)

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+#: Most offsets of the first slice that a driver computes from a log, unless a slice in memory may have more. Its JVM
+#: compiles what slices need, which takes as long for few records: the first commit is made in two thirds of the time,
+#: and the last one as early.
+FIRST_RECORDS = 60_000
+
+
 class Slices:
     """Makes slices for an epoch, each in the driver's one thread or in that of its streaming query.
 
@@ -61,6 +67,13 @@ class Slices:
         )
 
     @property
+    def _first_or_most(self) -> int:
+        """The same on the way to an end that lies far away, where the first slice is a short one."""
+        if self.seconds:
+            return self.most
+        return min(self.most, max(FIRST_RECORDS, self._context.config.small_slice))
+
+    @property
     def apart(self) -> Sends:
         """What a slice sends while another epoch is live: nothing, or what goes to the epoch's versioned topics."""
         return "versioned" if self._context.topology.versioned_topics else "held"
@@ -68,11 +81,11 @@ class Slices:
     def bulk(self, state: LedgerState) -> None:
         """The next slice of a replay, towards the end of its plan."""
         end = self._context.plan.end
-        self.cut(state, self.cuts.bulk(state, self.most), sends=self.apart, what="replaying", goal=end)
+        self.cut(state, self.cuts.bulk(state, self._first_or_most), sends=self.apart, what="replaying", goal=end)
 
     def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""
-        cut = self.cuts.towards(state, end, self.most)
+        cut = self.cuts.towards(state, end, self._first_or_most)
         if cut is None:
             time.sleep(IDLE_SECONDS / 2)
         else:

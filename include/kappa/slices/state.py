@@ -47,8 +47,8 @@ class TableState:
 
     @property
     def is_large(self) -> bool:
-        """Whether so many keys were there when it was read that a small slice's are sought among them."""
-        return self._base_rows >= LARGE_ROWS
+        """Whether so many keys were read that those of a small slice are sought among them."""
+        return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows) >= LARGE_ROWS
 
     def frame(self, at: Contents) -> DataFrame:
         """The rows as of a commit, in the table's columns."""

@@ -1,0 +1,67 @@
+"""What a driver does otherwise by size: its first slice, and slices beside a large state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.epochs import Lab, lab
+
+from kappa.driver import slicing
+from kappa.operators.keys import BY_KEYS
+from kappa.replay.stages import Stage
+from kappa.slices import state
+
+if TYPE_CHECKING:
+    from conftest import TopicFactory
+
+    from kappa.kafka.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+ROWS = [(key, 1) for key in "abcdefghij"]
+
+
+def sizes(stream: Lab, epoch: int) -> list[int]:
+    return [row.rows_read for row in stream.ledger(epoch).state().commits if row.seq > 0]
+
+
+def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "FIRST_RECORDS", 4)
+    with lab(tmp_path / "lab", kafka, spark, topic(), small_slice=3, slice_records=100) as stream:
+        stream.deploy(1)
+        stream.produce(ROWS)
+        first = stream.start_live()
+        stream.settle(first)
+        assert sizes(stream, first) == [4, 6]
+        stream.stop(first)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        stream.run(second)
+        stream.await_stage(second, Stage.CAUGHT_UP)
+        assert sizes(stream, second)[0] == 4
+        assert sum(sizes(stream, second)) == len(ROWS)
+
+
+def test_keys_of_small_slices_are_sought_in_a_large_state_and_give_the_same(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "LARGE_ROWS", 5)
+    with lab(tmp_path / "lab", kafka, spark, topic()) as stream:
+        stream.deploy(1)
+        stream.produce(ROWS[:5])
+        epoch = stream.start_live()
+        stream.settle(epoch)
+        for number, (key, amount) in enumerate([("a", 10), ("z", 3), ("a", 5), ("c", 1)], 1):
+            stream.produce([(key, amount)], start_ms=1_700_000_100_000 + number)
+            stream.settle(epoch)
+        stream.stop(epoch)  # a driver that starts anew reads how large the state is
+        stream.run(epoch)
+        for number, key in enumerate("bzy", 10):
+            stream.produce([(key, 2)], start_ms=1_700_000_100_000 + number)
+            stream.settle(epoch)
+        assert spark.conf.get(BY_KEYS) == "true"
+        assert stream.balances() == {"a": 16, "b": 3, "c": 2, "d": 1, "e": 1, "y": 2, "z": 5}
