@@ -6,8 +6,10 @@ docs/formats.md.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -126,22 +128,35 @@ def newest_values(
     values: list[bytes] = []
     said: Counter[Any] = Counter()
     low = broker.low_watermarks([topic])
-    for partition in end.partitions(topic):
-        newest: dict[bytes | None, bytes | None] = {}
-        size, room = 0, most_bytes - sum(map(len, values))
-        for batch in broker.read(low, Offsets({topic: {partition: end[topic, partition]}})):
-            pairs = [(message.key(), message.value()) for message in batch]
-            newest.update(pairs)
-            said.update([header for message in batch for header in message.headers() or ()])
-            size += sum(len(value or b"") for _, value in pairs)
-            if size > room:  # some of them were replaced since
-                size = sum(len(value or b"") for value in newest.values())
-            if size > room or len(newest) > most_keys:
-                return None
-        values += [value for value in newest.values() if value is not None]
+    with _no_collection():
+        for partition in end.partitions(topic):
+            newest: dict[bytes | None, bytes | None] = {}
+            size, room = 0, most_bytes - sum(map(len, values))
+            for batch in broker.read(low, Offsets({topic: {partition: end[topic, partition]}})):
+                pairs = [(message.key(), message.value()) for message in batch]
+                newest.update(pairs)
+                said.update([header for message in batch for header in message.headers() or ()])
+                size += sum(len(value or b"") for _, value in pairs)
+                if size > room:  # some of them were replaced since
+                    size = sum(len(value or b"") for value in newest.values())
+                if size > room or len(newest) > most_keys:
+                    return None
+            values += [value for value in newest.values() if value is not None]
     check_format(max((number for number, _ in _numbers(said, FORMAT_HEADER)), default=None), topic)
     check_late(sum(count for number, count in _numbers(said, SEQ) if number > upto_seq), topic, upto_seq)
     return values
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python looks for no cycles: among millions of pairs that are none it would take a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def changelogs_of(broker: Broker, paths: EpochPaths, tables: Iterable[str]) -> list[str]:
