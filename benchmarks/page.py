@@ -178,7 +178,10 @@ def _value(figure: Figure) -> str:
 
 def _target(figure: Figure) -> str:
     sign, _, limit = figure.wanted.partition(" ")
-    return f"{'at least' if sign == '>=' else 'at most'} {limit}" if figure.wanted else ""
+    if not figure.wanted:
+        return ""
+    shown = limit if float(limit) < 10_000 else f"{float(limit):,.0f}"
+    return f"{'at least' if sign == '>=' else 'at most'} {shown}"
 
 
 def _link(row: Mapping[str, Any]) -> str:
