@@ -13,24 +13,38 @@ import pyarrow.json
 
 #: Values that are parsed at one time: most of them, and most bytes.
 _ROWS, _BYTES = 50_000, 64 << 20
-#: Decimal digits that always fit a 128-bit number: Arrow multiplies by ten to the scale before it looks at the size.
+#: Decimal digits that always fit a 128-bit number.
 _DIGITS = 38
 
 
-def is_readable(kind: pa.DataType) -> bool:
-    """Whether values of this type can be read here, but for single values of it."""
+def leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of single values in a type of structs and lists, at every depth."""
     if pa.types.is_struct(kind):
-        return all(is_readable(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return is_readable(kind.value_type)
+        for field in kind:
+            yield from leaves(field.type)
+    elif pa.types.is_list(kind):
+        yield from leaves(kind.value_type)
+    else:
+        yield kind
+
+
+def is_native(kind: pa.DataType) -> bool:
+    """Whether Arrow reads single values of this type from JSON itself, without loss."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_signed_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_date32(kind)
+        or pa.types.is_float64(kind)
+        # Arrow multiplies by ten to the scale before it looks at the size: with more digits the product wraps around.
         or (pa.types.is_decimal128(kind) and kind.precision + kind.scale <= _DIGITS)
+    )
+
+
+def is_readable(kind: pa.DataType) -> bool:
+    """Whether values of this type can be read here, but for single values of it."""
+    return all(
+        is_native(leaf) or pa.types.is_floating(leaf) or pa.types.is_timestamp(leaf) or pa.types.is_date32(leaf)
+        for leaf in leaves(kind)
     )
 
 

@@ -6,19 +6,17 @@ does not read all of them, Spark folds. Either way the changelog is read once, a
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from kappa.errors import DataLossError
 from kappa.kafka import changelogs
-from kappa.kafka.client_file import for_spark
 from kappa.kafka.json_reading import is_readable, read_rows
 from kappa.lake import tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.run import EpochRun
 from kappa.spark.decoding import decoded
-from kappa.spark.kafka_source import CONSUMER
+from kappa.spark.kafka_source import read_log
 from kappa.topology import Table
 
 if TYPE_CHECKING:
@@ -84,18 +82,9 @@ def _newest(run: EpochRun, topic: str, end: Offsets, upto_seq: int) -> DataFrame
     """Of each key its newest value, how many of its records are of later slices, and their newest format."""
     from pyspark.sql import functions as F
 
-    servers = run.engines.bootstrap_servers
-    raw = (
-        run.engines.session.read.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
-        .options(**CONSUMER)
-        .option("assign", json.dumps({topic: list(end.partitions(topic))}))
-        .option("startingOffsets", run.engines.broker.low_watermarks([topic]).to_json())
-        .option("endingOffsets", end.to_json())
-        .option("includeHeaders", "true")
-        .options(**for_spark(servers))
-        .load()
-    )
+    engines = run.engines
+    ranges = engines.broker.low_watermarks([topic]).span_to(end)
+    raw = read_log(engines.session, engines.bootstrap_servers, topic, ranges, headers=True)
     seq, form = (F.expr(changelogs.header(name)) for name in (changelogs.SEQ, changelogs.FORMAT_HEADER))
     return raw.groupBy("key").agg(
         F.max_by("value", "offset").alias("value"),

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from kappa.kafka.json_reading import is_native, leaves
+
 Mask = npt.NDArray[np.bool_]
 
 #: Jackson's limits are on depth (1000), on digits of a number (1000) and on a name's length (50,000). Arrow has none,
@@ -25,8 +27,6 @@ _LIMIT = 1_000
 _LONG = 40_000
 #: A brace that closes before a further field: of the object around it, or of none.
 _FURTHER = r'\}[ \t]*,[ \t]*"'
-#: Decimal digits that always fit a 128-bit number.
-_DIGITS = 38
 
 #: A refused batch is read again in parts: in eighths, and below this size around the row that Arrow complained about.
 _SMALL = 512
@@ -37,18 +37,7 @@ _PATIENCE = 6
 
 def is_exact(kind: pa.DataType) -> bool:
     """Whether values of this type can be read here; not dates, times, maps, binary and floats: Spark has its way."""
-    if pa.types.is_struct(kind):
-        return all(is_exact(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return is_exact(kind.value_type)
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_signed_integer(kind)
-        or pa.types.is_float64(kind)
-        # Arrow multiplies by ten to the scale before it looks at the size: with more digits the product wraps around.
-        or (pa.types.is_decimal128(kind) and kind.precision + kind.scale <= _DIGITS)
-    )
+    return all(map(is_native, leaves(kind)))
 
 
 def rows_of(values: pa.StringArray, kind: pa.StructType) -> tuple[pa.StructArray, Mask]:
