@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from benchmarks import rebuild, replay
 from benchmarks.peers.kafka_streams import KafkaStreams, Restore, Run
 from benchmarks.result import Figure
-from benchmarks.site import OUTPUT, SOURCE, TABLE, TOPOLOGY, Site, now, say
+from benchmarks.site import LOOK_SECONDS, OUTPUT, SOURCE, TABLE, TOPOLOGY, Site, now, say
 from kappa import serving
 from kappa.archive.writer import Archiver, run
 from kappa.kafka.broker import Broker
@@ -40,8 +40,8 @@ def measure(site: Site) -> list[Figure]:
     site = site.with_slices(min(site.config.slice_records, -(-records // replay.SLICES)))
     site.deploy(2)
     begun = now()
-    first = site.start()
-    site.settle(first)
+    first = site.start(pause=LOOK_SECONDS)
+    site.settle(first, pause=LOOK_SECONDS)
     (*_, last) = [row for row in site.state(first).commits if row.rows_read]
     kappa = {"first epoch": (last.at - begun).total_seconds()}
     say(f"the first epoch has read all of it {kappa['first epoch']:.1f} s after its launch")

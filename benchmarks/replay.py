@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Figure
-from benchmarks.site import ACTOR, TOPOLOGY, Site, now, say
+from benchmarks.site import ACTOR, LOOK_SECONDS, TOPOLOGY, Site, now, say
 from kappa import control
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.offsets.vector import OffsetRange
@@ -76,7 +76,7 @@ def whole_process(site: Site, *, archive: bool = True) -> float:
     """Seconds of a replay by a driver process, from its launch to stage ``REPLAYED``; its epoch is aborted."""
     begun = now()
     epoch = site.replay(archive=archive)
-    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=1.0)
+    site.until(lambda: site.at(epoch, "replayed"), "the replay ends", epoch, pause=LOOK_SECONDS)
     ended = site.at(epoch, "replayed")
     assert ended is not None
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
@@ -103,7 +103,7 @@ def _replayed(site: Site, session: SparkSession) -> list[LedgerRow]:
     """The commits of a replay by a driver on this session; its epoch is aborted."""
     epoch = site.replay()
     with site.driver(epoch, session):
-        site.until(lambda: site.record().epoch(epoch).stage not in BULK, "the replay ends", pause=1.0)
+        site.until(lambda: site.record().epoch(epoch).stage not in BULK, "the replay ends", pause=LOOK_SECONDS)
         commits = [row for row in site.state(epoch).commits if row.seq > 0]
     control.abort(site.config, TOPOLOGY, epoch, **ACTOR)
     return commits

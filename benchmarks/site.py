@@ -40,6 +40,8 @@ TOPOLOGY, SOURCE, OUTPUT, TABLE = "retail.loyalty", "pos", "loyalty", "rewards"
 TOPOLOGIES = Path(__file__).resolve().parents[1] / "include" / "topologies"
 VERSIONS = {1: TOPOLOGIES / "versions" / "retail_loyalty_v1.py", 2: TOPOLOGIES / "retail_loyalty.py"}
 DEADLINE_SECONDS = 1800.0
+#: Between two looks at a driver whose work is timed by what it puts on record: each look takes some of its cores.
+LOOK_SECONDS = 1.0
 
 
 class Actor(TypedDict):
@@ -100,10 +102,15 @@ class Site:
         made = generator.produce(self.config, "retail", records=records, customers=customers, partitions=partitions)
         say(f"{made.records:,} invoices produced in {made.seconds:.0f} s")
 
-    def start(self) -> int:
+    def start(self, *, pause: float = 0.05) -> int:
         """Start the stream with the deployed code, in a driver process."""
         epoch = control.start(self.config, self.topology, **ACTOR)
-        self.until(lambda: self.record().live == epoch and self.state(epoch).has_sent, f"epoch {epoch} is live", epoch)
+        self.until(
+            lambda: self.record().live == epoch and self.state(epoch).has_sent,
+            f"epoch {epoch} is live",
+            epoch,
+            pause=pause,
+        )
         return epoch
 
     def stop(self, epoch: int) -> None:
@@ -146,7 +153,7 @@ class Site:
         """The same for another topology."""
         return dataclasses.replace(self, topology=name)
 
-    def settle(self, epoch: int, topics: Sequence[str] = (SOURCE,)) -> None:
+    def settle(self, epoch: int, topics: Sequence[str] = (SOURCE,), *, pause: float = 0.05) -> None:
         """Wait until an epoch has committed all that is in the topics now."""
         with Broker(self.config.bootstrap_servers) as broker:
             end = broker.stable_offsets(topics)
@@ -154,6 +161,7 @@ class Site:
             lambda: (state := self.state(epoch)).commits and state.position.dominates(end),
             f"epoch {epoch} has read everything",
             epoch,
+            pause=pause,
         )
 
     def until(

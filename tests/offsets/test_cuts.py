@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kappa.errors import DataLossError
-from kappa.offsets.cuts import likely_ms, next_cut
+from kappa.offsets.cuts import Spread, likely_ms, next_cut
 from kappa.offsets.vector import Offsets, TopicPartition
 
 YEAR_2099_MS = 4_070_908_800_000
@@ -229,6 +229,27 @@ def test_slices_after_the_second_take_two_look_ups_where_records_are_spread_even
         looked.append(log.lookups - before)
     assert len(looked) == 9, "eight of about 4,750 records and the rest"
     assert max(looked[2:]) <= 2
+
+
+@pytest.mark.parametrize("position", [0, 4_000])
+def test_a_first_slice_takes_few_look_ups_by_the_times_at_both_ends_of_the_log(position: int) -> None:
+    log = Log({("pos", p): [(offset, 1_700_000_000_000 + 40 * offset) for offset in range(20_000)] for p in range(2)})
+    start = Offsets.of((at, 0) for at in log.records)
+    spread = Spread(start=start, end=log.end, first_ms=1_700_000_000_000, last_ms=1_700_000_000_000 + 40 * 19_999)
+    here = Offsets.of((at, position) for at in log.records)
+
+    near = spread.likely_ms(here, 5_000)
+    cut = next_cut(log.index, here, log.end, max_records=5_000, reached_ms={}, slack=500, near_ms=near)
+
+    assert 4_500 <= here.count_to(cut) <= 5_000
+    assert log.lookups <= 3, "thirty without"
+
+
+def test_times_at_the_ends_of_another_log_tell_nothing() -> None:
+    here, there = (Offsets.of([((topic, 0), 10)]) for topic in ("pos", "other"))
+    spread = Spread(start=here, end=here, first_ms=5, last_ms=5)
+    assert spread.likely_ms(there, 100) is None
+    assert spread.likely_ms(here, 100) == 5
 
 
 def test_a_guess_needs_a_slice_that_has_a_time_before_and_after() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kappa.spark.parsing.json_lines import is_exact, rows_of
 
@@ -35,10 +39,31 @@ def test_a_row_stays_beside_its_value() -> None:
         '{"n":7,"o":{}} ,\t"x":8',
         '{"n":\n7}',
         '{"n":7',
+        '{"n":7}\0}',
+        '{"n":7}\0{}',
+        '{"n":7,"o":[{}',
+        '{"n":7,"o":"}',
+        '{"n":7}{}',
+        '{"n":7}1{}',
+        '{"n":7}\ufeff{}',
     ],
 )
 def test_a_value_that_would_shift_the_rows_is_refused(value: str) -> None:
     assert numbers('{"n":1}', value, '{"n":3}') == [1, "refused", 3]
+
+
+#: What values are made of that a reader may take for one object: too many, too few, or parts of one in two values.
+PIECES = ['{"n":1}', "{", "}", "[", "]", '"n":', '"v":', '"text":', '"', "\\", ",", ":", "1", " ", "\0", "\n", "\ufeff"]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(lambda pieces: f"{{{''.join(pieces)}}}"), max_size=6))
+def test_what_is_read_of_any_text_is_the_one_object_that_it_is(values: list[str]) -> None:
+    rows, refused = rows_of(pa.array(values, pa.string()), KIND)
+
+    assert len(rows) == len(values)
+    for value, row, is_refused in zip(values, rows.to_pylist(), refused, strict=True):
+        if not is_refused:
+            assert {**dict.fromkeys(row), **json.loads(value)}.items() >= row.items()
 
 
 def test_an_object_within_an_object_is_read_whatever_follows_it() -> None:

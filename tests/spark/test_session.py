@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kappa.config import Config
-from kappa.spark.session import FEW_CORES, serial_collector, settings
+from kappa.spark.session import FEW_COMPILATIONS, FEW_CORES, serial_collector, settings
 
 JAVA = "spark.driver.extraJavaOptions"
 
@@ -23,15 +23,16 @@ def test_new_objects_get_a_sixth_of_the_memory_where_it_is_given_in_a_unit(memor
     assert serial_collector(memory) == f"-XX:+UseSerialGC{options}"
 
 
-def test_few_cores_collect_in_one_thread_and_many_as_the_jvm_likes() -> None:
-    assert made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA] == "-XX:+UseSerialGC -Xmn512m"
+def test_few_cores_collect_in_one_thread_and_compile_little_and_many_do_as_the_jvm_likes() -> None:
+    few = made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
+    assert few == f"-XX:+UseSerialGC -Xmn512m {FEW_COMPILATIONS}"
     for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
         assert JAVA not in made(KAPPA_SPARK_MASTER=master)
 
 
 def test_what_the_user_sets_counts() -> None:
     few = {"KAPPA_SPARK_MASTER": "local[2]"}
-    assert made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA].endswith("-Xmn1024m")
+    assert made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA].startswith("-XX:+UseSerialGC -Xmn1024m ")
     assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert made(**few)["spark.buffer.pageSize"] == "4m"
 

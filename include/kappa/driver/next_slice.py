@@ -14,8 +14,9 @@ from kappa.driver.context import Context
 from kappa.driver.upstreams import Cut
 from kappa.errors import LedgerError
 from kappa.lake.ledger_state import LedgerState
+from kappa.offsets.cuts import Spread
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.slices.cuts import cut_by_time
+from kappa.slices.cuts import cut_by_time, spread_of
 
 
 class Cuts(Protocol):
@@ -62,6 +63,7 @@ class TimeCuts:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._spread: Spread | None = None
 
     def bulk(self, state: LedgerState, most: int) -> Cut:
         return self.towards(state, self._context.plan.end, most)
@@ -71,7 +73,13 @@ class TimeCuts:
         return None if end == state.position else self.towards(state, end, most)
 
     def towards(self, state: LedgerState, goal: Offsets, most: int) -> Cut:
-        return Cut(end=cut_by_time(self._context.time_index(), state, goal, most))
+        return Cut(end=cut_by_time(self._context.time_index(), state, goal, most, self._spread_of))
+
+    def _spread_of(self, start: Offsets, end: Offsets) -> Spread | None:
+        """How records lie in time: looked at once, which is as good for the next slice as for the first."""
+        if self._spread is None:
+            self._spread = spread_of(self._context.broker, start, end)
+        return self._spread
 
     def following(self, state: LedgerState, goals: Sequence[Offsets], most: int, *, is_far: bool) -> Cut:
         # Topics that the live epoch does not read have no commit to follow: they are read as far as they go.

@@ -8,8 +8,10 @@ at one T therefore gives a prefix of that order, for any timestamps. So slices o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
+from kappa.errors import DataLossError
 from kappa.offsets.vector import Offsets, TopicPartition
 
 #: Time in milliseconds, and offsets to look from -> for each partition the first offset from there on, of those that a
@@ -106,6 +108,32 @@ def likely_ms(reached: Sequence[Mapping[TopicPartition, int]], span: int, max_re
         return None
     before, now = map(_median_ms, reached)
     return None if before is None or now is None else now + round((now - before) * _NEARLY * max_records / span)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How records lie in time between two places, by those at both: enough to guess where a first slice ends.
+
+    Attributes:
+        start: the one place.
+        end: the other one.
+        first_ms: time of the records at the start, epoch milliseconds.
+        last_ms: time of the last records before the end.
+    """
+
+    start: Offsets
+    end: Offsets
+    first_ms: int
+    last_ms: int
+
+    def likely_ms(self, position: Offsets, max_records: int) -> int | None:
+        """A little before the time at which a slice from ``position`` on will end; None where that is another log."""
+        try:
+            before, total = self.start.count_to(position), self.start.count_to(self.end)
+        except DataLossError:
+            return None
+        share = (before + max_records * _NEARLY) / total if total else 1.0
+        return self.first_ms + round((self.last_ms - self.first_ms) * min(share, 1.0))
 
 
 def _cut_at(

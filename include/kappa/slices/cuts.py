@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kappa.lake.ledger_state import LedgerState
-from kappa.offsets.cuts import TimeIndex, likely_ms, next_cut
+from kappa.offsets.cuts import Spread, TimeIndex, likely_ms, next_cut
 from kappa.offsets.vector import Offsets
 
 if TYPE_CHECKING:
@@ -28,7 +28,29 @@ def time_index(broker: Broker, topics: Iterable[str], archives: Iterable[Archive
     return first_records
 
 
-def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records: int) -> Offsets:
+#: Records that are looked at before an end: behind the last of them lies at most the marker of a transaction.
+_LAST = 20
+
+
+def spread_of(broker: Broker, start: Offsets, end: Offsets) -> Spread | None:
+    """How the records of a span lie in time, by a look at both of its ends; None where nothing is there to be seen."""
+    near_end = Offsets.of((at, max(start.get(*at) or 0, last - _LAST)) for at, last in end.items())
+    first, last = (
+        sorted(messages[0].timestamp()[1] for messages in found.values())
+        for found in broker.sample([start.naming(at for at, _ in end.items()), near_end], end, most=1)
+    )
+    if not first or not last:
+        return None
+    return Spread(start=start, end=end, first_ms=first[len(first) // 2], last_ms=last[len(last) // 2])
+
+
+def cut_by_time(
+    index: TimeIndex,
+    state: LedgerState,
+    end: Offsets,
+    max_records: int,
+    spread: Callable[[Offsets, Offsets], Spread | None] | None = None,
+) -> Offsets:
     """The end of the slice that follows the last commit, in the topics that ``end`` names.
 
     It may fall short of ``max_records`` by a tenth: each look-up of a time is a request to the brokers, and mostly one
@@ -39,6 +61,7 @@ def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records:
         state: the epoch's ledger.
         end: where its bounded work ends.
         max_records: most offsets that the slice may span.
+        spread: tells how the records between two places lie in time, where no slices tell it yet.
 
     Raises:
         LedgerError: the epoch has no commit yet.
@@ -48,12 +71,10 @@ def cut_by_time(index: TimeIndex, state: LedgerState, end: Offsets, max_records:
     last = state.commits[-2:]
     reached = [{at: ms for at, ms in commit.reached_ms.items() if at[0] in topics} for commit in last]
     span = sum(item.count for item in last[-1].ranges if item.topic in topics)
+    near_ms = likely_ms(reached, span, max_records)
+    if near_ms is None and spread is not None and position.count_to(end) > max_records:
+        found = spread(position, end)
+        near_ms = found.likely_ms(position, max_records) if found is not None else None
     return next_cut(
-        index,
-        position,
-        end,
-        max_records=max_records,
-        reached_ms=reached[-1],
-        near_ms=likely_ms(reached, span, max_records),
-        slack=max_records // 10,
+        index, position, end, max_records=max_records, reached_ms=reached[-1], near_ms=near_ms, slack=max_records // 10
     )

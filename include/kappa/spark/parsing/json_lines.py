@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -25,9 +24,6 @@ Mask = npt.NDArray[np.bool_]
 #: and parses by recursion: a deeper value would end the process. A shorter value cannot reach them.
 _LIMIT = 1_000
 _LONG = 40_000
-#: A brace that closes before a further field: of the object around it, or of none.
-_FURTHER = r'\}[ \t]*,[ \t]*"'
-
 #: A refused batch is read again in parts: in eighths, and below this size around the row that Arrow complained about.
 _SMALL = 512
 _PARTS = 8
@@ -98,23 +94,24 @@ def _cuts(size: int, row: int | None) -> list[int]:
 
 def _read(values: pa.StringArray, kind: pa.StructType) -> pa.StructArray | int | None:
     """The rows; or the number of the first bad one, a hint; or None, where Arrow does not tell."""
-    # The number of each line comes back with its row: bare lines would shift rows on values like '' or '{}{}'.
-    lines = pc.binary_join_element_wise('{"i":', _numbers(len(values)), ',"v":', values, "}\n", "")
+    lines = pc.binary_join_element_wise(values, "", "\n")
     text = _text(lines)
     try:
         table = pyarrow.json.read_json(
             pa.BufferReader(text),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-            parse_options=pyarrow.json.ParseOptions(explicit_schema=_line(kind), unexpected_field_behavior="ignore"),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=_schema(kind), unexpected_field_behavior="ignore"),
         )
-        rows = table["v"].combine_chunks()
+        columns = [table[field.name].combine_chunks() for field in kind]
+        rows = pa.StructArray.from_arrays(columns, fields=list(kind))
         rows.validate(full=True)  # Arrow lets a decimal grow past its precision when it adds the zeros of its scale
     except pa.ArrowInvalid as error:
         row = re.search(r"in row (\d+)", str(error))
         return int(row[1]) if row else None
-    if len(rows) != len(values) or rows.null_count or table["i"] != pa.chunked_array([_range(len(values))]):
-        return None
-    return None if _has_strange_double(rows) else rows
+    # A line holds whole objects only, by what was refused before, and at least one: with as many rows as lines, each
+    # line holds one. A brace that ends a line is followed by one that begins the next, which is an error within an
+    # object or a list, and so is a line break within a text.
+    return None if len(rows) != len(values) or _has_strange_double(rows) else rows
 
 
 def _suspects(values: pa.StringArray) -> Mask | None:
@@ -129,23 +126,11 @@ def _suspects(values: pa.StringArray) -> Mask | None:
         found |= _mask(pc.match_substring_regex(values, r"[\n\r]"))
     if b"\\u" in text:  # half of a surrogate pair: '?' for Spark
         found |= _mask(pc.match_substring_regex(values, r"(?i)\\ud[89a-f]"))
-    if re.search(_FURTHER.encode(), text):  # what follows the object may read as further fields of the line around it
-        nested = np.flatnonzero(_mask(pc.match_substring_regex(values, _FURTHER)))
-        found[nested] |= np.array([not _is_one(value) for value in values.take(pa.array(nested)).to_pylist()])
     lengths = pc.binary_length(values).to_numpy()
     if len(text) > _LIMIT and (lengths > _LIMIT).any():
         long = np.flatnonzero(lengths > _LIMIT)
         found[long] |= _has_extremes(values.take(pa.array(long))) | (lengths[long] > _LONG)
     return found if found.any() else None
-
-
-def _is_one(text: str) -> bool:
-    """Whether a text is one JSON value; False also where it is one only for readers less strict than this."""
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 def _has_extremes(values: pa.StringArray) -> Mask:
@@ -180,23 +165,5 @@ def _text(values: pa.StringArray) -> pa.Buffer:
 
 
 @lru_cache(maxsize=8)
-def _line(kind: pa.StructType) -> pa.Schema:
-    return pa.schema([("i", pa.int64()), ("v", kind)])
-
-
-def _range(size: int) -> pa.Int64Array:
-    return _counted(_rounded(size))[0].slice(0, size)
-
-
-def _numbers(size: int) -> pa.StringArray:
-    return _counted(_rounded(size))[1].slice(0, size)
-
-
-def _rounded(size: int) -> int:
-    return 1 << max(10, (size - 1).bit_length())
-
-
-@lru_cache(maxsize=4)
-def _counted(size: int) -> tuple[pa.Int64Array, pa.StringArray]:
-    numbers = pa.array(np.arange(size))
-    return numbers, numbers.cast(pa.string())
+def _schema(kind: pa.StructType) -> pa.Schema:
+    return pa.schema(list(kind))
