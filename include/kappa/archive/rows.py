@@ -11,7 +11,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.spark.parsing import decoded_rows, event_time, in_order, plain, quoted_names, state_of_value, typed
+from kappa.spark.parsing import (
+    arrow_kind,
+    decoded_rows,
+    event_time,
+    in_order_beside,
+    plain,
+    quoted_names,
+    state_of_value,
+    typed,
+)
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
 from kappa.topology.wire_schemas import WriterSchemas
@@ -84,14 +93,21 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     from pyspark.sql import functions as F
 
     records = raw.select(*(F.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")), *_raw())
-    rows = in_order(records, {})
-    kept = list(rows.columns)
+    by_arrow = {name: source for name, source in sources.items() if arrow_kind(source) is not None}
+    rows = in_order_beside(records, "_raw_value", by_arrow)
+    kept = [*records.columns, "_order_timestamp"]
     for name, source in sources.items():
-        begun = rows.withColumn("_value", F.col("_raw_value")).withColumn("_state", state_of_value())
-        read = typed(begun, source, is_parsed=False)
+        begun = rows.withColumn("_value", F.col("_raw_value"))
+        if name in by_arrow:
+            begun = begun.selectExpr("*", f"{name}.row.*", f"{name}.state AS _state")
+        else:
+            begun = begun.withColumn("_state", state_of_value())
+        read = typed(begun, source, is_parsed=name in by_arrow)
         parsed = F.struct(*quoted(column.name for column in source.columns))
+        others = [other for other in by_arrow if other not in kept and other != name]
         rows = read.select(
             *kept,
+            *others,
             F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),
         )
         kept.append(name)

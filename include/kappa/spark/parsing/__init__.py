@@ -25,6 +25,7 @@ from kappa.spark.parsing.batches import (
     ordered,
     parsed,
     parsed_avro,
+    parsed_beside,
 )
 from kappa.spark.parsing.decimals import is_endless
 from kappa.spark.parsing.json_lines import is_exact
@@ -276,6 +277,29 @@ def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool 
 
     added = f"_order_timestamp TIMESTAMP{_COUNTS if is_counted else ''}"
     return records.mapInArrow(batches, StructType([*_loose(records), *_fields(added)]))
+
+
+def in_order_beside(records: DataFrame, values: str, sources: Mapping[str, Source]) -> DataFrame:
+    """The records with ``_order_timestamp``, and a STRUCT of ``row`` and ``state`` for each source.
+
+    ``row`` holds the source's columns as Arrow reads them; null where ``state`` is ``LEFT``.
+
+    Args:
+        records: with columns ``_partition``, ``_offset`` and ``_timestamp``, one task for each partition.
+        values: the column that holds the values.
+        sources: name of the STRUCT -> a source that has an :func:`arrow_kind`.
+    """
+    from pyspark.sql.types import StructType
+
+    kinds = {name: declared_kind(source) for name, source in sources.items()}
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return parsed_beside(ordered(given, {}), values, kinds)
+
+    rows = {name: ddl_of(_nullable(source)) for name, source in sources.items()}
+    added = [f"{name} STRUCT<row: STRUCT<{row}>, state: TINYINT>" for name, row in rows.items()]
+    fields = _fields(", ".join(["_order_timestamp TIMESTAMP", *added]))
+    return records.mapInArrow(batches, StructType([*_loose(records), *fields]))
 
 
 def decoded_rows(records: DataFrame, source: Source, schemas: WriterSchemas) -> DataFrame:

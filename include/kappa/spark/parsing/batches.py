@@ -162,6 +162,26 @@ def parsed(
         yield _finished(batch, rows, state, _dead(rows, state, required), time)
 
 
+def parsed_beside(
+    batches: Iterable[pa.RecordBatch], values: str, kinds: Mapping[str, pa.StructType]
+) -> Iterator[pa.RecordBatch]:
+    """The batches with a STRUCT behind for each name: ``row``, the columns of its kind, and ``state``.
+
+    Args:
+        batches: with the values in one of their columns.
+        values: that column.
+        kinds: name -> the columns to parse.
+    """
+    is_worth_it = dict.fromkeys(kinds, True)
+    for batch in batches:
+        done = batch
+        for name, kind in kinds.items():
+            rows, state = _rows(batch[values], kind, is_worth_it[name])
+            is_worth_it[name] &= bool((state == LEFT).mean() <= _TOO_MANY)
+            done = done.append_column(name, pa.StructArray.from_arrays([rows, pa.array(state)], names=["row", "state"]))
+        yield done
+
+
 def parsed_avro(
     batches: Iterable[pa.RecordBatch],
     kind: pa.StructType,
