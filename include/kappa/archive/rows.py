@@ -95,7 +95,6 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     records = raw.select(*(F.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")), *_raw())
     by_arrow = {name: source for name, source in sources.items() if arrow_kind(source) is not None}
     rows = in_order_beside(records, "_raw_value", by_arrow)
-    kept = [*records.columns, "_order_timestamp"]
     for name, source in sources.items():
         begun = rows.withColumn("_value", F.col("_raw_value"))
         if name in by_arrow:
@@ -104,13 +103,10 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
             begun = begun.withColumn("_state", state_of_value())
         read = typed(begun, source, is_parsed=name in by_arrow)
         parsed = F.struct(*quoted(column.name for column in source.columns))
-        others = [other for other in by_arrow if other not in kept and other != name]
         rows = read.select(
-            *kept,
-            *others,
+            *(column for column in rows.columns if column != name),
             F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),
         )
-        kept.append(name)
     columns = {
         "partition": F.col("_partition"),
         "offset": F.col("_offset"),

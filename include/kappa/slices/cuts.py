@@ -28,7 +28,7 @@ def time_index(broker: Broker, topics: Iterable[str], archives: Iterable[Archive
     return first_records
 
 
-#: Records that are looked at before an end: behind the last of them lies at most the marker of a transaction.
+#: How many offsets before its end a partition is looked at for its last record: the very last offset may be a marker.
 _LAST = 20
 
 

@@ -110,10 +110,10 @@ def parse_counted(
     elif kind is not None:
         rows = typed(_parsed(records, source, kind, before).drop("_dead"), source, is_parsed=True)
     elif source.format == "json":
-        read = in_order(records, before, is_counted=True)
+        read = _in_order(records, before)
         rows = typed(read.withColumn("_state", state_of_value()), source, is_parsed=False)
     else:
-        rows = plain(in_order(records, before, is_counted=True), source.format)
+        rows = plain(_in_order(records, before), source.format)
     return rows.withColumn("_topic", F.lit(source.topic)).select(*quoted_names(source), "_read", "_bytes")
 
 
@@ -268,15 +268,16 @@ def state_of_value() -> SparkColumn:
     )
 
 
-def in_order(records: DataFrame, before: Mapping[int, int], *, is_counted: bool = False) -> DataFrame:
-    """The records with ``_order_timestamp``; ``before`` as :func:`kappa.spark.parsing.batches.ordered` has it."""
+def _in_order(records: DataFrame, before: Mapping[int, int]) -> DataFrame:
+    """The records with ``_order_timestamp``, counted; see :func:`kappa.spark.parsing.batches.ordered`, also for
+    ``before``, and :func:`~kappa.spark.parsing.batches.counted`.
+    """
     from pyspark.sql.types import StructType
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return counted(given, lambda read: ordered(read, before)) if is_counted else ordered(given, before)
+        return counted(given, lambda read: ordered(read, before))
 
-    added = f"_order_timestamp TIMESTAMP{_COUNTS if is_counted else ''}"
-    return records.mapInArrow(batches, StructType([*_loose(records), *_fields(added)]))
+    return records.mapInArrow(batches, StructType([*_loose(records), *_fields(f"_order_timestamp TIMESTAMP{_COUNTS}")]))
 
 
 def in_order_beside(records: DataFrame, values: str, sources: Mapping[str, Source]) -> DataFrame:
