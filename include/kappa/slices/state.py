@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kappa.lake import queries, table_files
 from kappa.lake.merge_on_read import Contents, changed, read_table
-from kappa.spark.session import frame_of
+from kappa.spark.session import broadcast_bytes, frame_of
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of, quoted
 
@@ -43,6 +43,7 @@ class TableState:
         self._at: Contents | None = None
         self._base: DataFrame | None = None
         self._base_rows = 0
+        self._base_bytes: int | None = None
         self._overlay: pa.Table | None = None
 
     @property
@@ -61,12 +62,12 @@ class TableState:
             self._base.persist()
         assert self._base is not None
         if self._overlay is None:
-            return self._base
+            return self._hinted(self._base)
         key, names = list(self._table.key), [column.name for column in self._table.columns]
         changed = frame_of(self._session, self._overlay.select(key))
         newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
         kept = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
-        return kept.unionByName(newest)
+        return self._hinted(kept.unionByName(newest))
 
     def advance(self, changes: pa.Table | None, before: Contents, after: Contents) -> None:
         """Go on to the next commit. Whether its changes were merged into the table makes no difference here.
@@ -96,15 +97,23 @@ class TableState:
         self.forget()
         self._base_rows = table_files.count(at.path, at.version)
         if self._base_rows <= ARROW_ROWS:
-            rows = queries.query(at.path, at.version)
-            self._base = frame_of(
-                self._session, rows.select([column.name for column in self._table.columns]), self._ddl
-            )
+            rows = queries.query(at.path, at.version).select([column.name for column in self._table.columns])
+            tasks = self._session.sparkContext.defaultParallelism
+            self._base, self._base_bytes = frame_of(self._session, rows, self._ddl).coalesce(tasks), rows.nbytes
         else:
-            self._base = read_table(self._session, at.path, at.version)
+            self._base, self._base_bytes = read_table(self._session, at.path, at.version), None
         overlay = changed(at)
         self._overlay = self._of_table(overlay) if overlay is not None and overlay.num_rows else None
         self._at = at
+
+    def _hinted(self, rows: DataFrame) -> DataFrame:
+        """The rows, sent to every task of a join while they are few enough: Spark does not see how many they are."""
+        from pyspark.sql import functions as F
+
+        if self._base_bytes is None:
+            return rows
+        size = self._base_bytes + (0 if self._overlay is None else self._overlay.nbytes)
+        return F.broadcast(rows) if size <= broadcast_bytes(self._session) else rows
 
     def _of_table(self, changes: pa.Table) -> pa.Table:
         return changes.select([*(column.name for column in self._table.columns), "_deleted"])

@@ -44,6 +44,9 @@ _SETTINGS = {
     # Rows of one Arrow batch between the JVM and Python: parsing pays a fixed price for each batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Every rule visits the rows that a plan itself holds, for each DataFrame that is made of it. Up to 48 MB of them, the
+    # default, were a second of planning for each slice.
+    "spark.sql.execution.arrow.localRelationThreshold": "1m",
     # Slices are kept for a moment only: compressing them costs more than the memory is worth.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
@@ -237,6 +240,12 @@ def frame_of(session: SparkSession, rows: pa.Table, schema: str | None = None) -
     """
     held = rows if rows.num_rows else rows.schema.empty_table()
     return session.createDataFrame(held, schema=schema) if schema else session.createDataFrame(held)
+
+
+def broadcast_bytes(session: SparkSession) -> int:
+    """Largest size of what Spark sends to every task of a join by itself; negative where it sends nothing."""
+    found: int = session._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+    return found
 
 
 def settings(config: Config, jars: Sequence[Path]) -> dict[str, str]:
