@@ -44,8 +44,8 @@ _SETTINGS = {
     # Rows of one Arrow batch between the JVM and Python: parsing pays a fixed price for each batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Every rule visits the rows that a plan itself holds, for each DataFrame that is made of it. Up to 48 MB of them, the
-    # default, were a second of planning for each slice.
+    # Every rule visits the rows that a plan itself holds, for each DataFrame that is made of it. Up to 48 MB of them,
+    # the default, were a second of planning for each slice.
     "spark.sql.execution.arrow.localRelationThreshold": "1m",
     # Slices are kept for a moment only: compressing them costs more than the memory is worth.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
