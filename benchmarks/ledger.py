@@ -129,7 +129,7 @@ def _start(site: Site, epoch: int) -> tuple[float, float]:
     control.start(site.config, TOPOLOGY, **ACTOR)
     site.settle(epoch)
     seconds = time.monotonic() - begun
-    time.sleep(10)
+    time.sleep(10)  # idle again: what the first slice took is let go
     beat = heartbeat.read(site.paths(epoch).heartbeat)
     assert beat is not None
     return seconds, float(psutil.Process(beat.pid).memory_full_info().uss)

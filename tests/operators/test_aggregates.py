@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_aggregates import Fact, added, by_arrival, compared, grouped, history, newest, ordered
+from support.plans import executed_plan
 
 from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
 from kappa.operators.agg import Aggregate
@@ -308,7 +309,7 @@ def test_only_keys_of_the_slice_are_written_and_each_side_is_shuffled_once(
     counted = aggregate(rows="id STRING", key="id", aggregates={"n": agg.count(), "newest": agg.last("id")})
     state = spark.createDataFrame([("a", 5, None, None), ("b", 7, None, None)], counted.table("t").schema)
     changes = counted(rows("id STRING", [("a", 1), ("c", 2), (None, 3)]), before=state).changes
-    plan = changes._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(changes)
 
     assert {row["id"]: row["n"] for row in changes.collect()} == {"a": 6, "c": 1}
     assert (plan.count("Exchange"), plan.count("ShuffledHashJoin"), plan.count("SortMergeJoin")) == (2, 1, 0)

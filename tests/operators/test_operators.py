@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.plans import executed_plan
 
 from kappa.operators import newest, running_total
 
@@ -127,7 +128,7 @@ def test_columns_stay_as_they_were(rows: Rows) -> None:
 def test_newest_after_a_running_total_shuffles_and_sorts_no_more(rows: Rows) -> None:
     given = running_total(rows([("ada", Decimal(1), 1, "pos", 0, 0)]), key="who", amount="amount", total="balance")
 
-    plan = newest(given, key="who")._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(newest(given, key="who"))
 
     assert plan.count("Exchange") == 1
     assert plan.count("Sort ") == 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_records import PARTITIONS, Cut, Fact, by_arrival, by_time, expected, history
+from support.plans import executed_plan
 
 from kappa.errors import TopologyError
 from kappa.operators import deduplicate, newest, newest_by, running_total, threshold_crossings, tombstones
@@ -248,7 +249,7 @@ def test_thresholds_that_make_no_sense_are_refused(rows: Callable[..., DataFrame
 def test_crossings_behind_a_total_shuffle_and_sort_no_more(rows: Callable[..., DataFrame]) -> None:
     totals = running_total(rows(("a", 1)), key="id", amount="n", total="sum")
 
-    plan = threshold_crossings(totals, key="id", total="sum", step=5)._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(threshold_crossings(totals, key="id", total="sum", step=5))
 
     assert (plan.count("Exchange"), plan.count("Sort ")) == (1, 1)
 
@@ -396,7 +397,7 @@ def test_a_large_state_is_neither_moved_nor_sorted_for_a_small_slice(spark: Spar
     def plan() -> str:
         totals = running_total(rows, key="id", amount="n", total="total", before=state)
         assert {row["id"]: row["total"] for row in totals.collect()} == {"0": 1, "1": 2, "2": 3, "3": 4}
-        return str(totals._jdf.queryExecution().executedPlan().toString())
+        return executed_plan(totals)
 
     try:
         tune(spark, is_small=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_joins import Event, Placing, arrivals, as_of, closing, logs, newest_seen, still_asked
+from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
@@ -220,7 +221,7 @@ def test_a_lookup_without_changes_sees_the_table_as_it_is(spark: SparkSession) -
 def test_a_lookup_does_not_shuffle_its_rows(spark: SparkSession) -> None:
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS id")
 
-    plan = lookup(rows, rows.selectExpr("id", "1 AS one"), on="id")._jdf.queryExecution().executedPlan().toString()
+    plan = executed_plan(lookup(rows, rows.selectExpr("id", "1 AS one"), on="id"))
 
     assert "BroadcastHashJoin" in plan
     assert "hashpartitioning" not in plan

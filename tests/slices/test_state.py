@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from support.plans import analyzed_plan, executed_plan
 
 from kappa import Table
 from kappa.lake.merge_on_read import Contents
 from kappa.slices.state import TableState
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -36,14 +37,8 @@ def changes_of(ids: list[str], points: int) -> pa.Table:
     return pa.table({"id": ids, "points": [points] * len(ids), "_deleted": [False] * len(ids)})
 
 
-def plans(frame: DataFrame) -> tuple[str, str]:
-    """The analyzed and the executed plan."""
-    execution = frame._jdf.queryExecution()
-    return execution.analyzed().toString(), execution.executedPlan().toString()
-
-
 def test_a_plan_does_not_hold_the_rows_of_a_table(spark: SparkSession, contents: Contents) -> None:
-    analyzed, _ = plans(TableState(spark, TABLE).frame(contents))
+    analyzed = analyzed_plan(TableState(spark, TABLE).frame(contents))
     assert "LogicalRDD" in analyzed
     assert "LocalRelation" not in analyzed
 
@@ -56,7 +51,7 @@ def test_a_slice_is_joined_with_a_table_without_sorting_either(spark: SparkSessi
         if at is later:
             state.advance(changes_of(["customer-0", "customer-new"], 1_000), contents, later)
         joined = slice.join(state.frame(at), on=["id"], how="left")
-        _, executed = plans(joined)
+        executed = executed_plan(joined)
         assert "BroadcastHashJoin" in executed, step
         assert "SortMergeJoin" not in executed, step
         assert {row.id: row.points for row in joined.collect()} == {f"customer-{n}": n or points for n in range(5)}, (
@@ -70,7 +65,7 @@ def test_a_session_that_broadcasts_nothing_is_obeyed(spark: SparkSession, conten
     spark.conf.set(name, "-1")
     try:
         slice = spark.range(5).selectExpr("CONCAT('customer-', id) AS id")
-        _, executed = plans(slice.join(TableState(spark, TABLE).frame(contents), on=["id"], how="left"))
+        executed = executed_plan(slice.join(TableState(spark, TABLE).frame(contents), on=["id"], how="left"))
     finally:
         spark.conf.set(name, before)
     assert "Broadcast" not in executed
