@@ -1,7 +1,8 @@
 """Runs the benchmarks: ``python -m benchmarks`` for all parts, ``python -m benchmarks a d --records 20000`` for some.
 
 Prints a table and writes JSON with the machine's description to ``benchmarks/results/``. Each part has a broker and a
-home of its own in a temporary folder; everything that it starts is ended at its end.
+home of its own in a temporary folder; everything that it starts is ended at its end. Drivers start from the archive of
+loaded classes that ``scripts/bootstrap`` makes; where there is none for this environment, it is made first.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from benchmarks import (
 from benchmarks.machine import description
 from benchmarks.result import Figure, render, write
 from benchmarks.site import Scale, site
+from kappa.config import Config
+from kappa_local.class_data import ensure_class_data
 
 Part = Callable[..., list[Figure]]
 
@@ -90,6 +93,7 @@ def main() -> int:
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    ensure_class_data(Config.from_env().cache)
     scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, slices=chosen.slices, full=FULL)
     machine, figures, broken, begun = description(), [], [], time.monotonic()
     for name in chosen.parts or list(PARTS):
