@@ -12,29 +12,119 @@ from deltalake import write_deltalake
 from support.plans import analyzed_plan, executed_plan
 
 from kappa import Table
+from kappa.lake import tables
 from kappa.lake.merge_on_read import Contents
-from kappa.slices.state import TableState
+from kappa.slices.effects import collect
+from kappa.slices.state import SMALL_BYTES, TableState
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 TABLE = Table(name="rewards", key=["id"], schema="id STRING NOT NULL, points BIGINT NOT NULL")
-#: Above a megabyte, below ten.
-ROWS = 60_000
+#: A table that is given to Spark with each slice, and one that Spark keeps; both are small enough to be broadcast.
+SMALL, LARGE = 20_000, 150_000
+
+EVERY_TYPE = Table(
+    name="every_type",
+    key=["id", "day"],
+    schema="""id STRING NOT NULL, day DATE NOT NULL, flag BOOLEAN NOT NULL, tiny TINYINT, small SMALLINT, n INT,
+        big BIGINT NOT NULL, f FLOAT, d DOUBLE, amount DECIMAL(18,4) NOT NULL, raw BINARY NOT NULL,
+        at TIMESTAMP NOT NULL, tags MAP<STRING, ARRAY<INT>> NOT NULL,
+        place STRUCT<since: TIMESTAMP, items: ARRAY<STRUCT<sku: STRING>>> NOT NULL""",
+)
 
 
-@pytest.fixture
-def contents(tmp_path: Path) -> Contents:
+@pytest.fixture(params=[SMALL, LARGE], ids=["small", "large"])
+def contents(tmp_path: Path, request: pytest.FixtureRequest) -> Contents:
     path = str(tmp_path / "rewards")
-    rows = {"id": [f"customer-{number}" for number in range(ROWS)], "points": list(range(ROWS))}
-    write_deltalake(path, pa.table(rows))
+    rows = {"id": [f"customer-{number}" for number in range(request.param)], "points": list(range(request.param))}
+    written = pa.table(rows)
+    assert (written.nbytes <= SMALL_BYTES) == (request.param == SMALL)
+    write_deltalake(path, written)
     return Contents(path=path, version=0, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
 
 
-def changes_of(ids: list[str], points: int) -> pa.Table:
-    return pa.table({"id": ids, "points": [points] * len(ids), "_deleted": [False] * len(ids)})
+def changes_of(ids: list[str], points: int | None, *, deleted: bool = False) -> pa.Table:
+    kind = {"id": pa.string(), "points": pa.int64(), "_deleted": pa.bool_()}
+    return pa.table(
+        {"id": ids, "points": [points] * len(ids), "_deleted": [deleted] * len(ids)}, schema=pa.schema(kind)
+    )
+
+
+def every_type(spark: SparkSession, *rows: tuple[str, int], deleted: bool = False) -> DataFrame:
+    """A row of each type for each id and number; of a row that removes its key only the key is there."""
+    values = """n % 2 = 0 AS flag, CAST(n AS TINYINT) AS tiny, CAST(-n AS SMALLINT) AS small, CAST(n AS INT) AS n,
+        CAST(n AS BIGINT) AS big, CAST(n / 3 AS FLOAT) AS f, CAST(n / 3 AS DOUBLE) AS d,
+        CAST(n / 3 AS DECIMAL(18,4)) AS amount, CAST(REPEAT(id, n) AS BINARY) AS raw, TIMESTAMP_MILLIS(n * 1001) AS at,
+        MAP(id, ARRAY(CAST(n AS INT), NULL)) AS tags,
+        STRUCT(TIMESTAMP_MILLIS(n) AS since, ARRAY(STRUCT(id AS sku), NULL) AS items) AS place"""
+    listed = ", ".join(f"('{id}', {n})" for id, n in rows)
+    made = spark.sql(
+        f"SELECT id, DATE'2026-01-01' AS day, {values}, {deleted} AS _deleted FROM VALUES {listed} AS t(id, n)"
+    )
+    names = [column.name for column in EVERY_TYPE.columns if column.name not in EVERY_TYPE.key]
+    return made.selectExpr("id", "day", *(f"IF(_deleted, NULL, {name}) AS {name}" for name in names), "_deleted")
+
+
+def test_the_rows_after_a_slice_are_those_before_it_and_its_changes(spark: SparkSession, contents: Contents) -> None:
+    state, at = TableState(spark, TABLE), contents
+    expected = {f"customer-{n}": n for n in range(state.frame(at).count())}
+    for seq, changes in enumerate(
+        [
+            changes_of(["customer-0", "customer-new"], 1_000),
+            changes_of(["customer-0", "customer-1", "customer-none"], None, deleted=True),
+            changes_of(["customer-1", "customer-new"], 2_000),
+            changes_of([], 0),
+        ],
+        start=4,
+    ):
+        for row in changes.to_pylist():
+            if row["_deleted"]:
+                expected.pop(row["id"], None)
+            else:
+                expected[row["id"]] = row["points"]
+        later = replace(contents, seq=seq)
+        state.advance(changes, at, later)
+        at = later
+        rows = state.frame(at).toArrow()
+        assert dict(zip(rows["id"].to_pylist(), rows["points"].to_pylist(), strict=True)) == expected
+        assert rows.num_rows == len(expected)
+
+
+def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "rewards")
+    more = changes_of([f"customer-{n}" for n in range(LARGE)], 7)
+    write_deltalake(path, pa.table({"id": ["customer-0"], "points": [0]}))
+    before = Contents(path=path, version=0, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
+    state = TableState(spark, TABLE)
+    assert state.frame(before).count() == 1
+    write_deltalake(path, more.select(["id", "points"]), mode="overwrite")
+    after = replace(before, version=1, merged=4, seq=4)
+    state.advance(more, before, after)
+    assert state.frame(after).where("points = 7").count() == LARGE
+    assert "InMemoryTableScan" in executed_plan(state.frame(after)), "kept from its second slice on"
+
+
+@pytest.mark.parametrize("in_one_job", [True, False])
+def test_values_of_every_type_come_back_after_changes(spark: SparkSession, tmp_path: Path, in_one_job: bool) -> None:
+    path = str(tmp_path / "every_type")
+    tables.create(path, EVERY_TYPE.columns)
+    written = every_type(spark, ("a", 1), ("b", 2), ("c", 3), ("d", 4)).drop("_deleted")
+    tables.overwrite(path, collect({"written": written})["written"], 3)
+    at = Contents(path=path, version=1, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
+    state = TableState(spark, EVERY_TYPE)
+    for step, changes in enumerate(
+        [every_type(spark, ("b", 5), ("e", 6)), every_type(spark, ("a", 0), ("e", 0), deleted=True)], start=4
+    ):
+        state.frame(at)
+        later = replace(at, seq=step)
+        found = collect({"changes": changes, "other": spark.range(1).toDF("other")}, in_one_job=in_one_job)
+        state.advance(found["changes"], at, later)
+        at = later
+    left = every_type(spark, ("b", 5), ("c", 3), ("d", 4)).drop("_deleted")
+    assert state.frame(at).orderBy("id").collect() == left.orderBy("id").collect()
 
 
 def test_a_plan_does_not_hold_the_rows_of_a_table(spark: SparkSession, contents: Contents) -> None:

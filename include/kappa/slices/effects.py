@@ -90,8 +90,18 @@ def collect(frames: Mapping[str, DataFrame], *, in_one_job: bool = True) -> dict
             better be kept then.
     """
     if not in_one_job or len(frames) == 1:
-        return {name: frame.toArrow() for name, frame in frames.items()}
+        return {name: _relaxed(frame).toArrow() for name, frame in frames.items()}
     return _collect_tagged(frames)
+
+
+def _relaxed(frame: DataFrame) -> DataFrame:
+    """The rows with nested types that Arrow takes where a struct itself is null, as in a change that removes a key."""
+    from pyspark.sql import functions as F
+
+    strict = [field for field in frame.schema if nullable(field.dataType) != field.dataType]
+    if not strict:
+        return frame
+    return frame.withColumns({field.name: F.col(quote(field.name)).cast(nullable(field.dataType)) for field in strict})
 
 
 def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:

@@ -1,8 +1,9 @@
 """A table's rows before the next slice, without reading Delta anew for every slice.
 
-What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. It is
-made of a base, kept in Spark's memory from its second slice on, and the changes of the slices since, which the driver
-wrote and still has.
+What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. The
+driver wrote the changes and still has them. It brings them into the rows of a small table itself, which Spark is then
+given anew for each slice. A larger one is made of a base, kept in Spark's memory from its second slice on, and of the
+changes of the slices since.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 ARROW_ROWS = 1_000_000
 #: Keys of a table from which on those of a small slice are sought in it, before both are joined.
 LARGE_ROWS = 250_000
+#: Largest table, in bytes of Arrow, into which the driver brings the changes: to give all its rows to Spark for each
+#: slice costs less than a join of the table with what changed in it.
+SMALL_BYTES = 2 << 20
 #: Changed keys that are kept beside the base, as a share of it, before it is made anew; and at least so many.
 OVERLAY_SHARE = 0.1
 OVERLAY_ROWS = 20_000
@@ -41,6 +45,7 @@ class TableState:
         self._table = table
         self._ddl = ddl_of(table.columns)
         self._at: Contents | None = None
+        self._rows: pa.Table | None = None
         self._base: DataFrame | None = None
         self._base_rows = 0
         self._base_bytes: int | None = None
@@ -49,21 +54,23 @@ class TableState:
     @property
     def is_large(self) -> bool:
         """Whether so many keys were read that those of a small slice are sought among them."""
-        return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows) >= LARGE_ROWS
+        return self._count >= LARGE_ROWS
 
     def frame(self, at: Contents) -> DataFrame:
         """The rows as of a commit, in the table's columns."""
         from pyspark.sql import functions as F
 
-        if self._base is None or self._at != at:
+        if self._at != at:
             self._load(at)
-        elif not self._base.is_cached:
+        elif self._base is not None and not self._base.is_cached:
             # Only once it serves a second slice: large slices change so much that each begins with another base.
             self._base.persist()
+        if self._rows is not None:
+            return self._hinted(self._frame_of(self._rows))
         assert self._base is not None
         if self._overlay is None:
             return self._hinted(self._base)
-        key, names = list(self._table.key), [column.name for column in self._table.columns]
+        key, names = list(self._table.key), self._names
         changed = frame_of(self._session, self._overlay.select(key))
         newest = frame_of(self._session, self._overlay.filter(_kept(self._overlay)).select(names), self._ddl)
         kept = self._base.join(F.broadcast(changed), on=key, how="left_anti").selectExpr(*quoted(names))
@@ -80,7 +87,12 @@ class TableState:
         if self._at != before or changes is None:
             self.forget()
             return
-        if changes.num_rows:
+        if changes.num_rows and self._rows is not None:
+            self._rows = self._changed(self._rows, self._of_table(changes))
+            if self._rows.nbytes > SMALL_BYTES:
+                self.forget()
+                return
+        elif changes.num_rows:
             self._overlay = newest(self._overlay, self._of_table(changes), self._table.key)
             if self._overlay.num_rows > most_changes(self._base_rows):
                 self.forget()
@@ -91,32 +103,61 @@ class TableState:
         """Free what is held; the next :meth:`frame` reads the table."""
         if self._base is not None and self._base.is_cached:
             self._base.unpersist()
-        self._base, self._overlay, self._at = None, None, None
+        self._rows, self._base, self._overlay, self._at = None, None, None, None
 
     def _load(self, at: Contents) -> None:
         self.forget()
-        self._base_rows = table_files.count(at.path, at.version)
-        if self._base_rows <= ARROW_ROWS:
-            rows = queries.query(at.path, at.version).select([column.name for column in self._table.columns])
-            tasks = self._session.sparkContext.defaultParallelism
-            self._base, self._base_bytes = frame_of(self._session, rows, self._ddl).coalesce(tasks), rows.nbytes
+        self._base_rows, self._base_bytes = table_files.count(at.path, at.version), None
+        changes = changed(at)
+        overlay = self._of_table(changes) if changes is not None and changes.num_rows else None
+        if self._base_rows > ARROW_ROWS:
+            self._base, self._overlay = read_table(self._session, at.path, at.version), overlay
         else:
-            self._base, self._base_bytes = read_table(self._session, at.path, at.version), None
-        overlay = changed(at)
-        self._overlay = self._of_table(overlay) if overlay is not None and overlay.num_rows else None
+            rows = queries.query(at.path, at.version).select(self._names)
+            if rows.nbytes + (0 if overlay is None else overlay.nbytes) <= SMALL_BYTES:
+                self._rows = rows if overlay is None else self._changed(rows, overlay)
+            else:
+                self._base, self._base_bytes, self._overlay = self._frame_of(rows), rows.nbytes, overlay
         self._at = at
+
+    @property
+    def _count(self) -> int:
+        """How many rows were read; a key may be counted twice."""
+        if self._rows is not None:
+            return int(self._rows.num_rows)
+        return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows)
+
+    @property
+    def _names(self) -> list[str]:
+        return [column.name for column in self._table.columns]
+
+    def _frame_of(self, rows: pa.Table) -> DataFrame:
+        return frame_of(self._session, rows, self._ddl).coalesce(self._session.sparkContext.defaultParallelism)
+
+    def _changed(self, rows: pa.Table, changes: pa.Table) -> pa.Table:
+        """The rows with changes brought in."""
+        import numpy as np
+        import pyarrow as pa
+
+        marked = rows.append_column("_deleted", pa.array(np.zeros(rows.num_rows, dtype=bool)))
+        # Not the other way round: a change that removes a key has nulls where the table may have none.
+        both = newest(marked.cast(changes.schema), changes, self._table.key)
+        return both.filter(_kept(both)).select(self._names)
 
     def _hinted(self, rows: DataFrame) -> DataFrame:
         """The rows, sent to every task of a join while they are few enough: Spark does not see how many they are."""
         from pyspark.sql import functions as F
 
-        if self._base_bytes is None:
+        if self._rows is not None:
+            size = self._rows.nbytes
+        elif self._base_bytes is not None:
+            size = self._base_bytes + (0 if self._overlay is None else self._overlay.nbytes)
+        else:
             return rows
-        size = self._base_bytes + (0 if self._overlay is None else self._overlay.nbytes)
         return F.broadcast(rows) if size <= broadcast_bytes(self._session) else rows
 
     def _of_table(self, changes: pa.Table) -> pa.Table:
-        return changes.select([*(column.name for column in self._table.columns), "_deleted"])
+        return changes.select([*self._names, "_deleted"])
 
 
 def most_changes(rows: int) -> int:
@@ -126,12 +167,13 @@ def most_changes(rows: int) -> int:
 
 def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Table:
     """Rows of both, of those with one key the later."""
+    import numpy as np
     import pyarrow as pa
 
     if rows is None:
         return later
     both = pa.concat_tables([rows, later.cast(rows.schema)])
-    numbered = both.append_column("_n", pa.array(range(both.num_rows), pa.int64()))
+    numbered = both.append_column("_n", pa.array(np.arange(both.num_rows)))
     return both.take(numbered.group_by(list(key)).aggregate([("_n", "max")])["_n_max"])
 
 

@@ -45,8 +45,13 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Every rule visits the rows that a plan itself holds, for each DataFrame that is made of it. Up to 48 MB of them,
-    # the default, were a second of planning for each slice.
-    "spark.sql.execution.arrow.localRelationThreshold": "1m",
+    # the default, were a second of planning for each large slice, and a megabyte was a tenth of each small one.
+    "spark.sql.execution.arrow.localRelationThreshold": "64k",
+    # A streaming query's checkpoint is scratch. By default Spark writes it through Hadoop's FileContext, which starts
+    # 32 processes for each micro-batch to ask whether something is a symbolic link.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # Slices are kept for a moment only: compressing them costs more than the memory is worth.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # More plans than a slice, a verification and a cutover have together: the generated code of each is compiled once.
