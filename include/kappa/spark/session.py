@@ -276,11 +276,12 @@ def serial_collector(memory: str) -> str:
     """Options of a JVM with so much memory, ``3g`` for example, whose heap follows what is alive in it.
 
     A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice
-    needs for a moment is then collected with what is old, while everything stands still.
+    needs for a moment is then collected with what is old, while everything stands still. Beside what is alive among
+    the old objects it keeps two thirds of that free at most, where it would keep more than twice of it by itself.
     """
     found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
     young = f" -Xmn{int(found[1]) * (1024 if found[2] == 'g' else 1) // 6}m" if found else ""
-    return f"-XX:+UseSerialGC{young}"
+    return f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40{young}"
 
 
 def local_cores(master: str) -> int | None:
