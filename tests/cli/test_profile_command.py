@@ -78,7 +78,10 @@ def test_a_line_that_a_dead_driver_did_is_left_out(config: Config) -> None:
 
 def test_slices_that_the_protocol_makes_are_timed_and_status_tells_of_the_last(config: Config) -> None:
     further_slices(config, 2)
-    assert all(one.lines["commit"] > 0 for one in profile(config, NAME).slices)
+    found = profile(config, NAME).slices
+    assert [one.seq for one in found] == [1, 2, 3, 4]
+    # Without a broker and Spark a line may take less than the millisecond to which it is told.
+    assert all("commit" in one.lines and one.lines["commit"] >= 0 for one in found)
     said = CliRunner().invoke(app, ["status", NAME]).stdout
     assert f"{NAME} epoch 1, slice 4 of 3 records: commit 0." in said
 
