@@ -80,8 +80,7 @@ def test_slices_that_the_protocol_makes_are_timed_and_status_tells_of_the_last(c
     further_slices(config, 2)
     found = profile(config, NAME).slices
     assert [one.seq for one in found] == [1, 2, 3, 4]
-    # Without a broker and Spark a line may take less than the millisecond to which it is told.
-    assert all("commit" in one.lines and one.lines["commit"] >= 0 for one in found)
+    assert all(one.lines["commit"] > 0 for one in found)
     said = CliRunner().invoke(app, ["status", NAME]).stdout
     assert f"{NAME} epoch 1, slice 4 of 3 records: commit 0." in said
 

@@ -43,7 +43,12 @@ def contents(tmp_path: Path, request: pytest.FixtureRequest) -> Contents:
     written = pa.table(rows)
     assert (written.nbytes <= SMALL_BYTES) == (request.param == SMALL)
     write_deltalake(path, written)
-    return Contents(path=path, version=0, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
+    return contents_at(path)
+
+
+def contents_at(path: str, version: int = 0) -> Contents:
+    """All of a table, merged up to slice 3."""
+    return Contents(path=path, version=version, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
 
 
 def changes_of(ids: list[str], points: int | None, *, deleted: bool = False) -> pa.Table:
@@ -97,7 +102,7 @@ def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSessi
     path = str(tmp_path / "rewards")
     more = changes_of([f"customer-{n}" for n in range(LARGE)], 7)
     write_deltalake(path, pa.table({"id": ["customer-0"], "points": [0]}))
-    before = Contents(path=path, version=0, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
+    before = contents_at(path)
     state = TableState(spark, TABLE)
     assert state.frame(before).count() == 1
     write_deltalake(path, more.select(["id", "points"]), mode="overwrite")
@@ -113,7 +118,7 @@ def test_values_of_every_type_come_back_after_changes(spark: SparkSession, tmp_p
     tables.create(path, EVERY_TYPE.columns)
     written = every_type(spark, ("a", 1), ("b", 2), ("c", 3), ("d", 4)).drop("_deleted")
     tables.overwrite(path, collect({"written": written})["written"], 3)
-    at = Contents(path=path, version=1, merged=3, seq=3, changes=f"{path}-changes", changes_version=0)
+    at = contents_at(path, version=1)
     state = TableState(spark, EVERY_TYPE)
     for step, changes in enumerate(
         [every_type(spark, ("b", 5), ("e", 6)), every_type(spark, ("a", 0), ("e", 0), deleted=True)], start=4

@@ -25,14 +25,15 @@ def test_new_objects_get_a_sixth_of_the_memory_where_it_is_given_in_a_unit(memor
 
 def test_few_cores_collect_in_one_thread_and_compile_little_and_many_do_as_the_jvm_likes() -> None:
     few = made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
-    assert few == f"{serial_collector('3g')} {FEW_COMPILATIONS}"
+    assert few == f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -Xmn512m {FEW_COMPILATIONS}"
     for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
         assert JAVA not in made(KAPPA_SPARK_MASTER=master)
 
 
 def test_what_the_user_sets_counts() -> None:
     few = {"KAPPA_SPARK_MASTER": "local[2]"}
-    assert made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA].startswith(f"{serial_collector('6g')} ")
+    options = made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA]
+    assert options.startswith("-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -Xmn1024m ")
     assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert made(**few)["spark.buffer.pageSize"] == "4m"
 

@@ -14,7 +14,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 
 from kappa.errors import ConflictError, LakeUnreachableError, LedgerError
-from kappa.lake.fsync import entry_of, sync_commits
+from kappa.lake.fsync import may_have_moved, sync_commits
 from kappa.replay import stored
 from kappa.replay.dry_run import about_to
 
@@ -121,18 +121,14 @@ class AppendLog:
             return self._refresh()
 
     def _is_unchanged(self) -> bool:
-        """Whether nothing was committed since the last look: the file that the next commit makes is not there.
-
-        Two questions to the file system, where a look lists Delta's log. The entry of the last look is asked for too:
-        where it is gone, later ones may be gone as well.
-        """
+        """Whether nothing was committed since the last look."""
         version, at = self._looked
         if self._table is None or "://" in self.path or self._table.version() != version:
             return False
         if time.monotonic() - at > _NEXT_ENTRY_SECONDS:
             return False
         try:
-            return not entry_of(self.path, version + 1).exists() and entry_of(self.path, version).exists()
+            return not may_have_moved(self.path, version)
         except OSError:  # a look says what is wrong with the storage
             return False
 

@@ -35,6 +35,14 @@ def entry_of(path: str | Path, version: int) -> Path:
     return Path(path, "_delta_log", f"{version:020}.json")
 
 
+def may_have_moved(path: str | Path, version: int) -> bool:
+    """Whether a Delta table may have got a commit since a version, by two names in its log: opening it takes longer.
+
+    Where the version's own entry is gone, later ones may be gone as well; on an object store none is seen.
+    """
+    return entry_of(path, version + 1).exists() or not entry_of(path, version).exists()
+
+
 def sync_commits(table: str, versions: range) -> None:
     """Bring some commits of a Delta table to the disk: their files, then their log entries, then the names of all.
 

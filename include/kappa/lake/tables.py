@@ -119,11 +119,6 @@ def version_after(path: str, known: int) -> int:
     return version(path) if newest == known else newest  # entries of long ago are gone
 
 
-def has_commit_after(path: str, known: int) -> bool:
-    """Whether a table may have got a commit since a version that is known; two entries of its log tell, by name."""
-    return "://" in path or entry_of(path, known + 1).exists() or not entry_of(path, known).exists()
-
-
 def merged(path: str) -> tuple[int, int | None]:
     """Newest Delta version of a table, and the last slice that it holds; None where it never got any changes."""
     from deltalake import DeltaTable

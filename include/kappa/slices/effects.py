@@ -98,10 +98,8 @@ def _relaxed(frame: DataFrame) -> DataFrame:
     """The rows with nested types that Arrow takes where a struct itself is null, as in a change that removes a key."""
     from pyspark.sql import functions as F
 
-    strict = [field for field in frame.schema if nullable(field.dataType) != field.dataType]
-    if not strict:
-        return frame
-    return frame.withColumns({field.name: F.col(quote(field.name)).cast(nullable(field.dataType)) for field in strict})
+    kinds = {field.name: kind for field in frame.schema if (kind := nullable(field.dataType)) != field.dataType}
+    return frame.withColumns({name: F.col(quote(name)).cast(kind) for name, kind in kinds.items()}) if kinds else frame
 
 
 def _collect_tagged(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:

@@ -29,4 +29,4 @@ class Lines:
         self._begin(f"{name} of slice {seq}")
         started = time.monotonic()
         yield
-        self.seconds[name] = round(time.monotonic() - started, 3)
+        self.seconds[name] = round(time.monotonic() - started, 6)

@@ -17,6 +17,7 @@ from kappa.errors import LedgerError
 from kappa.faults import crash_point
 from kappa.lake import merge_on_read as contents
 from kappa.lake import table_files, tables
+from kappa.lake.fsync import may_have_moved
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import MERGED, Contents
 from kappa.lake.retention import is_first_after
@@ -65,8 +66,8 @@ def unmerged(run: EpochRun, table: Table, committed: LedgerRow, effects: LedgerR
     known: Mapping[str, Any] | None = committed.detail.get(MERGED, {}).get(table.name)
     last = effects or committed
     path, version = run.paths.table(table.name), committed.delta_versions[f"tables/{table.name}"]
-    # Opening a table takes a small slice a hundredth of its time, and mostly nothing was merged since.
-    version, merged = tables.merged(path) if tables.has_commit_after(path, version) else (version, None)
+    # Mostly nothing was merged since.
+    version, merged = tables.merged(path) if may_have_moved(path, version) else (version, None)
     least = committed.seq if known is None else known["seq"]
     found = Contents(
         path=path,

@@ -232,7 +232,7 @@ def commit_slice(
             detail={
                 **effects.detail,
                 "started_at": plan.at.isoformat(),
-                "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 3)},
+                "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 6)},
                 **archived_detail(archived_ranges(plan)),
                 **carried,
                 **sent_ends(run, plan.sends, committed),

@@ -54,7 +54,9 @@ class TableState:
     @property
     def is_large(self) -> bool:
         """Whether so many keys were read that those of a small slice are sought among them."""
-        return self._count >= LARGE_ROWS
+        if self._rows is not None:
+            return bool(self._rows.num_rows >= LARGE_ROWS)
+        return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows) >= LARGE_ROWS
 
     def frame(self, at: Contents) -> DataFrame:
         """The rows as of a commit, in the table's columns."""
@@ -119,13 +121,6 @@ class TableState:
             else:
                 self._base, self._base_bytes, self._overlay = self._frame_of(rows), rows.nbytes, overlay
         self._at = at
-
-    @property
-    def _count(self) -> int:
-        """How many rows were read; a key may be counted twice."""
-        if self._rows is not None:
-            return int(self._rows.num_rows)
-        return self._base_rows + (0 if self._overlay is None else self._overlay.num_rows)
 
     @property
     def _names(self) -> list[str]:
