@@ -8,6 +8,8 @@ SEED ?= $(shell date -u +%Y%m%d)
 # A process that dies ends the run: its replacement gets one group of tests and then waits for ever (xdist 3.8).
 TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 --timeout 600
 export PYTHONPATH := $(CURDIR)/include
+# Images of containers set it for their own layers: here every command and every driver would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18

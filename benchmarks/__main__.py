@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -93,6 +94,8 @@ def main() -> int:
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    # As where Python is not told otherwise: a driver compiles what it imports once, not at each start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     ensure_class_data(Config.from_env().cache)
     scale = Scale(records=chosen.records, rate=chosen.rate, seconds=chosen.seconds, slices=chosen.slices, full=FULL)
     machine, figures, broken, begun = description(), [], [], time.monotonic()

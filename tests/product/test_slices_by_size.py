@@ -46,6 +46,24 @@ def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(
         assert sum(sizes(stream, second)) == len(ROWS)
 
 
+def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "FIRST_RECORDS", 4)
+    with lab(tmp_path / "lab", kafka, spark, topic(), small_slice=3, slice_records=100) as stream:
+        stream.deploy(1)
+        stream.produce(ROWS)
+        first = stream.start_live()
+        stream.settle(first)
+        assert stream.archive() == len(ROWS)
+        stream.deploy(2)
+        second = stream.plan_replay()
+        assert stream.plan(second).archived
+        stream.run(second)
+        stream.await_stage(second, Stage.CAUGHT_UP)
+        assert sizes(stream, second) == [len(ROWS)]
+
+
 def test_keys_of_small_slices_are_sought_in_a_large_state_and_give_the_same(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

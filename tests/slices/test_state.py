@@ -14,6 +14,7 @@ from support.plans import analyzed_plan, executed_plan
 from kappa import Table
 from kappa.lake import tables
 from kappa.lake.merge_on_read import Contents
+from kappa.slices import state as slices_state
 from kappa.slices.effects import collect
 from kappa.slices.state import SMALL_BYTES, TableState
 
@@ -110,6 +111,22 @@ def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSessi
     state.advance(more, before, after)
     assert state.frame(after).where("points = 7").count() == LARGE
     assert "InMemoryTableScan" in executed_plan(state.frame(after)), "kept from its second slice on"
+
+
+@pytest.mark.parametrize("contents", [LARGE], indirect=True)
+@pytest.mark.parametrize("limit", ["ARROW_ROWS", "ARROW_BYTES"])
+def test_a_table_that_is_too_large_for_the_driver_is_read_by_spark(
+    spark: SparkSession, contents: Contents, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = TableState(spark, TABLE)
+    assert "FileScan" not in executed_plan(state.frame(contents))
+    state.forget()
+    monkeypatch.setattr(slices_state, limit, 100)
+    assert "FileScan" in executed_plan(state.frame(contents))
+    later = replace(contents, seq=4)
+    state.advance(changes_of(["customer-0", "customer-new"], 1_000), contents, later)
+    found = {row.id: row.points for row in state.frame(later).where("points IN (1, 2, 1000)").collect()}
+    assert found == {f"customer-{n}": n for n in (1, 2, 1_000)} | {"customer-0": 1_000, "customer-new": 1_000}
 
 
 @pytest.mark.parametrize("in_one_job", [True, False])

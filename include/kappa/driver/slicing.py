@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Most offsets of the first slice that a driver computes from a log, unless a slice in memory may have more. Its JVM
 #: compiles what slices need, which takes as long for few records: the first commit is made in two thirds of the time,
-#: and the last one as early.
+#: and the last one as early. Reading an archive is so quick that one more slice would make the last one late.
 FIRST_RECORDS = 60_000
 
 
@@ -80,8 +80,10 @@ class Slices:
 
     def bulk(self, state: LedgerState) -> None:
         """The next slice of a replay, towards the end of its plan."""
-        end = self._context.plan.end
-        self.cut(state, self.cuts.bulk(state, self._first_or_most), sends=self.apart, what="replaying", goal=end)
+        plan, position = self._context.plan, state.position
+        is_archived = any((position.get(r.topic, r.partition) or 0) < r.end for r in plan.archived)
+        cut = self.cuts.bulk(state, self.most if is_archived else self._first_or_most)
+        self.cut(state, cut, sends=self.apart, what="replaying", goal=plan.end)
 
     def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""

@@ -11,10 +11,17 @@ if TYPE_CHECKING:
 
 def count(path: str, delta_version: int) -> int:
     """Rows of a table as of a version, from the statistics in its log."""
+    return rows_and_bytes(path, delta_version)[0]
+
+
+def rows_and_bytes(path: str, delta_version: int) -> tuple[int, int]:
+    """Rows of a table as of a version and the size of its files in bytes, both from its log."""
     from deltalake import DeltaTable
 
     files = files_of(DeltaTable(path, version=delta_version))
-    return sum(files["num_records"].to_pylist()) if files.num_rows else 0
+    if not files.num_rows:
+        return 0, 0
+    return sum(files["num_records"].to_pylist()), sum(files["size_bytes"].to_pylist())
 
 
 def size_bytes(path: str, delta_version: int) -> int:

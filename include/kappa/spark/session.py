@@ -96,6 +96,8 @@ FEW_COMPILATIONS = (
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000 -XX:LoopUnrollLimit=8 -XX:LoopOptsCount=10 "
     "-XX:-UseSuperWord"
 )
+#: Megabytes of classes that a driver loads beside those of its class data, and some more.
+CLASSES_MB = 256
 
 
 def build_session(config: Config, app_name: str) -> SparkSession:
@@ -277,11 +279,16 @@ def serial_collector(memory: str) -> str:
 
     A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice
     needs for a moment is then collected with what is old, while everything stands still. Beside what is alive among
-    the old objects it keeps two thirds of that free at most, where it would keep more than twice of it by itself.
+    the old objects it keeps two thirds of that free at most, where it would keep more than twice of it by itself. A
+    twelfth is for old objects from the start, and room for the classes of a driver: each time either has grown, all of
+    the heap is collected.
     """
+    options = f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize={CLASSES_MB}m"
     found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
-    young = f" -Xmn{int(found[1]) * (1024 if found[2] == 'g' else 1) // 6}m" if found else ""
-    return f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40{young}"
+    if found is None:
+        return options
+    megabytes = int(found[1]) * (1024 if found[2] == "g" else 1)
+    return f"{options} -Xmn{megabytes // 6}m -Xms{megabytes // 6 + megabytes // 12}m"
 
 
 def local_cores(master: str) -> int | None:
