@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,41 +28,43 @@ def sizes(stream: Lab, epoch: int) -> list[int]:
     return [row.rows_read for row in stream.ledger(epoch).state().commits if row.seq > 0]
 
 
-def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(
+@pytest.fixture
+def cut_short(
     tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[Lab]:
+    """A live epoch that has read all rows; first slices have four of them where they are short."""
     monkeypatch.setattr(slicing, "FIRST_RECORDS", 4)
     with lab(tmp_path / "lab", kafka, spark, topic(), small_slice=3, slice_records=100) as stream:
         stream.deploy(1)
         stream.produce(ROWS)
-        first = stream.start_live()
-        stream.settle(first)
-        assert sizes(stream, first) == [4, 6]
-        stream.stop(first)
-        stream.deploy(2)
-        second = stream.plan_replay()
-        stream.run(second)
-        stream.await_stage(second, Stage.CAUGHT_UP)
-        assert sizes(stream, second)[0] == 4
-        assert sum(sizes(stream, second)) == len(ROWS)
+        stream.settle(stream.start_live())
+        yield stream
 
 
-def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(
-    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slicing, "FIRST_RECORDS", 4)
-    with lab(tmp_path / "lab", kafka, spark, topic(), small_slice=3, slice_records=100) as stream:
-        stream.deploy(1)
-        stream.produce(ROWS)
-        first = stream.start_live()
-        stream.settle(first)
-        assert stream.archive() == len(ROWS)
-        stream.deploy(2)
-        second = stream.plan_replay()
-        assert stream.plan(second).archived
-        stream.run(second)
-        stream.await_stage(second, Stage.CAUGHT_UP)
-        assert sizes(stream, second) == [len(ROWS)]
+def recomputed(stream: Lab) -> int:
+    """The epoch of a replay with other code, when it has caught up."""
+    stream.deploy(2)
+    epoch = stream.plan_replay()
+    stream.run(epoch)
+    stream.await_stage(epoch, Stage.CAUGHT_UP)
+    return epoch
+
+
+def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(cut_short: Lab) -> None:
+    first = cut_short.record().live
+    assert first is not None
+    assert sizes(cut_short, first) == [4, 6]
+    cut_short.stop(first)
+    second = recomputed(cut_short)
+    assert sizes(cut_short, second)[0] == 4
+    assert sum(sizes(cut_short, second)) == len(ROWS)
+
+
+def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(cut_short: Lab) -> None:
+    assert cut_short.archive() == len(ROWS)
+    second = recomputed(cut_short)
+    assert cut_short.plan(second).archived
+    assert sizes(cut_short, second) == [len(ROWS)]
 
 
 def test_keys_of_small_slices_are_sought_in_a_large_state_and_give_the_same(

@@ -35,7 +35,7 @@ def test_few_cores_collect_in_one_thread_and_compile_little_and_many_do_as_the_j
 def test_what_the_user_sets_counts() -> None:
     few = {"KAPPA_SPARK_MASTER": "local[2]"}
     options = made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA]
-    assert options.startswith(f"{COLLECTOR} -Xmn1024m ")
+    assert options.startswith(f"{COLLECTOR} -Xmn1024m -Xms1536m ")
     assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert made(**few)["spark.buffer.pageSize"] == "4m"
 
