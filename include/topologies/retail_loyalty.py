@@ -17,6 +17,7 @@ REWARD = "CustomerCardNo STRING NOT NULL, TotalLoyaltyPoints DECIMAL(18,4) NOT N
 def score(slice: Slice) -> Effects:
     """Points for each PRIME invoice, and the balance that its customer has with it."""
     prime = slice["pos"].where("CustomerType = 'PRIME' AND CustomerCardNo IS NOT NULL")
+    prime = prime.drop("CustomerType", "_key", "_timestamp")  # what no effect needs is not sorted and kept
     notifications = running_total(
         prime.selectExpr("*", "TotalAmount * 0.02 AS EarnedLoyaltyPoints"),
         key="CustomerCardNo",

@@ -52,6 +52,14 @@ def test_a_slice_that_is_not_merged_leaves_the_table_as_it_is_and_says_so(tmp_pa
     assert again.detail[MERGED]["sums"]["since"] == entry["since"], "the oldest of them counts"
 
 
+def test_between_slices_only_what_is_committed_is_merged(tmp_path: Path) -> None:
+    epoch = Epoch(tmp_path)
+    epoch.slice({("a", 0): 1})
+    epoch.put_without_commit({"id": "b", "select": 0, "total": 2})
+    merge_between(epoch.run, is_asked=True)
+    assert as_rows(queries.query(epoch.paths.table("sums"), None)) == {("a", 0): 1}
+
+
 def test_a_condition_never_brings_back_a_row_that_was_changed_or_removed(tmp_path: Path) -> None:
     epoch = Epoch(tmp_path, merge_seconds=0.0)
     epoch.slice({("a", 0): 1, ("b", 0): 1})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from support.epochs import DEADLINE_SECONDS, Lab, lab
 from support.slices import TABLE, Epoch, as_rows, merged
 
@@ -214,14 +215,17 @@ def test_a_snapshot_is_consistent_while_the_driver_merges_and_looks_after_files(
         assert state.maintained is not None and stream.balances() == after(12)
 
 
+@pytest.mark.parametrize("is_held", [True, False], ids=["merged from memory", "merged by an engine"])
 @pytest.mark.parametrize("small_rows", [queries.SMALL_ROWS, 0], ids=["memory", "files"])
 def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int, is_held: bool
 ) -> None:
     monkeypatch.setattr(queries, "SMALL_ROWS", small_rows)
-    chance = random.Random(7)
+    chance = random.Random(24)
     epoch = Epoch(tmp_path, merge_seconds=3600.0)
     held = TableState(spark, TABLE)
+    if is_held:
+        epoch.run.scratch.states[TABLE.name] = held
     now: dict[Any, int] = {}
     before = epoch.run.ledger.state().commits[-1]
     for number in range(8):
@@ -232,16 +236,20 @@ def test_spark_and_arrow_read_the_same_of_every_commit_and_so_does_the_step(
             merge_seconds=chance.choice([0.0, 3600.0]),
             arrow_rows=chance.choice([0, 500_000]),  # 0: Spark merges, and overwrites
         )
+        held.frame(epoch.at(before))
         row, now = epoch.slice(changes), merged(now, changes)
         read = merge_on_read.frame(spark, epoch.at(row)).toArrow()
         assert as_rows(read) == epoch.table(row) == now
         if number == 5:
             maintain(epoch.run, _config(tmp_path), row.at)
-        held.frame(epoch.at(before))
-        held.advance(_changes(epoch, row.seq), epoch.at(before), epoch.at(row))
+        if not is_held:
+            held.advance(_changes(epoch, row.seq), epoch.at(before), epoch.at(row))
         assert as_rows(held.frame(epoch.at(row)).toArrow()) == now, "kept in memory"
         assert as_rows(TableState(spark, TABLE).frame(epoch.at(row)).toArrow()) == now, "read anew"
         before = row
+    operations = Counter(entry["operation"] for entry in DeltaTable(epoch.paths.table("sums")).history())
+    assert operations["WRITE"] > 1
+    assert (operations["MERGE"] == 0) == is_held
 
 
 def _config(base: Path) -> Any:

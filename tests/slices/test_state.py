@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -12,11 +14,11 @@ from deltalake import write_deltalake
 from support.plans import analyzed_plan, executed_plan
 
 from kappa import Table
-from kappa.lake import tables
+from kappa.lake import queries, tables
 from kappa.lake.merge_on_read import Contents
 from kappa.slices import state as slices_state
 from kappa.slices.effects import collect
-from kappa.slices.state import SMALL_BYTES, TableState
+from kappa.slices.state import SMALL_BYTES, TableState, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +101,66 @@ def test_the_rows_after_a_slice_are_those_before_it_and_its_changes(spark: Spark
         assert rows.num_rows == len(expected)
 
 
+def test_rows_that_a_merge_wrote_are_not_read_again(
+    spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, at = TableState(spark, TABLE), contents
+    many = changes_of([f"new-{number}" for number in range(30_000)], 7)  # a base is made anew after so many
+    removed = changes_of(["customer-0", "customer-1", "customer-none"], None, deleted=True)
+    assert state.after(at, many) is None, "nothing is read for a merge"
+    expected = {row.id: row.points for row in state.frame(at).collect()}
+    monkeypatch.setattr(queries, "query", None)
+    for seq, changes in enumerate((removed, many, removed), start=4):
+        for id, points in zip(changes["id"].to_pylist(), changes["points"].to_pylist(), strict=True):
+            expected[id] = points
+        expected = {id: points for id, points in expected.items() if points is not None}
+        rows = state.after(at, changes)
+        version = tables.overwrite(at.path, rows, seq)
+        assert version == at.version + 1
+        state.written(rows, version)
+        later = replace(at, version=version, merged=seq, seq=seq)
+        state.advance(changes, at, later)
+        assert state.after(at, changes) is None, "it stands at another commit"
+        found = state.frame(later).toArrow()
+        assert dict(zip(found["id"].to_pylist(), found["points"].to_pylist(), strict=True)) == expected
+        at = later
+
+
+@pytest.mark.parametrize("contents", [LARGE], indirect=True)
+def test_of_a_large_table_the_driver_keeps_no_rows(
+    spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices_state, "KEPT_BYTES", 100)
+    state = TableState(spark, TABLE)
+    state.frame(contents)
+    assert state.after(contents, changes_of(["customer-0"], 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("BOOLEAN", [True, False]),
+        ("INT", [-1, 0, 2**31 - 1]),
+        ("BIGINT", [-(2**63), 0]),
+        ("DOUBLE", [0.0, -1.5, float("inf"), float("nan")]),
+        ("DECIMAL(38,10)", [Decimal("0.1"), Decimal(-1)]),
+        ("STRING", ["", "a", "A", "\u00e9", "e\u0301"]),
+        ("BINARY", [b"", b"\x00", b"\xff"]),
+        ("DATE", [date(1, 1, 1), date(2026, 1, 1)]),
+        ("TIMESTAMP", [datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=1, tzinfo=UTC)]),
+    ],
+)
+def test_a_key_of_any_type_is_found_again(spark: SparkSession, kind: str, values: list[Any]) -> None:
+    schema = f"id {kind} NOT NULL, n INT NOT NULL, tags MAP<STRING, INT>"
+    rows, later = (
+        spark.createDataFrame([(value, n, {"of": n}) for value in values[first:]], schema).toArrow()
+        for n, first in ((1, 0), (2, 1))
+    )
+    both = newest(rows, later, ["id"])
+    assert sorted(both["n"].to_pylist()) == [1] + [2] * (len(values) - 1)
+    assert newest(rows, later, ["n", "id"]).num_rows == rows.num_rows + later.num_rows, "two columns"
+
+
 def test_a_table_that_grows_is_kept_by_spark_from_some_size_on(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rewards")
     more = changes_of([f"customer-{n}" for n in range(LARGE)], 7)
@@ -169,6 +231,21 @@ def test_a_slice_is_joined_with_a_table_without_sorting_either(spark: SparkSessi
         assert {row.id: row.points for row in joined.collect()} == {f"customer-{n}": n or points for n in range(5)}, (
             step
         )
+
+
+@pytest.mark.parametrize("contents", [LARGE], indirect=True)
+@pytest.mark.parametrize(("most", "join"), [(1 << 30, "ShuffledHashJoin"), (100, "SortMergeJoin")])
+def test_a_table_that_is_too_large_to_be_sent_to_every_task_is_hashed_by_parts(
+    spark: SparkSession, contents: Contents, monkeypatch: pytest.MonkeyPatch, most: int, join: str
+) -> None:
+    monkeypatch.setattr(slices_state, "HASHED_BYTES", most)
+    monkeypatch.setattr(slices_state, "broadcast_bytes", lambda _: 100)
+    slice = spark.range(5).selectExpr("CONCAT('customer-', id) AS id", "id AS n")
+    joined = slice.hint("merge").join(TableState(spark, TABLE).frame(contents), on=["id"], how="left")
+    assert "SortMergeJoin" in executed_plan(joined), "a hint of the step counts"
+    joined = slice.join(TableState(spark, TABLE).frame(contents), on=["id"], how="left")
+    assert join in executed_plan(joined)
+    assert {row.id: row.points for row in joined.collect()} == {f"customer-{n}": n for n in range(5)}
 
 
 def test_a_session_that_broadcasts_nothing_is_obeyed(spark: SparkSession, contents: Contents) -> None:

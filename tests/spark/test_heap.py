@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kappa.spark import jvm_heap as heap
-from kappa.spark.jvm_heap import GROWTH, LEAST, OldObjects
+from kappa.spark.jvm_heap import GROWTH, LEAST, LEAST_LIVE, OldObjects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +49,15 @@ def test_they_are_collected_when_they_have_grown_since_the_last_look() -> None:
     assert jvm.collected == 2
 
 
+def test_beside_readers_they_are_collected_later() -> None:
+    jvm = Jvm("Tenured Gen")
+    old = OldObjects(jvm.session)
+    jvm.used = LEAST_LIVE - 1
+    assert not old.collect_if_grown(LEAST_LIVE)
+    jvm.used = LEAST_LIVE
+    assert old.collect_if_grown(LEAST_LIVE)
+
+
 def test_another_collector_is_left_alone() -> None:
     jvm = Jvm("G1 Old Gen")
     old = OldObjects(jvm.session)
@@ -59,10 +67,8 @@ def test_another_collector_is_left_alone() -> None:
 
 
 @pytest.mark.spark
-def test_a_real_jvm_tells_and_collects(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_jvm_tells_and_collects(spark: SparkSession) -> None:
     old = OldObjects(spark)
-    monkeypatch.setattr(heap, "LEAST", 1 << 40)
-    assert not old.collect_if_grown()
-    monkeypatch.setattr(heap, "LEAST", 1)
-    assert old.collect_if_grown()
-    assert not old.collect_if_grown()
+    assert not old.collect_if_grown(1 << 40)
+    assert old.collect_if_grown(1)
+    assert not old.collect_if_grown(1)

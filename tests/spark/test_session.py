@@ -19,7 +19,12 @@ def made(**given: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("memory", "options"),
-    [("3g", " -Xmn512m -Xms768m"), ("768m", " -Xmn128m -Xms192m"), ("6GB", " -Xmn1024m -Xms1536m"), ("1073741824", "")],
+    [
+        ("3g", " -Xmn512m -Xms768m -XX:InitialHeapSize=1536m"),
+        ("768m", " -Xmn128m -Xms192m -XX:InitialHeapSize=384m"),
+        ("6GB", " -Xmn1024m -Xms1536m -XX:InitialHeapSize=3072m"),
+        ("1073741824", ""),
+    ],
 )
 def test_a_heap_begins_with_a_quarter_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
     assert serial_collector(memory) == f"{COLLECTOR}{options}"
@@ -27,7 +32,7 @@ def test_a_heap_begins_with_a_quarter_of_the_memory_where_it_is_given_in_a_unit(
 
 def test_few_cores_collect_in_one_thread_and_compile_little_and_many_do_as_the_jvm_likes() -> None:
     few = made(KAPPA_SPARK_MASTER=f"local[{FEW_CORES}]")[JAVA]
-    assert few == f"{COLLECTOR} -Xmn512m -Xms768m {FEW_COMPILATIONS}"
+    assert few == f"{COLLECTOR} -Xmn512m -Xms768m -XX:InitialHeapSize=1536m {FEW_COMPILATIONS}"
     for master in (f"local[{FEW_CORES + 1}]", "spark://somewhere:7077"):
         assert JAVA not in made(KAPPA_SPARK_MASTER=master)
 
@@ -35,7 +40,7 @@ def test_few_cores_collect_in_one_thread_and_compile_little_and_many_do_as_the_j
 def test_what_the_user_sets_counts() -> None:
     few = {"KAPPA_SPARK_MASTER": "local[2]"}
     options = made(**few, KAPPA_SPARK_CONF='{"spark.driver.memory": "6g"}')[JAVA]
-    assert options.startswith(f"{COLLECTOR} -Xmn1024m -Xms1536m ")
+    assert options.startswith(f"{COLLECTOR} -Xmn1024m -Xms1536m -XX:InitialHeapSize=3072m ")
     assert made(**few, KAPPA_SPARK_CONF=f'{{"{JAVA}": "-XX:+UseZGC"}}')[JAVA] == "-XX:+UseZGC"
     assert made(**few)["spark.buffer.pageSize"] == "4m"
 

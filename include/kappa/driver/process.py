@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -179,6 +180,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
     deadline = time.monotonic() + 2 * config.stale_seconds
     # A driver within this very process (tests, notebooks) has ended when its heartbeat says so.
     is_here = beat.host == socket.gethostname() and beat.pid != os.getpid()
+    is_killed = False  # a process that is being ended has no command line any more
     while driver_status(config, topology, epoch).state not in ("stopped", "dead", "never") or (
         is_here and beat.is_process
     ):
@@ -191,8 +193,10 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     pid=beat.pid,
                 )
             if beat.may_be_ended:
-                os.kill(beat.pid, signal.SIGKILL)
-            elif beat.is_process:
+                with suppress(ProcessLookupError):
+                    os.kill(beat.pid, signal.SIGKILL)
+                is_killed = True
+            elif beat.is_process and not is_killed:
                 raise KappaError(
                     f"Process {beat.pid}, which the heartbeat of epoch {epoch} names, is no driver and is not ended. "
                     f"Look at it: ps -fp {beat.pid}",

@@ -28,7 +28,7 @@ from kappa.replay.stages import Stage
 from kappa.replay.standing import has_common_topic
 from kappa.slices.protocol import Foresight, run_slice
 from kappa.slices.reading import is_small
-from kappa.spark.jvm_heap import OldObjects
+from kappa.spark.jvm_heap import LEAST, LEAST_LIVE, OldObjects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -203,9 +203,9 @@ class Slices:
         )
         self.seconds = time.monotonic() - started
         self.committed(row, what, self.seconds)
-        # The next slice of a replay can wait. What large slices leave behind takes longer to collect than to outgrow.
-        if sends != "live" and is_small(ranges, context.config.small_slice):
-            self._old_objects.collect_if_grown()
+        # What large slices leave behind takes longer to collect than to outgrow.
+        if is_small(ranges, context.config.small_slice):
+            self._old_objects.collect_if_grown(LEAST_LIVE if sends == "live" else LEAST)
 
     def _releases(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Releases:
         """What a live slice releases; of any other, what it takes over from the live epoch."""

@@ -269,8 +269,11 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
             _write_nothing(table, seq)
 
 
-def overwrite(path: str, rows: pa.Table, seq: int) -> None:
+def overwrite(path: str, rows: pa.Table, seq: int) -> int | None:
     """Replace a table's rows from memory. Idempotent; readers of older Delta versions keep theirs.
+
+    Returns:
+        The Delta version that has these rows; None when the slice, or a later one, had been written before.
 
     Raises:
         ConflictError: another process wrote to the table at the same time.
@@ -279,9 +282,10 @@ def overwrite(path: str, rows: pa.Table, seq: int) -> None:
 
     table = DeltaTable(path)
     if _is_written(table, seq):
-        return
+        return None
     with _alone(path, seq):
         write_deltalake(table, _conform(rows, table), mode="overwrite", commit_properties=_transaction(seq))
+    return table.version()
 
 
 def overwrite_frame(path: str, rows: DataFrame, seq: int) -> None:

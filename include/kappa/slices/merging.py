@@ -131,8 +131,14 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
     at = pending.contents
+    if (rows := _rows_after(run, table, at)) is not None:
+        version = tables.overwrite(at.path, rows, at.seq)
+        if version is not None:
+            run.state(table).written(rows, version)
+        return
     if pending.rows <= run.engines.arrow_rows:
-        changed = _own_changes(run, table, at) or contents.changed(at)
+        changed = _own_changes(run, table, at) if at.merged == at.seq - 1 else None
+        changed = contents.changed(at) if changed is None else changed
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
@@ -140,9 +146,23 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     tables.overwrite_frame(at.path, contents.frame(run.engines.session, at).select(*names), at.seq)
 
 
+def _rows_after(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
+    """The table's rows after the slice at hand, where the driver has those before it and what it changed."""
+    committed, changes = run.ledger.state().committed, _own_changes(run, table, at)
+    if committed is None or changes is None:
+        return None
+    return run.state(table).after(contents.contents_of(run.paths, committed, table.name), changes)
+
+
 def _own_changes(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
-    """The changes since a merge where they are the ones that the slice at hand has just written, of each key one."""
-    return run.scratch.written.get(f"changes/{table.name}") if at.merged == at.seq - 1 else None
+    """The changes of the slice at hand where the driver has just written them, of each key one; None between slices.
+
+    What an attempt left behind that was abandoned is not of the commit that is merged then.
+    """
+    committed = run.ledger.state().committed
+    if committed is None or at.seq <= committed.seq:
+        return None
+    return run.scratch.written.get(f"changes/{table.name}")
 
 
 def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:

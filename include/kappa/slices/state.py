@@ -3,7 +3,7 @@
 What the step sees equals what the ledger's last row names: a merged version of the table and the changes since. The
 driver wrote the changes and still has them. It brings them into the rows of a small table itself, which Spark is then
 given anew for each slice. A larger one is made of a base, kept in Spark's memory from its second slice on, and of the
-changes of the slices since.
+changes of the slices since. Where the driver has a table's rows, a merge writes them and reads nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 #: Largest table that is read into the driver's memory, and the most bytes of its files; Spark reads larger ones, which
 #: takes it half as long again for a slice.
 ARROW_ROWS, ARROW_BYTES = 2_000_000, 128 << 20
+#: Largest table, in bytes of Arrow, whose rows stay in the driver's memory after Spark was given them.
+KEPT_BYTES = 64 << 20
+#: Largest table, in bytes of Arrow, of whose rows the tasks of a join make a hash.
+HASHED_BYTES = 128 << 20
 #: Keys of a table from which on those of a small slice are sought in it, before both are joined.
 LARGE_ROWS = 250_000
 #: Largest table, in bytes of Arrow, into which the driver brings the changes: to give all its rows to Spark for each
@@ -47,6 +51,8 @@ class TableState:
         self._ddl = ddl_of(table.columns)
         self._at: Contents | None = None
         self._rows: pa.Table | None = None
+        self._kept: pa.Table | None = None
+        self._merged: dict[int, pa.Table] = {}
         self._base: DataFrame | None = None
         self._base_rows = 0
         self._base_bytes: int | None = None
@@ -100,28 +106,52 @@ class TableState:
             if self._overlay.num_rows > most_changes(self._base_rows):
                 self.forget()
                 return
-        self._at = after
+        self._at, self._merged = after, {}
+
+    def after(self, before: Contents, changes: pa.Table) -> pa.Table | None:
+        """The table's rows after the slice at hand; None where the driver does not have those before it.
+
+        Args:
+            before: what the table holds before the slice.
+            changes: the slice's changes.
+        """
+        rows = self._kept if self._rows is None else self._rows
+        if self._at != before or rows is None:
+            return None
+        if self._overlay is not None:
+            rows = self._changed(rows, self._overlay)
+        return self._changed(rows, self._of_table(changes))
+
+    def written(self, rows: pa.Table, version: int) -> None:
+        """The rows were written as a Delta version of the table: a :meth:`frame` that begins with it reads nothing."""
+        self._merged = {version: rows}
 
     def forget(self) -> None:
         """Free what is held; the next :meth:`frame` reads the table."""
         if self._base is not None and self._base.is_cached:
             self._base.unpersist()
-        self._rows, self._base, self._overlay, self._at = None, None, None, None
+        self._rows, self._kept, self._base, self._overlay, self._at = None, None, None, None, None
 
     def _load(self, at: Contents) -> None:
         self.forget()
-        self._base_rows, size = table_files.rows_and_bytes(at.path, at.version)
+        rows, self._merged = self._merged.get(at.version), {}
+        if rows is None:
+            self._base_rows, size = table_files.rows_and_bytes(at.path, at.version)
+        else:
+            self._base_rows, size = rows.num_rows, 0
         self._base_bytes = None
         changes = changed(at)
         overlay = self._of_table(changes) if changes is not None and changes.num_rows else None
         if self._base_rows > ARROW_ROWS or size > ARROW_BYTES:
             self._base, self._overlay = read_table(self._session, at.path, at.version), overlay
         else:
-            rows = queries.query(at.path, at.version).select(self._names)
+            if rows is None:
+                rows = queries.query(at.path, at.version).select(self._names)
             if rows.nbytes + (0 if overlay is None else overlay.nbytes) <= SMALL_BYTES:
                 self._rows = rows if overlay is None else self._changed(rows, overlay)
             else:
                 self._base, self._base_bytes, self._overlay = self._frame_of(rows), rows.nbytes, overlay
+                self._kept = rows if rows.nbytes <= KEPT_BYTES else None
         self._at = at
 
     @property
@@ -142,7 +172,11 @@ class TableState:
         return both.filter(_kept(both)).select(self._names)
 
     def _hinted(self, rows: DataFrame) -> DataFrame:
-        """The rows, sent to every task of a join while they are few enough: Spark does not see how many they are."""
+        """The rows, with how they are best joined: Spark does not see how many they are.
+
+        While they are few enough they are sent to every task. Of more each task makes a hash of its own part, which
+        spares the sort of both sides. A table that Spark reads is sorted, which takes no more memory than there is.
+        """
         from pyspark.sql import functions as F
 
         if self._rows is not None:
@@ -151,7 +185,9 @@ class TableState:
             size = self._base_bytes + (0 if self._overlay is None else self._overlay.nbytes)
         else:
             return rows
-        return F.broadcast(rows) if size <= broadcast_bytes(self._session) else rows
+        if size <= broadcast_bytes(self._session):
+            return F.broadcast(rows)
+        return rows.hint("shuffle_hash") if size <= HASHED_BYTES else rows
 
     def _of_table(self, changes: pa.Table) -> pa.Table:
         return changes.select([*self._names, "_deleted"])
@@ -163,15 +199,18 @@ def most_changes(rows: int) -> int:
 
 
 def newest(rows: pa.Table | None, later: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Rows of both, of those with one key the later."""
+    """Rows of both, of those with one key the later. Each has at most one row of a key."""
     import numpy as np
     import pyarrow as pa
 
     if rows is None:
         return later
-    both = pa.concat_tables([rows, later.cast(rows.schema)])
-    numbered = both.append_column("_n", pa.array(np.arange(both.num_rows)))
-    return both.take(numbered.group_by(list(key)).aggregate([("_n", "max")])["_n_max"])
+    names, later = list(key), later.cast(rows.schema)
+    # The keys alone: a join takes no nested column along.
+    numbered = rows.select(names).append_column("_n", pa.array(np.arange(rows.num_rows)))
+    is_left = np.zeros(rows.num_rows, dtype=bool)
+    is_left[numbered.join(later.select(names), keys=names, join_type="left anti")["_n"].to_numpy()] = True
+    return pa.concat_tables([rows.filter(pa.array(is_left)), later])
 
 
 def _kept(rows: pa.Table) -> pa.ChunkedArray:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 GROWTH = 1.5
 #: And not below this many bytes: a look costs a moment for everything that is alive.
 LEAST = 192 << 20
+#: The same while the epoch is live, where the next slice is waited for: the JVM would look at about so many by itself,
+#: in the middle of one.
+LEAST_LIVE = 384 << 20
 #: What the serial collector calls the pool of its old objects.
 _POOL = "Tenured Gen"
 
@@ -33,13 +36,16 @@ class OldObjects:
         self._pool = next((pool for pool in pools if pool.getName() == _POOL), None)
         self._alive = 0
 
-    def collect_if_grown(self) -> bool:
+    def collect_if_grown(self, least: int = LEAST) -> bool:
         """Collect them when they are :data:`GROWTH` times what was alive; to be called between two slices.
+
+        Args:
+            least: not below so many bytes.
 
         Returns:
             Whether they were collected; never where the JVM has another collector, which does so by itself.
         """
-        if self._pool is None or self._pool.getUsage().getUsed() < max(LEAST, GROWTH * self._alive):
+        if self._pool is None or self._pool.getUsage().getUsed() < max(least, GROWTH * self._alive):
             return False
         self._system.gc()
         self._alive = self._pool.getUsage().getUsed()

@@ -278,17 +278,17 @@ def serial_collector(memory: str) -> str:
     """Options of a JVM with so much memory, ``3g`` for example, whose heap follows what is alive in it.
 
     A sixth is for new objects from the start. The JVM would begin with less and move them on too early: what a slice
-    needs for a moment is then collected with what is old, while everything stands still. Beside what is alive among
-    the old objects it keeps two thirds of that free at most, where it would keep more than twice of it by itself. A
-    twelfth is for old objects from the start, and room for the classes of a driver: each time either has grown, all of
-    the heap is collected.
+    needs for a moment is then collected with what is old, while everything stands still. A third is for old objects
+    from the start, and room for the classes of a driver: each time either has grown, all of the heap is collected.
+    Beside what is alive among the old objects the JVM then comes down, in four such looks, to two thirds of that free
+    at most, where it would keep more than twice of it by itself, and to a twelfth of the memory.
     """
     options = f"-XX:+UseSerialGC -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize={CLASSES_MB}m"
     found = re.fullmatch(r"(\d+)([mg])b?", memory.strip().lower())
     if found is None:
         return options
     megabytes = int(found[1]) * (1024 if found[2] == "g" else 1)
-    return f"{options} -Xmn{megabytes // 6}m -Xms{megabytes // 6 + megabytes // 12}m"
+    return f"{options} -Xmn{megabytes // 6}m -Xms{megabytes // 4}m -XX:InitialHeapSize={megabytes // 2}m"
 
 
 def local_cores(master: str) -> int | None:

@@ -1,0 +1,80 @@
+"""A driver that does not end by itself is ended by its process id, and waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kappa.config import Config
+from kappa.driver.process import await_end
+from kappa.errors import KappaError
+from kappa.lake import heartbeat
+from kappa.names import EpochPaths
+
+TOPOLOGY = "a.b"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    folders = dict.fromkeys(("topologies", "home", "cache"), tmp_path)
+    return Config(lake=str(tmp_path / "lake"), bootstrap_servers="", stale_seconds=0.1, **folders)
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *arguments])
+    try:
+        yield made
+    finally:
+        made.kill()
+        made.wait()
+
+
+def write_heartbeat(config: Config, pid: int) -> None:
+    path = EpochPaths(lake=config.lake, topology=TOPOLOGY, epoch=1).heartbeat
+    Path(path).parent.mkdir(parents=True)
+    beat = replace(heartbeat.this_process("w", "feed"), pid=pid, started=heartbeat.process_start(pid))
+    heartbeat.write(path, beat)
+
+
+def test_a_process_that_is_no_driver_is_not_ended(config: Config) -> None:
+    with process() as other:
+        write_heartbeat(config, other.pid)
+        with pytest.raises(KappaError, match=f"Process {other.pid}.*is no driver and is not ended"):
+            await_end(config, TOPOLOGY, 1)
+        assert other.poll() is None
+
+
+def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = threading.Event()
+    looks: list[bool] = []
+
+    def command_line(_: int) -> str:
+        looks.append(killed.is_set())
+        return "" if killed.is_set() else "run_epoch.py"
+
+    def kill(pid: int, _: int) -> None:
+        assert pid == driver.pid
+        killed.set()
+
+    def process_start(_: int) -> int:  # for some looks its memory is given back, then the process is gone
+        return 0 if sum(looks) > 3 else started
+
+    with process("run_epoch.py") as driver:
+        write_heartbeat(config, driver.pid)
+        started = heartbeat.process_start(driver.pid)
+        monkeypatch.setattr(heartbeat, "_command_line", command_line)
+        monkeypatch.setattr(heartbeat, "process_start", process_start)
+        with monkeypatch.context() as patched:
+            patched.setattr("kappa.driver.process.os.kill", kill)
+            await_end(config, TOPOLOGY, 1)
+    assert looks == [False, True, True, True, True], "one signal, and it is waited for"
