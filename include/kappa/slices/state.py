@@ -51,7 +51,7 @@ class TableState:
         self._ddl = ddl_of(table.columns)
         self._at: Contents | None = None
         self._rows: pa.Table | None = None
-        self._kept: pa.Table | None = None
+        self._held: pa.Table | None = None
         self._merged: dict[int, pa.Table] = {}
         self._base: DataFrame | None = None
         self._base_rows = 0
@@ -115,7 +115,7 @@ class TableState:
             before: what the table holds before the slice.
             changes: the slice's changes.
         """
-        rows = self._kept if self._rows is None else self._rows
+        rows = self._held if self._rows is None else self._rows
         if self._at != before or rows is None:
             return None
         if self._overlay is not None:
@@ -130,7 +130,7 @@ class TableState:
         """Free what is held; the next :meth:`frame` reads the table."""
         if self._base is not None and self._base.is_cached:
             self._base.unpersist()
-        self._rows, self._kept, self._base, self._overlay, self._at = None, None, None, None, None
+        self._rows, self._held, self._base, self._overlay, self._at = None, None, None, None, None
 
     def _load(self, at: Contents) -> None:
         self.forget()
@@ -151,7 +151,7 @@ class TableState:
                 self._rows = rows if overlay is None else self._changed(rows, overlay)
             else:
                 self._base, self._base_bytes, self._overlay = self._frame_of(rows), rows.nbytes, overlay
-                self._kept = rows if rows.nbytes <= KEPT_BYTES else None
+                self._held = rows if rows.nbytes <= KEPT_BYTES else None
         self._at = at
 
     @property
