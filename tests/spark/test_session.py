@@ -26,7 +26,7 @@ def made(**given: str) -> dict[str, str]:
         ("1073741824", ""),
     ],
 )
-def test_a_heap_begins_with_a_quarter_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
+def test_a_heap_begins_with_half_of_the_memory_where_it_is_given_in_a_unit(memory: str, options: str) -> None:
     assert serial_collector(memory) == f"{COLLECTOR}{options}"
 
 

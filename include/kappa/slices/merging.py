@@ -131,14 +131,14 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     run.ledger.check_claim(run.writer)
     run.look_at_commits()  # a merge rewrites rows: what it is made from could not be told apart afterwards
     at = pending.contents
-    if (rows := _rows_after(run, table, at)) is not None:
+    own = _own_changes(run, table, at)
+    if own is not None and (rows := _rows_after(run, table, own)) is not None:
         version = tables.overwrite(at.path, rows, at.seq)
         if version is not None:
             run.state(table).written(rows, version)
         return
     if pending.rows <= run.engines.arrow_rows:
-        changed = _own_changes(run, table, at) if at.merged == at.seq - 1 else None
-        changed = contents.changed(at) if changed is None else changed
+        changed = own if own is not None and at.merged == at.seq - 1 else contents.changed(at)
         assert changed is not None
         tables.merge(at.path, changed, table.key, table.columns, at.seq)
         return
@@ -146,11 +146,10 @@ def merge(run: EpochRun, table: Table, pending: Unmerged) -> None:
     tables.overwrite_frame(at.path, contents.frame(run.engines.session, at).select(*names), at.seq)
 
 
-def _rows_after(run: EpochRun, table: Table, at: Contents) -> pa.Table | None:
-    """The table's rows after the slice at hand, where the driver has those before it and what it changed."""
-    committed, changes = run.ledger.state().committed, _own_changes(run, table, at)
-    if committed is None or changes is None:
-        return None
+def _rows_after(run: EpochRun, table: Table, changes: pa.Table) -> pa.Table | None:
+    """The table's rows after the slice at hand, which changed these; None where the driver lacks those before it."""
+    committed = run.ledger.state().committed
+    assert committed is not None
     return run.state(table).after(contents.contents_of(run.paths, committed, table.name), changes)
 
 

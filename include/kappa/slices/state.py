@@ -97,7 +97,8 @@ class TableState:
             self.forget()
             return
         if changes.num_rows and self._rows is not None:
-            self._rows = self._changed(self._rows, self._of_table(changes))
+            merged = self._merged.get(after.version)
+            self._rows = self._changed(self._rows, self._of_table(changes)) if merged is None else merged
             if self._rows.nbytes > SMALL_BYTES:
                 self.forget()
                 return
