@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.spark import class_data
+from kappa.spark import class_data, unix_sockets
 from kappa.spark.gateway import start_jvm
 from kappa.spark.jars import ensure_spark, java_home
 from kappa.spark.shipping import shipped
@@ -129,6 +129,8 @@ def build_session(config: Config, app_name: str) -> SparkSession:
     made = session.getOrCreate()
     if local_cores(config.spark_master) is None:
         made.sparkContext.addPyFile(str(shipped(_SOURCE_ROOT / "kappa", config.home / "shipped")))
+    elif unix_sockets.ENABLED not in config.spark_conf:
+        unix_sockets.reach_workers(made)
     return made
 
 

@@ -1,0 +1,137 @@
+"""Python workers are reached by Unix sockets, results come by TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from kappa.spark import unix_sockets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WIDTH, ROWS, TIMES = 1_000, 20_000, 4
+
+
+def families(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The kinds of sockets that this worker has open."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(link.name))) as one:
+                    found.add(one.family.name)
+    yield from [pa.RecordBatch.from_pydict({"family": sorted(found)}) for _ in batches]
+
+
+def more(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each row several times: what comes back is more than what went out, and neither fits a socket."""
+    for batch in batches:
+        yield from [batch] * TIMES
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shipped() -> Iterator[None]:
+    """Workers get the functions of this file themselves: they cannot import it."""
+    from pyspark import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    yield
+    cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.mark.spark
+def test_a_worker_is_reached_by_a_unix_socket_that_its_owner_alone_can_find(spark: SparkSession) -> None:
+    found = spark.range(2, numPartitions=2).mapInArrow(families, "family string").toArrow()
+    assert set(found["family"].to_pylist()) == {"AF_UNIX"}
+    folder = Path(unix_sockets.private_folder())
+    assert list(folder.glob(".*.sock")), "the socket of the worker's daemon"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.spark
+def test_rows_that_fill_the_sockets_both_ways_arrive(spark: SparkSession) -> None:
+    wide = spark.range(ROWS, numPartitions=1).selectExpr("id", f"repeat('x', {WIDTH}) AS text")
+    found = wide.mapInArrow(more, "id long, text string").selectExpr("sum(id) AS ids", "sum(length(text)) AS bytes")
+    assert found.toArrow().to_pylist() == [{"ids": TIMES * ROWS * (ROWS - 1) // 2, "bytes": TIMES * ROWS * WIDTH}]
+
+
+@pytest.mark.spark
+def test_results_leave_nothing_behind_in_the_jvm(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    kept = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    kept.setAccessible(True)
+
+    def paths() -> set[str]:
+        return {str(path) for path in kept.get(None) if str(path).endswith(".sock")}
+
+    before = paths()
+    for _ in range(3):
+        assert spark.range(3).toArrow().num_rows == 3
+        assert len(spark.range(3).collect()) == 3
+    assert paths() == before
+
+
+SCRIPT = f"""
+from __future__ import annotations
+import contextlib, os, socket
+from pathlib import Path
+import pyarrow as pa
+from kappa.spark import unix_sockets
+from kappa.testing import local_session
+
+{inspect.getsource(families)}
+
+spark = local_session("sockets")
+found = spark.range(1).mapInArrow(families, "family string").toArrow()
+is_made = unix_sockets._made_folder.cache_info().currsize
+print(found["family"].to_pylist(), unix_sockets.private_folder() if is_made else None, sep="\\n")
+spark.stop()
+"""
+
+
+def outcome(tmp_path: Path, **conf: str) -> list[str]:
+    """What a process prints whose temporary folder has a path that no socket could have."""
+    deep = tmp_path / ("d" * 60)
+    deep.mkdir()
+    env = {**os.environ, "TMPDIR": str(deep), "KAPPA_HOME": str(tmp_path), "KAPPA_SPARK_MASTER": "local[1]"}
+    env["KAPPA_SPARK_CONF"] = json.dumps({"spark.driver.memory": "700m", **conf})
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-2:]
+
+
+@pytest.mark.spark
+def test_a_temporary_folder_with_a_long_path_is_passed_over_and_nothing_is_left(tmp_path: Path) -> None:
+    kinds, folder = outcome(tmp_path)
+    assert kinds == "['AF_UNIX']"
+    assert folder.startswith("/tmp/kappa-")
+    assert not Path(folder).exists()
+
+
+@pytest.mark.spark
+def test_tcp_where_the_settings_say_so(tmp_path: Path) -> None:
+    assert outcome(tmp_path, **{unix_sockets.ENABLED: "false"}) == ["['AF_INET']", "None"]
+
+
+def test_a_short_temporary_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unix_sockets, "_made_folder", cache(unix_sockets._made_folder.__wrapped__))
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        assert Path(unix_sockets.private_folder()).parent == Path(short)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("d" * 60)))
+        assert Path(unix_sockets.private_folder()).parent == Path(short), "once for a process"
