@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kappa.config import Config
+from kappa.driver import host
 from kappa.driver.process import await_end
 from kappa.errors import KappaError
 from kappa.lake import heartbeat
@@ -78,3 +79,19 @@ def test_a_driver_that_has_no_command_line_any_more_is_waited_for(
             patched.setattr("kappa.driver.process.os.kill", kill)
             await_end(config, TOPOLOGY, 1)
     assert looks == [False, True, True, True, True], "one signal, and it is waited for"
+
+
+def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process("run_epoch.py") as driver:
+        write_heartbeat(config, driver.pid)
+
+        def command_line(_: int) -> str:  # it is gone between the look and the signal
+            driver.kill()
+            driver.wait()
+            return "run_epoch.py"
+
+        monkeypatch.setattr(heartbeat, "_command_line", command_line)
+        monkeypatch.setattr("kappa.driver.process.wanted_drivers", lambda _: [(TOPOLOGY, 1)])
+        assert host.end_local(config) == 1
