@@ -198,7 +198,7 @@ def await_replaced(
             )
         if record.epoch(asked.epoch).is_wanted:
             revival.look()
-        time.sleep(0.2)
+        time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
         f"Epoch {asked.epoch} of {asked.topology!r} has not replaced the interval after {timeout_seconds:.0f} s; it "
         f"stays asked for. See `kappa status {asked.topology}`, and start a driver that is stopped: kappa start "

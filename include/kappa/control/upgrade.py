@@ -220,7 +220,7 @@ def await_switch(config: Config, wanted: Upgrade, *, timeout_seconds: float = 60
         if epoch.code == wanted.to_code and beat is not None and beat.code == wanted.to_code:
             return
         revival.look()
-        time.sleep(0.2)
+        time.sleep(process.ANSWER_SECONDS)
     raise DriverNotRunningError(
         f"The driver of epoch {wanted.epoch} of {wanted.topology!r} does not run the new code after "
         f"{timeout_seconds:.0f} s; the upgrade stays asked for. See its log; `kappa status {wanted.topology}`.",

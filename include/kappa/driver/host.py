@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -100,7 +98,7 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
     for name, epoch in process.wanted_drivers(config):
         beat = heartbeat.read(EpochPaths(lake=config.lake, topology=name, epoch=epoch).heartbeat)
         if beat and beat.may_be_ended:
-            _signal(beat.pid, signal.SIGTERM)
+            process.send_signal(beat.pid, signal.SIGTERM)
             found.append(beat)
     deadline = time.monotonic() + timeout_seconds
     left = list(found)
@@ -108,11 +106,5 @@ def end_local(config: Config, *, timeout_seconds: float = 60.0) -> int:
         time.sleep(process.POLL_SECONDS)
         left = [beat for beat in left if beat.is_process]
     for beat in [beat for beat in left if beat.may_be_ended]:
-        _signal(beat.pid, signal.SIGKILL)
+        process.send_signal(beat.pid, signal.SIGKILL)
     return len(found)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process that may have ended since it was looked at."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

@@ -24,6 +24,8 @@ LAUNCH_SECONDS = 20.0
 #: How often it is looked whether a driver's process has come up, or is gone: nothing tells when one that is no child
 #: ends.
 POLL_SECONDS = 0.1
+#: How often the ledger is read while a driver does what it was asked for: nothing tells when a row is written.
+ANSWER_SECONDS = 0.2
 #: How often it is looked whether a driver that is waited for has died.
 REVIVE_SECONDS = 5.0
 #: From which time on a status says how long a driver has been at what it is at.
@@ -193,8 +195,7 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     pid=beat.pid,
                 )
             if beat.may_be_ended:
-                with suppress(ProcessLookupError):
-                    os.kill(beat.pid, signal.SIGKILL)
+                send_signal(beat.pid, signal.SIGKILL)
                 is_killed = True
             elif beat.is_process and not is_killed:
                 raise KappaError(
@@ -203,3 +204,9 @@ def await_end(config: Config, topology: str, epoch: int) -> None:
                     pid=beat.pid,
                 )
         time.sleep(POLL_SECONDS)
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process that may have ended since it was looked at."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
