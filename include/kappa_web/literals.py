@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 
 from kappa.lake.queries import quoted_name
 from kappa_web.problems import Problem
@@ -73,13 +73,15 @@ def _integer(text: str, kind: str, name: str) -> str:
 
 def _decimal(text: str, precision: int, scale: int, name: str) -> str:
     kind = f"DECIMAL({precision}, {scale})"
+    # A context of the column's own: that of the process has 28 digits. Only what needs more digits, or is none, raises.
+    exact = Context(prec=precision, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Inexact])
     try:
-        value = Decimal(text) if len(text) <= 100 else None
-    except InvalidOperation as error:
+        if len(text) > 100:
+            raise _wrong(text, kind, name)
+        value = Decimal(text).quantize(Decimal((0, (1,), -scale)), context=exact)
+    except (InvalidOperation, Inexact) as error:
         raise _wrong(text, kind, name) from error
-    if value is None or not value.is_finite() or abs(value) >= Decimal(10) ** (precision - scale):
-        raise _wrong(text, kind, name)
-    if value != round(value, scale):
+    if not value.is_finite():
         raise _wrong(text, kind, name)
     return f"CAST('{value:f}' AS {kind})"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -51,6 +52,32 @@ class TestTheRowOfAKey:
     @pytest.mark.parametrize("key", ["b", "b/1/2", "b/one", "b/99999999999", "%FF/1", "b/1.0"])
     def test_of_a_key_that_does_not_fit_is_a_malformed_request(self, site: Site, key: str) -> None:
         assert site.problem(f"{SUMS}/{key}") == (400, "malformed")
+
+    @pytest.mark.parametrize(
+        ("kind", "key", "others", "wrong"),
+        [
+            (
+                "DECIMAL(38,10)",
+                "1234567890123456789012345678.5",
+                ["9999999999999999999999999999.9999999999", "-1E+27", "0E-900000", "0E+900000"],
+                ["1E+28", "0.00000000001", "1E-900000", "1E+900000", "NaN", "sNaN", "Infinity", "9" * 101],
+            ),
+            ("DECIMAL(20,2)", "123456789012345678.55", ["1e17", "5.00000"], ["1e18", "0.005"]),
+        ],
+    )
+    def test_may_have_all_digits_of_a_decimal_in_its_key(
+        self, tmp_path: Path, kind: str, key: str, others: list[str], wrong: list[str]
+    ) -> None:
+        table = Table(name="sums", key=["amount"], schema=f"amount {kind} NOT NULL")
+        source = Source(topic="pos", schema="id STRING NOT NULL")
+        site = Site(tmp_path, Topology(name="sums", version="1", sources=[source], tables=[table], step=lambda _: {}))
+        site.epoch.put({"amount": Decimal(key)})
+        assert f'"amount":{key}' in site.get(f"{SUMS}/{key}").text
+        assert len(site.rows(SUMS, params={"from": key})) == 1
+        for text in others:
+            assert site.problem(f"{SUMS}/{quote(text)}") == (404, "no-such-key"), text
+        for text in wrong:
+            assert site.problem(f"{SUMS}/{quote(text)}") == (400, "malformed"), text
 
     def test_is_that_of_an_earlier_slice_or_time(self, own_site: Site) -> None:
         before = datetime.now(UTC)
