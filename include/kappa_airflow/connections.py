@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kappa.config import Config
-from kappa.errors import ConfigError
 from kappa.kafka import client_file
 
 if TYPE_CHECKING:
@@ -67,7 +66,8 @@ def _config_with_kafka(config: Config) -> Config:
     """The configuration with a client file written from Kafka's connection, for this host's owner of Kappa's home.
 
     A driver on this host reads the file; one elsewhere reads the file of its own host, and nothing of this one is sent
-    there. Idempotent; the file is replaced in one step where the connection changed.
+    there. Idempotent; the file is replaced in one step where the connection changed. Drivers that run read it again at
+    each new connection, so that one that makes no login leaves the file that is there.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowNotFoundException
@@ -79,13 +79,9 @@ def _config_with_kafka(config: Config) -> Config:
     settings = {key: str(value) for key, value in connection.extra_dejson.items()}
     if connection.login:
         settings["sasl.jaas.config"] = _jaas(settings.get("sasl.mechanism", ""), connection.login, connection.password)
+    client_file.check(settings, f"Airflow's connection {KAFKA_CONNECTION}")
     path = config.home / "kafka-client.properties"
     _write(path, client_file.written(settings))
-    try:
-        client_file.read(str(path))
-    except ConfigError:
-        path.unlink()
-        raise
     servers = f"{connection.host}:{connection.port}" if connection.host and connection.port else connection.host
     return dataclasses.replace(
         config, kafka_client_file=str(path), bootstrap_servers=servers or str(config.bootstrap_servers)
@@ -105,6 +101,10 @@ def _write(path: Path, text: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # mode 0600
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(partial).rename(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(partial).replace(path)
+    except BaseException:  # it holds a password, and nobody would remove it
+        Path(partial).unlink(missing_ok=True)
+        raise

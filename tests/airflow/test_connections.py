@@ -81,3 +81,25 @@ def test_a_connection_that_makes_no_login_is_refused_and_leaves_no_file(
     with pytest.raises(ConfigError, match=r"Did you mean security\.protocol"):
         config_with_spark("nowhere", config)
     assert not list(config.home.glob("kafka-client*"))
+
+
+BAD = {
+    "a setting that there is not": {"security.protcol": "SASL_SSL"},
+    "no mechanism": {"security.protocol": "SASL_SSL"},
+    "a truststore that is not there": {**SCRAM, "ssl.truststore.type": "PEM", "ssl.truststore.location": "/no/ca.pem"},
+    "a login that is none": {**SCRAM, "sasl.mechanism": "OAUTHBEARER"},
+}
+
+
+@pytest.mark.parametrize("extra", BAD.values(), ids=BAD)
+def test_a_connection_that_makes_no_login_leaves_the_file_that_drivers_read(
+    monkeypatch: pytest.MonkeyPatch, config: Config, extra: dict[str, str]
+) -> None:
+    kafka(monkeypatch, login="kappa", password="good", extra=SCRAM)
+    file = Path(config_with_spark("nowhere", config).kafka_client_file)
+    before, seen = file.read_text(), file.stat()
+    kafka(monkeypatch, login="kappa", password="good", extra=extra)
+    with pytest.raises(ConfigError, match=r"Airflow's connection kappa_kafka"):
+        config_with_spark("nowhere", config)
+    assert (file.read_text(), file.stat()) == (before, seen)
+    assert list(config.home.iterdir()) == [file]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -74,3 +75,44 @@ def test_law_11_a_driver_runs_the_platform_of_its_epoch_after_another_was_instal
     )
     assert which == "the platform of the epoch"
     assert folder == str(root / "topologies")
+
+
+def test_a_driver_gets_no_variable_of_the_airflow_that_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {
+        "AIRFLOW__CORE__FERNET_KEY": "s3cret-fernet",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://airflow:s3cret-db@postgres/airflow",
+        "AIRFLOW__API_AUTH__JWT_SECRET_CMD": "cat s3cret-jwt",
+        "AIRFLOW_CONN_KAPPA_KAFKA": "s3cret-connection",
+        "AIRFLOW_VAR_TOKEN": "s3cret-variable",
+        "_AIRFLOW_PROCESS_CONTEXT": "s3cret-context",
+        "__AIRFLOW_SUPERVISOR": "s3cret-token",
+    }
+    for name, value in {**secrets, "KAPPA_MASK_KEY": "of-the-driver", "MINE": "of-the-step"}.items():
+        monkeypatch.setenv(name, value)
+    config = Config.from_env(
+        {
+            "KAPPA_HOME": str(tmp_path / "home"),
+            "KAPPA_LAKE": str(tmp_path / "lake"),
+            "KAPPA_TOPOLOGIES": str(tmp_path / "topologies"),
+            "KAPPA_MASK_KEY": "of-the-driver",
+        }
+    )
+    config.topologies.mkdir()
+    (config.topologies / "mine.py").write_text(TOPOLOGY)
+    (tmp_path / "earlier").mkdir()
+    release = tmp_path / "release"
+    os.mkfifo(release)
+    (tmp_path / "earlier" / "run_epoch.py").write_text(f"open({str(release)!r}).read()")
+    with monkeypatch.context() as then:
+        then.setattr(code, "_JOBS", tmp_path / "earlier")
+        stored = code.store(config.lake, config.topologies, "a.b")
+
+    process = launcher.launch(config, "a.b", 1, stored)
+
+    environ = Path(f"/proc/{process}/environ").read_bytes().decode()
+    with release.open("w"):  # once the driver reads it, and ends
+        pass
+    assert "s3cret" not in environ and "AIRFLOW" not in environ
+    assert {"KAPPA_MASK_KEY=of-the-driver", "MINE=of-the-step"} <= set(environ.split("\0"))

@@ -24,11 +24,16 @@ driver = subprocess.Popen(sys.argv[2:], stdin=nothing, stdout=log, stderr=log, s
 print(driver.pid)
 """
 
+# An Airflow task starts drivers with its own environment. What Airflow keeps there (its database's address, the keys of
+# its passwords and tokens, connections, variables) is none of a topology's business.
+_OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
+
 
 def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     """Start the driver of an epoch with the code that the epoch recorded, on this host, in a session of its own.
 
-    Not idempotent by itself: the driver's claim decides when two are started.
+    It has the environment of the caller without the variables of Airflow. Not idempotent by itself: the driver's claim
+    decides when two are started.
 
     Returns:
         The driver's process id.
@@ -39,7 +44,8 @@ def launch(config: Config, topology: str, epoch: int, code: str) -> int:
     about_to(f"start the driver of epoch {epoch} of {topology}")
     root = extract(config.lake, code, config.home)
     # Otherwise glibc keeps what is freed in up to eight places a core, in Python and in the JVM.
-    env = {"MALLOC_ARENA_MAX": "2", **os.environ, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
+    inherited = {name: value for name, value in os.environ.items() if not _OF_AIRFLOW.match(name)}
+    env = {"MALLOC_ARENA_MAX": "2", **inherited, **config.to_env(), "KAPPA_TOPOLOGIES": str(root / "topologies")}
     for name in config.to_env().keys() - _settings_of(root):
         env.pop(name, None)
     env["PYTHONPATH"] = os.pathsep.join([str(root / "include"), *filter(None, [env.get("PYTHONPATH")])])

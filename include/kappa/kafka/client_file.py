@@ -125,6 +125,25 @@ def read(path: str) -> dict[str, str]:
             mode=mode,
         )
     found = properties(text)
+    _check_settings(found, path)
+    return found
+
+
+def check(settings: Mapping[str, str], where: str) -> None:
+    """Look whether settings make a login, with the files that they name, before they are put where clients read them.
+
+    Args:
+        settings: those of a client file.
+        where: what holds them, for messages.
+
+    Raises:
+        ConfigError: one is unknown, malformed or missing, or a file that one names cannot be read.
+    """
+    _check_settings(settings, where)
+    _translated(settings, where)
+
+
+def _check_settings(found: Mapping[str, str], path: str) -> None:
     for key in found:
         if key not in _KNOWN:
             near = difflib.get_close_matches(key, _KNOWN, n=1)
@@ -133,7 +152,6 @@ def read(path: str) -> dict[str, str]:
     _check_choice(found, "security.protocol", _PROTOCOLS, path)
     if found["security.protocol"].startswith("SASL"):
         _check_choice(found, "sasl.mechanism", _MECHANISMS, path)
-    return found
 
 
 def properties(text: str) -> dict[str, str]:
