@@ -1,0 +1,64 @@
+"""JSON values decoded into the declared columns: by Arrow in bulk, and by the converter where Arrow may not decide.
+
+:mod:`kappa.spark.parsing.json_converter` defines the row of each value, ``docs/json.md`` says it. What becomes of a
+value never depends on the values beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kappa.spark.parsing.json_converter import NOT_JSON, Timestamps, UnfitError, convert, tree
+from kappa.spark.parsing.json_lines import Mask, bulk_rows
+
+
+def decoded(
+    values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps = "text"
+) -> tuple[pa.StructArray, list[str | None]]:
+    """A row for each value, and why it is a dead letter; rows of those, and of nulls, are null.
+
+    Args:
+        values: bytes of any content.
+        kind: the declared columns, all nullable. ``NOT NULL`` within a STRUCT is checked here.
+        timestamps: what numbers, and texts of digits, are in columns of TIMESTAMP.
+    """
+    reasons: list[str | None] = [None] * len(values)
+    rows, is_left = bulk_rows(values, kind, timestamps)
+    places = np.flatnonzero(is_left)
+    if not len(places):
+        return rows, reasons
+    made: list[Any] = []
+    row_of = convert(kind, timestamps)
+    for place, value in zip(places.tolist(), values.take(pa.array(places)).to_pylist(), strict=True):
+        try:
+            made.append(row_of(tree(value)))
+        except UnfitError as error:
+            made.append(None)
+            reasons[place] = str(error)
+        except Exception:  # whatever hostile bytes raise, they are the fault of this value alone
+            made.append(None)
+            reasons[place] = NOT_JSON
+    return _merged(rows, _array(made, kind, places, reasons), is_left), reasons
+
+
+def _array(rows: list[Any], kind: pa.StructType, places: Any, reasons: list[str | None]) -> pa.StructArray:
+    try:
+        return pa.array(rows, kind)
+    except Exception:  # one of them is none of Arrow's: it is sought
+        for number, row in enumerate(rows):
+            try:
+                pa.array([row], kind)
+            except Exception:
+                rows[number], reasons[int(places[number])] = None, NOT_JSON
+        return pa.array(rows, kind)
+
+
+def _merged(rows: pa.StructArray, others: pa.StructArray, is_other: Mask) -> pa.StructArray:
+    """Rows with others in their places."""
+    if is_other.all():
+        return others
+    place = np.where(is_other, len(rows) + np.cumsum(is_other) - 1, np.arange(len(rows)))
+    return pa.concat_arrays([rows, others]).take(pa.array(place))
