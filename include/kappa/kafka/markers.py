@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from kappa.kafka.encoding import to_json
 from kappa.kafka.producer import Record
 from kappa.names import EpochPaths
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
 from kappa.replay.certificate import Sends
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 KEY = b"marker"
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
+#: A marker is sent with each slice: of more records that were set aside it has the number alone.
+MOST_SET_ASIDE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,8 @@ class Marker:
         superseded_by: the epoch that was built from it in another lake.
         superseded_lake: id of that lake.
         stream_times: topic -> partition -> stream time, epoch milliseconds; of sources with event time.
+        set_aside_count: how many records were set aside up to there.
+        set_aside: which; none where they are more than :data:`MOST_SET_ASIDE`.
     """
 
     seq: int
@@ -69,6 +75,8 @@ class Marker:
     superseded_by: int | None = None
     superseded_lake: str = ""
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    set_aside_count: int = 0
+    set_aside: SetAsides = ()
 
     @property
     def standing(self) -> Offsets:
@@ -77,11 +85,13 @@ class Marker:
 
 
 def record(paths: EpochPaths, marker: Marker) -> Record:
-    """A marker as it is sent to the markers topic of its epoch; fields that are None and stream times that are empty
-    are left out.
+    """A marker as it is sent to the markers topic of its epoch; fields that are None are left out, and so are
+    stream times and records set aside where there are none.
     """
     values = {item.name: getattr(marker, item.name) for item in fields(marker)}
     values["stream_times"] = marker.stream_times or None
+    values["set_aside_count"] = marker.set_aside_count or None
+    values["set_aside"] = set_asides.as_list(marker.set_aside) or None
     content = {name: value for name, value in {**values, "end": marker.end.as_dict()}.items() if value is not None}
     return Record(topic=paths.markers, key=KEY, value=to_json({"format": FORMAT, **content}))
 
@@ -129,7 +139,13 @@ def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
 
 def _marker(content: Mapping[str, Any]) -> Marker:
     times = {name: _times(content[name]) for name in ("max_timestamps", "stream_times") if content.get(name)}
-    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), **times})
+    aside = set_asides.from_list(content.get("set_aside") or ())
+    return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), **times, "set_aside": aside})
+
+
+def carried(several: SetAsides) -> SetAsides:
+    """What a marker has of the records that were set aside: all of few, none of many."""
+    return several if set_asides.count(several) <= MOST_SET_ASIDE else ()
 
 
 def _times(values: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:

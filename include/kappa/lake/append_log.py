@@ -54,7 +54,8 @@ class AppendLog:
 
     May be used by several threads: each row is given to one of them, and an append is checked against what any of them
     saw. A table that other code made with more or fewer columns is read and appended to; what a row lacks is null.
-    Column ``format`` is the log's own: with which format number a row was written, null for 1.
+    Column ``format`` says with which format number a row was written, null for 1: the log's own, unless the row names
+    one.
 
     Args:
         path: path or URL of the Delta table.
@@ -234,7 +235,7 @@ class AppendLog:
             return numbered
 
     def _numbered(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return [{**row, FORMAT: self._format, "n": self._last + index} for index, row in enumerate(rows, start=1)]
+        return [{FORMAT: self._format, **row, "n": self._last + index} for index, row in enumerate(rows, start=1)]
 
     def _write(
         self,

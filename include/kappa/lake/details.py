@@ -115,7 +115,14 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
         "error": Field("text", "what was raised"),
         "seq": Field("number", "the slice"),
         "claims": Field("number", "drivers that ended at it"),
+        "record": Field("object", "the record that is refused: topic, partition, offset, error class, what fails"),
     },
+    "set_aside": {
+        "records": Field("list", "topic, its id, partition, and offsets with hashes of their values"),
+        "count": Field("number", "how many they are"),
+        "failing": Field("text", "the error class by which they were listed; empty where offsets were named"),
+    },
+    "set_aside_withdrawn": {"set_aside": _ASKED},
     "savepoint": {
         "name": Field("text", "its name"),
         "seq": Field("number", "the slice"),
@@ -177,6 +184,9 @@ EVENTS: Mapping[EventKind, Mapping[str, Field]] = {
 _ARCHIVED = Field("offset ranges", "those that are read from archives")
 _ROOTS = Field("offsets", "where it ends in root topics, of an epoch that reads versioned topics")
 _RELEASES = Field("object", "topic -> partition -> offset -> stream time, of partitions that hold no frontier back")
+_SET_ASIDE = Field(
+    "list", "records that a decision set aside: its number and reason, topic, its id, partition, offsets with hashes"
+)
 _SENT = Field("offsets", "ends of the epoch's versioned topics")
 _BACKFILL = Field("object", "of a replacement: fields of event `backfill`, and `n`, its number")
 _BYTES = Field("number", "bytes of the values that were read")
@@ -184,7 +194,13 @@ _MASKED = Field("table -> columns", "columns that no reader gets without a right
 
 #: Kinds that are not named have none.
 ROWS: Mapping[Kind, Mapping[str, Field]] = {
-    "plan": {"archived": _ARCHIVED, "roots": _ROOTS, "releases": _RELEASES, "backfill": _BACKFILL},
+    "plan": {
+        "archived": _ARCHIVED,
+        "roots": _ROOTS,
+        "releases": _RELEASES,
+        "set_aside": _SET_ASIDE,
+        "backfill": _BACKFILL,
+    },
     "effects": {"bytes_read": _BYTES, "backfill": _BACKFILL},
     "commit": {
         "bytes_read": _BYTES,
@@ -193,6 +209,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "archived": _ARCHIVED,
         "roots": _ROOTS,
         "releases": _RELEASES,
+        "set_aside": _SET_ASIDE,
         "sent": _SENT,
         "folded": Field("object", "table -> slice up to which its version has the changes, and the key"),
         "backfill": _BACKFILL,
@@ -203,6 +220,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "shapes": Field("object", "slice 0: keys and columns of tables and append outputs"),
         "masked": _MASKED,
         "lost_releases": Field("boolean", "slice 0: true where releases did not come with the seed"),
+        "lost_set_asides": Field("boolean", "slice 0: true where not all that was set aside came with the seed"),
         "bound": Field("object", "slice 0: versioned topics that it reads -> whose they are"),
         "mask": Field("text", "slice 0: fingerprint of the key of masked values"),
     },
@@ -241,6 +259,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "runs": Field("list", "slices that read on from one another, as one"),
         "sent": Field("list", "some of the ends of versioned topics"),
         "releases": _RELEASES,
+        "set_aside": _SET_ASIDE,
         "file": Field("text", "where the rows are kept, in the ledger's history"),
     },
 }

@@ -17,7 +17,7 @@ FORMAT = 1
 #: names that
 #: the epoch takes for topics of its own. ``superseded``: rebuilt in another lake. ``restored``: commits of another
 #: program were undone.
-#: ``asked``: an approval is waited for.
+#: ``asked``: an approval is waited for. ``set_aside``: records that the epoch, and those after it, leave out.
 #: ``upgrade``, ``backfill``: asked for; ``upgraded``, ``backfilled``: done.
 EventKind = Literal[
     "planned",
@@ -52,6 +52,8 @@ EventKind = Literal[
     "own_topics",
     "superseded",
     "restored",
+    "set_aside",
+    "set_aside_withdrawn",
 ]
 
 #: Events that bring an epoch to a stage.
@@ -107,6 +109,7 @@ def intent(event: Event) -> str:
         "reopened": f"take up {epoch} again and start its driver",
         "aborted": f"abort {epoch} and remove its files, topics and group",
         "backfill": f"replace rows of {epoch} from {event.detail.get('from')} to {event.detail.get('to')}",
+        "set_aside": f"set {event.detail.get('count', 0):,} records aside in {epoch}",
         "released": f"retire {epoch} again",
         "dropped": f"remove retired {epoch}: its files, topics and group",
     }

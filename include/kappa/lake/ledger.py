@@ -244,12 +244,15 @@ def _arrow_schema() -> pa.Schema:
     text = {
         name: pa.string() for name in ("kind", "writer", "sends", "code", "ranges", *_TIMES, "delta_versions", "detail")
     }
-    numbers = {name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead", "rows_late")}
+    numbers = {
+        name: pa.int64() for name in ("seq", "rows_read", "rows_parsed", "rows_dead", "rows_set_aside", "rows_late")
+    }
     return pa.schema({"n": pa.int64(), **numbers, **text, "logged": pa.bool_(), "at": pa.timestamp("us", "UTC")})
 
 
 def _to_record(row: LedgerRow) -> dict[str, Any]:
     record = {name: getattr(row, name) for name in row.__dataclass_fields__ if name != "n"}
+    record["format"] = row.format
     record["ranges"] = ranges_to_json(row.ranges)
     for name in (*_TIMES, "delta_versions", "detail"):
         record[name] = json.dumps(record[name])

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from kappa.offsets import releases
+from kappa.offsets import releases, set_asides
 from kappa.offsets.releases import Releases
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
 from kappa.replay.certificate import Sends
 from kappa.topology.event_time import Frontier, frontier_of, least
 
-#: What this code writes, and the newest that it reads.
-FORMAT = 1
+#: The newest that this code reads and writes.
+FORMAT = 2
 
 Kind = Literal[
     "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
@@ -48,6 +49,7 @@ class LedgerRow:
         rows_read: records read from Kafka, counted before parsing.
         rows_parsed: records that parsed.
         rows_dead: dead letters.
+        rows_set_aside: records that a decision set aside; each is in ``dead_letters`` as well.
         rows_late: records that an operator refused because they came too late; each is in ``late_records``.
         max_timestamps: topic -> partition -> running maximum of record timestamps, epoch milliseconds.
         stream_times: topic -> partition -> stream time, the running maximum of event times, epoch milliseconds; of
@@ -68,6 +70,7 @@ class LedgerRow:
     rows_read: int = 0
     rows_parsed: int = 0
     rows_dead: int = 0
+    rows_set_aside: int = 0
     rows_late: int = 0
     max_timestamps: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -103,6 +106,16 @@ class LedgerRow:
         return releases.from_dict(self.detail.get("releases", {}))
 
     @property
+    def set_aside(self) -> SetAsides:
+        """Records that its slice sets aside; of a seed and a roll-up all before it."""
+        return set_asides.from_list(self.detail.get("set_aside", ()))
+
+    @property
+    def format(self) -> int:
+        """The least format that says all that the row does: code of before would compute what is set aside."""
+        return FORMAT if "set_aside" in self.detail else 1
+
+    @property
     def standing(self) -> Offsets:
         """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
         reads versioned topics.
@@ -122,5 +135,7 @@ def plan_hash(row: LedgerRow) -> str:
         said["backfill"] = row.detail["backfill"]
     if row.releases:
         said["releases"] = row.detail["releases"]
+    if "set_aside" in row.detail:
+        said["set_aside"] = row.detail["set_aside"]
     content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,7 +10,9 @@ from typing import Any, overload
 from kappa.errors import LedgerError
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.rollup import stays
+from kappa.offsets import set_asides
 from kappa.offsets.releases import Releases, merged
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.topology.shapes import Shape, shapes_from_dict
 
@@ -66,6 +68,7 @@ class LedgerState:
         rolled: the roll-up of the rows that have gone.
         resumes: numbers of the rows after which the epoch may send.
         last: number of the last row.
+        set_aside: all records that it has set aside, and those that the epochs had that it began with.
     """
 
     claim: LedgerRow | None = None
@@ -91,6 +94,7 @@ class LedgerState:
     rolled: LedgerRow | None = None
     resumes: tuple[int, ...] = ()
     last: int = 0
+    set_aside: SetAsides = ()
 
     @property
     def rolled_commits(self) -> int:
@@ -229,6 +233,8 @@ class StateBuilder:
     def add(self, row: LedgerRow) -> None:
         values = self._values
         values["last"] = row.n
+        if "set_aside" in row.detail and row.kind in ("commit", "rollup"):
+            values["set_aside"] = set_asides.merged((*values.get("set_aside", ()), *row.set_aside))
         if row.kind == "claim":
             values["claim"] = row
             values["tries"] = values.get("tries", 0) + 1 if values.get("open_plan") is not None else 0

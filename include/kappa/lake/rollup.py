@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa.lake.slice_runs import Run, extended
-from kappa.offsets import releases
+from kappa.offsets import releases, set_asides
 from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
 
@@ -61,6 +61,7 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
         **releases.releases_detail(
             releases.merged([*(row.releases for row in rolled), *(row.releases for row in done)])
         ),
+        **set_asides.detail(set_asides.merged(one for row in (*rolled, *done) for one in row.set_aside)),
     }
     from kappa.lake.ledger_rows import LedgerRow
 
@@ -121,6 +122,7 @@ def slice_facts(commits: Iterable[LedgerRow], before: Offsets | None = None) -> 
                 rows_read=row.rows_read,
                 rows_parsed=row.rows_parsed,
                 rows_dead=row.rows_dead,
+                rows_set_aside=row.rows_set_aside,
                 rows_late=row.rows_late,
                 code=row.code,
                 archived=ranges_from_json(row.detail.get("archived", {})),

@@ -51,7 +51,7 @@ class Run:
             "turn": self.turn,
             "seconds": round(self.seconds, 3),
             "bytes": [self.bytes_read, self.sized_records, self.sized],
-            "rows": [facts.rows_read, facts.rows_parsed, facts.rows_dead, facts.rows_late],
+            "rows": [facts.rows_read, facts.rows_parsed, facts.rows_dead, facts.rows_late, facts.rows_set_aside],
             "ranges": ranges_as_dict(facts.ranges),
             "read": ranges_as_dict(facts.read),
             "archived": [[r.topic, r.partition, r.start, r.end] for r in facts.archived],
@@ -60,7 +60,7 @@ class Run:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Run:
         """Read what :meth:`as_dict` wrote."""
-        rows_read, rows_parsed, rows_dead, *late = values["rows"]
+        rows_read, rows_parsed, rows_dead, rows_late, rows_set_aside = (*values["rows"], 0, 0)[:5]
         bytes_read, sized_records, sized = values["bytes"]
         facts = SliceFacts(
             seq=values["first"],
@@ -70,7 +70,8 @@ class Run:
             rows_read=rows_read,
             rows_parsed=rows_parsed,
             rows_dead=rows_dead,
-            rows_late=late[0] if late else 0,
+            rows_late=rows_late,
+            rows_set_aside=rows_set_aside,
             ranges=ranges_from_json(values["ranges"]),
             read=ranges_from_json(values["read"]),
             archived=tuple(OffsetRange(topic=t, partition=p, start=s, end=e) for t, p, s, e in values["archived"]),
@@ -116,9 +117,8 @@ def _is_continued(run: Run, following: Run) -> bool:
 
 
 def _is_sound(facts: SliceFacts) -> bool:
-    counted = facts.rows_read == facts.rows_parsed + facts.rows_dead
     return (
-        counted
+        facts.is_counted
         and facts.rows_read <= sum(item.count for item in facts.offsets)
         and is_within(facts.archived, facts.offsets)
     )
@@ -141,6 +141,7 @@ def _joined(run: Run, following: Run) -> Run:
         rows_parsed=one.rows_parsed + two.rows_parsed,
         rows_dead=one.rows_dead + two.rows_dead,
         rows_late=one.rows_late + two.rows_late,
+        rows_set_aside=one.rows_set_aside + two.rows_set_aside,
     )
     return replace(
         run,

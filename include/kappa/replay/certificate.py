@@ -49,6 +49,7 @@ class SliceFacts:
         read: what it read in Kafka's own names, when ``ranges`` are those of root topics that this was made of.
         seq_last: number of the last of several; None for one.
         rows_late: of the parsed records those that an operator refused because they came too late.
+        rows_set_aside: records that a decision set aside.
     """
 
     seq: int
@@ -62,6 +63,12 @@ class SliceFacts:
     read: tuple[OffsetRange, ...] = ()
     seq_last: int | None = None
     rows_late: int = 0
+    rows_set_aside: int = 0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether each record that was read is parsed, a dead letter or set aside."""
+        return self.rows_read == self.rows_parsed + self.rows_dead + self.rows_set_aside
 
     @property
     def last(self) -> int:
@@ -127,6 +134,9 @@ class Certificate:
         approved: epoch -> actor and time of the approval with which it went live.
         backfilled: epoch -> intervals of its outputs that were computed again, oldest first.
         rows_late: of the parsed records those that an operator refused because they came too late.
+        rows_set_aside: those that decisions set aside.
+        brought_in: epoch -> how many records it computed that an epoch before it had set aside; topics that epochs
+            share never got their rows.
     """
 
     topology: str
@@ -146,6 +156,8 @@ class Certificate:
     approved: Mapping[int, str] = field(default_factory=dict)
     backfilled: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     rows_late: int = 0
+    rows_set_aside: int = 0
+    brought_in: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The certificate as canonical JSON."""
@@ -176,6 +188,7 @@ class Certificate:
                 "notes": tuple(values.get("notes", ())),  # older certificates have none
                 "approved": {int(epoch): by for epoch, by in (values.get("approved") or {}).items()},
                 "backfilled": {int(epoch): tuple(said) for epoch, said in values.get("backfilled", {}).items()},
+                "brought_in": {int(epoch): records for epoch, records in (values.get("brought_in") or {}).items()},
             },
         )
 
@@ -189,14 +202,20 @@ class Certificate:
                 for span in proof.spans
             )
             lines.append(f"  {proof.topic}[{proof.partition}]  {spans or 'nothing sent'}")
+        aside = f" + {self.rows_set_aside:,} set aside" if self.rows_set_aside else ""
         lines.append(
-            f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters"
+            f"  {self.rows_read:,} records read = {self.rows_parsed:,} parsed + {self.rows_dead:,} dead letters{aside}"
         )
         if self.rows_late:
             lines.append(f"  {self.rows_late:,} of the parsed records came too late for an operator: see late_records")
         for epoch, ranges in sorted(self.archived.items()):
             lines.append(f"  epoch {epoch} read {', '.join(map(str, ranges))} from the archive, all else from Kafka")
         lines += [f"  epoch {epoch} was approved by {by}" for epoch, by in sorted(self.approved.items())]
+        for epoch, records in sorted(self.brought_in.items()):
+            lines.append(
+                f"  epoch {epoch} brought in {records:,} records that an epoch before it had set aside: they are in "
+                "its tables, and topics that epochs share do not have their rows"
+            )
         for epoch, intervals in sorted(self.backfilled.items()):
             lines += [f"  epoch {epoch}: {interval}" for interval in intervals]
         lines += [f"  Kafka      {self.attested}"] if self.attested else []

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from kappa.errors import LedgerError, UsageError
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict, ranges_from_json
 from kappa.replay import stored
 from kappa.replay.chains import Binding, bindings_as_dict, bindings_from_dict
@@ -53,6 +55,8 @@ class ReplayPlan:
             topic.
         roots: where ``start`` and ``origin`` are in root topics; empty when nothing is bound.
         archived: the parts of the span that are read from archives, sorted; what is left is read from Kafka.
+        set_aside: records of the span that the live epoch set aside, and that this one leaves out too.
+        brought_in: those of them that it computes, as the request asks.
         stages: what the driver runs through by itself, in order; none if the plan is refused.
         findings: what speaks against it.
         estimate: how much work it is.
@@ -88,6 +92,8 @@ class ReplayPlan:
     bound: Mapping[str, Binding] = field(default_factory=dict)
     roots: Mapping[str, Offsets] = field(default_factory=dict)
     archived: tuple[OffsetRange, ...] = ()
+    set_aside: SetAsides = ()
+    brought_in: SetAsides = ()
     id: str = field(default="")
 
     def __post_init__(self) -> None:
@@ -135,16 +141,25 @@ class ReplayPlan:
         archived = {"archived": ranges_as_dict(self.archived)} if self.archived else {}
         versioned = {"versioned": self.versioned} if self.versioned else {}
         reconciled = {"reconciled": dict(self.reconciled)} if self.reconciled else {}
+        aside = {
+            name: set_asides.as_list(found)
+            for name, found in (("set_aside", self.set_aside), ("brought_in", self.brought_in))
+            if found
+        }
         chain: dict[str, Any] = {"bound": bindings_as_dict(self.bound)} if self.bound else {}
         if self.roots:
             chain["roots"] = {name: offsets.as_dict() for name, offsets in self.roots.items()}
-        nested = ("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots")
+        nested = (
+            *("request", "findings", "estimate", "archived", "versioned", "reconciled", "bound", "roots"),
+            *("set_aside", "brought_in"),
+        )
         return {
             "format": FORMAT,
             **{name: value for name, value in vars(self).items() if name not in nested},
             **archived,
             **versioned,
             **reconciled,
+            **aside,
             **chain,
             "start": self.start.as_dict(),
             "end": self.end.as_dict(),
@@ -198,6 +213,8 @@ class ReplayPlan:
                 "request": ReplayRequest.from_dict(values["request"]),
                 "archived": ranges_from_json(values.get("archived", {})),
                 "versioned": tuple(values.get("versioned", ())),
+                "set_aside": set_asides.from_list(values.get("set_aside", ())),
+                "brought_in": set_asides.from_list(values.get("brought_in", ())),
                 "bound": bindings_from_dict(values.get("bound", {})),
                 "roots": {name: Offsets.from_json(found) for name, found in values.get("roots", {}).items()},
             }

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from kappa.errors import LedgerError, TopologyError, UsageError
+from kappa.offsets import set_asides
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
 from kappa.replay.catalogue import ALLOWABLE
@@ -41,6 +42,8 @@ class ReplayRequest:
         cuts: where slices end: ``time`` cuts by time; ``live`` where those of the live epoch ended, so that what
             depends on the slices can be compared.
         upstream: topology -> the epoch of it whose versioned topics are read; of those not named the live one.
+        bring_in: records that the live epoch set aside and that are computed: ``all``, the number of a decision, or
+            ``topic:partition=offsets``.
 
     Raises:
         UsageError: the parts contradict each other, or one is malformed.
@@ -59,10 +62,14 @@ class ReplayRequest:
     determinism: bool = False
     cuts: Literal["time", "live"] = "time"
     upstream: Mapping[str, int] = field(default_factory=dict)
+    bring_in: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allow", frozenset(self.allow))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))
+        object.__setattr__(self, "bring_in", tuple(self.bring_in))
+        for text in self.bring_in:
+            set_asides.check_choice(text)
         try:
             limits_of(self.thresholds)
         except TopologyError as error:
@@ -106,6 +113,7 @@ class ReplayRequest:
         determinism = {"determinism": True} if self.determinism else {}
         cuts = {} if self.cuts == "time" else {"cuts": self.cuts}
         upstream = {"upstream": dict(self.upstream)} if self.upstream else {}
+        bring_in = {"bring_in": list(self.bring_in)} if self.bring_in else {}
         return {
             "topology": self.topology,
             "start": start_as_dict(self.start),
@@ -120,6 +128,7 @@ class ReplayRequest:
             **determinism,
             **cuts,
             **upstream,
+            **bring_in,
         }
 
     @classmethod

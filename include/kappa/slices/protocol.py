@@ -23,8 +23,10 @@ from kappa.faults import crash_point
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import MERGED, contents_of
+from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
 from kappa.offsets.releases import Releases, releases_detail
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
 from kappa.slices.ahead import ReadAhead, Wanted
@@ -52,6 +54,7 @@ def run_slice(
     raw: DataFrame | None = None,
     roots: Offsets | None = None,
     releases: Releases | None = None,
+    set_aside: SetAsides = (),
     foresee: Foresight | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
@@ -67,6 +70,7 @@ def run_slice(
             says so.
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
         releases: partitions without new records that hold no frontier back from this slice on.
+        set_aside: records of the ranges that are dead letters by a decision, and that the step does not get.
         foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
             committed.
 
@@ -80,7 +84,9 @@ def run_slice(
     """
     run.look_at_commits()
     state = run.ledger.state()
-    plan = state.open_plan or plan_slice(run, state, ranges, sends=sends, logged=logged, roots=roots, releases=releases)
+    plan = state.open_plan or plan_slice(
+        run, state, ranges, sends=sends, logged=logged, roots=roots, releases=releases, set_aside=set_aside
+    )
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
     return finish_slice(run, plan, raw=raw, foresee=foresee)
@@ -95,6 +101,7 @@ def plan_slice(
     logged: bool,
     roots: Offsets | None = None,
     releases: Releases | None = None,
+    set_aside: SetAsides = (),
 ) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
@@ -126,6 +133,7 @@ def plan_slice(
                 **archived_detail(common(ranges, run.archived)),
                 **roots_detail(roots),
                 **releases_detail(releases or {}),
+                **set_asides.detail(set_aside),
             },
         )
     )
@@ -211,7 +219,7 @@ def commit_slice(
     merged = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     make_durable(run.paths, committed.delta_versions, versions)
-    carried = {name: plan.detail[name] for name in ("roots", "releases") if name in plan.detail}
+    carried = {name: plan.detail[name] for name in ("roots", "releases", "set_aside") if name in plan.detail}
     row = run.ledger.append(
         LedgerRow(
             kind="commit",
@@ -225,6 +233,7 @@ def commit_slice(
             rows_read=effects.rows_read,
             rows_parsed=effects.rows_parsed,
             rows_dead=effects.rows_dead,
+            rows_set_aside=effects.rows_set_aside,
             rows_late=effects.rows_late,
             max_timestamps=effects.max_timestamps,
             stream_times=effects.stream_times,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 MASK = "mask"
 #: In the detail of commit 0: the epoch does not know when partitions were idle before its seed.
 LOST_RELEASES = "lost_releases"
+#: In the detail of commit 0: the epoch does not know all that was set aside before its seed.
+LOST_SET_ASIDES = "lost_set_asides"
 
 
 @dataclass(frozen=True, kw_only=True)

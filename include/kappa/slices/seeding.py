@@ -19,12 +19,14 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
+from kappa.offsets import set_asides
 from kappa.offsets.releases import Releases, as_of, releases_detail
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.folding import fold_into
 from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import roots_detail
-from kappa.slices.run import LOST_RELEASES, MASK, EpochRun
+from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK, EpochRun
 from kappa.topology.ddl import Column, quote
 from kappa.topology.masking import fingerprint
 from kappa.topology.shapes import masked_of, shapes_as_dict, shapes_of
@@ -62,6 +64,8 @@ class Times:
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     releases: Releases = field(default_factory=dict)
     has_lost_releases: bool = False
+    set_aside: SetAsides = ()
+    has_lost_set_asides: bool = False
 
 
 def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
@@ -114,6 +118,8 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "masked": masked_of(run.topology),
                 **roots_detail(run.roots),
                 **releases_detail(times.releases),
+                **set_asides.detail(times.set_aside),
+                **({LOST_SET_ASIDES: True} if times.has_lost_set_asides else {}),
                 **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.has_idle_partitions else {}),
                 **({"bound": dict(run.bound)} if run.bound else {}),
                 **({MASK: fingerprint(run.engines.mask_key)} if run.topology.is_sensitive else {}),
@@ -163,6 +169,8 @@ def _times(state: LedgerState, row: LedgerRow) -> Times:
         stream_times=row.stream_times,
         releases=as_of((releases for _, releases in state.releases), ranges_end(row.ranges), row.stream_times),
         has_lost_releases=LOST_RELEASES in state.commits[0].detail,
+        set_aside=set_asides.before(state.set_aside, dict(ranges_end(row.ranges).items())),
+        has_lost_set_asides=LOST_SET_ASIDES in state.commits[0].detail,
     )
 
 
@@ -184,7 +192,13 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
         )
     for table in run.topology.tables:
         fold_into(run, paths, table, marker.seq)
-    return Times(max_timestamps=marker.max_timestamps, stream_times=marker.stream_times, has_lost_releases=True)
+    return Times(
+        max_timestamps=marker.max_timestamps,
+        stream_times=marker.stream_times,
+        has_lost_releases=True,
+        set_aside=marker.set_aside,
+        has_lost_set_asides=set_asides.count(marker.set_aside) < marker.set_aside_count,
+    )
 
 
 def _fitted(frame: DataFrame, columns: tuple[Column, ...]) -> DataFrame:

@@ -13,6 +13,8 @@ from kappa.kafka.encoding import topic_records
 from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Sends
 from kappa.topology import ORDER, Topic, Topology
@@ -92,6 +94,9 @@ def marker(
     Args:
         of: the row that says how far the times of the records have come.
     """
+    aside = run.ledger.state().set_aside
+    if of.kind == "effects":  # of a slice that is not committed yet
+        aside = set_asides.merged((*aside, *_planned(run)))
     return markers.record(
         run.paths,
         Marker(
@@ -110,8 +115,15 @@ def marker(
             reconciled=reconciled,
             plan=plan,
             roots=roots,
+            set_aside_count=set_asides.count(aside),
+            set_aside=markers.carried(aside),
         ),
     )
+
+
+def _planned(run: EpochRun) -> SetAsides:
+    plan = run.ledger.state().open_plan
+    return () if plan is None else plan.set_aside
 
 
 def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Counts:
         rows_read: records that Kafka or an archive gave, counted before parsing.
         rows_parsed: records that parsed.
         rows_dead: dead letters.
+        rows_set_aside: records that a decision set aside.
         max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
         stream_times: topic -> partition -> running maximum of event times, epoch milliseconds; of sources with event
             time.
@@ -33,6 +34,7 @@ class Counts:
     max_timestamps: Mapping[str, Mapping[int, int]]
     stream_times: Mapping[str, Mapping[int, int]]
     bytes_read: int | None
+    rows_set_aside: int = 0
 
 
 def read_tally() -> list[Column]:

@@ -105,6 +105,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             rows_read=counts.rows_read,
             rows_parsed=counts.rows_parsed,
             rows_dead=counts.rows_dead,
+            rows_set_aside=counts.rows_set_aside,
             rows_late=late_count(run, plan, versions),
             max_timestamps=counts.max_timestamps,
             stream_times=counts.stream_times,
@@ -157,12 +158,13 @@ def _check_counts(run: EpochRun, plan: LedgerRow, state: LedgerState, counts: Co
             another.
         LedgerError: they do not add up again.
     """
-    if counts.rows_read == counts.rows_parsed + counts.rows_dead:
+    if counts.rows_read == counts.rows_parsed + counts.rows_dead + counts.rows_set_aside:
         return
-    found = {"rows_read": counts.rows_read, "rows_parsed": counts.rows_parsed, "rows_dead": counts.rows_dead}
+    names = ("rows_read", "rows_parsed", "rows_dead", "rows_set_aside")
+    found = {name: getattr(counts, name) for name in names}
     said = (
-        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed and {counts.rows_dead} are "
-        "dead letters. Nothing of it is served or sent."
+        f"Slice {plan.seq} read {counts.rows_read} records; {counts.rows_parsed} parsed, {counts.rows_dead} are dead "
+        f"letters and {counts.rows_set_aside} are set aside. Nothing of it is served or sent."
     )
     if state.miscounted is not None:
         raise LedgerError(

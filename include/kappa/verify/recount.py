@@ -133,13 +133,14 @@ def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterat
     for part in queries.chunks(paths.dead_letters, version, ["_seq"], _ROWS):
         found.update(part["_seq"].to_pylist())
     for commit in state.commits:
-        if commit.rows_read != commit.rows_parsed + commit.rows_dead:
+        kept = commit.rows_dead + commit.rows_set_aside
+        if commit.rows_read != commit.rows_parsed + kept:
             yield (
-                f"slice {commit.seq} read {commit.rows_read} records by the ledger; {commit.rows_parsed} parsed and "
-                f"{commit.rows_dead} are dead letters."
+                f"slice {commit.seq} read {commit.rows_read} records by the ledger; {commit.rows_parsed} parsed, "
+                f"{commit.rows_dead} are dead letters and {commit.rows_set_aside} are set aside."
             )
-        if found[commit.seq] != commit.rows_dead:
+        if found[commit.seq] != kept:
             yield (
-                f"slice {commit.seq} has {commit.rows_dead} dead letters by the ledger, {found[commit.seq]} are in "
+                f"slice {commit.seq} has {kept} dead letters by the ledger, {found[commit.seq]} are in "
                 f"dead_letters. Compute it again: kappa replay {paths.topology}"
             )

@@ -19,8 +19,10 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
+from kappa.offsets import set_asides
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.releases import Releases, copied
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.determinism import Determinism, other_size
 from kappa.replay.plan import ReplayPlan
@@ -109,9 +111,13 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
 def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
     """One slice of a run that :func:`opened` gave."""
     releases: Releases = {}
-    if run.topology.idle_after and run.copied is not None:
-        releases = copied(run.copied.state().releases, run.ledger.state().released, ranges)
-    row = run_slice(run, ranges, sends="held", logged=False, releases=releases)
+    aside: SetAsides = ()
+    if run.copied is not None:
+        state = run.copied.state()
+        aside = set_asides.within(state.set_aside, ranges)
+        if run.topology.idle_after:
+            releases = copied(state.releases, run.ledger.state().released, ranges)
+    row = run_slice(run, ranges, sends="held", logged=False, releases=releases, set_aside=aside)
     crash_point("recomputed.slice", row.seq)
     return row
 

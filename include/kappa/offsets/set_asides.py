@@ -1,0 +1,249 @@
+"""Records set aside: input that a step never gets, by a decision on record.
+
+A step that refuses one record would stand still for good. A person then decides that the epoch goes on without it.
+The decision is input like a release: the plan of a slice holds what it sets aside, roll-ups and seeds keep it, and
+every other run of the same offsets copies it. The record becomes a dead letter before the step and moves no stream
+time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kappa.errors import UsageError
+from kappa.offsets.vector import OffsetRange, TopicPartition
+
+#: What stands for the hash of a value that is null, and of one that cannot be read at all.
+NULL, UNREADABLE = "null", ""
+#: What stands for all that was set aside.
+ALL = "all"
+#: Most records that one decision sets aside, whatever cap it is given: it is one row of the record.
+MOST = 100_000
+#: Of how many offsets a line for people names the first ones.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """Records of one partition that one decision sets aside.
+
+    Attributes:
+        decision: number of the event ``set_aside``.
+        reason: why.
+        topic: the topic, as Kafka has it.
+        topic_id: Kafka's id of it.
+        partition: the partition.
+        offsets: offset -> :func:`value_hash` of the record there.
+    """
+
+    decision: int
+    reason: str
+    topic: str
+    topic_id: str
+    partition: int
+    offsets: Mapping[int, str]
+
+    @property
+    def at(self) -> TopicPartition:
+        """Its topic and partition."""
+        return self.topic, self.partition
+
+    @property
+    def dead_reason(self) -> str:
+        """Why its records are dead letters."""
+        return f"set aside by decision {self.decision}: {self.reason}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, whose keys are text."""
+        offsets = {str(offset): found for offset, found in sorted(self.offsets.items())}
+        return {**vars(self), "offsets": offsets}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SetAside:
+        """What :meth:`as_dict` gave."""
+        known = {name: values[name] for name in ("decision", "reason", "topic", "topic_id", "partition")}
+        return cls(**known, offsets={int(offset): found for offset, found in values["offsets"].items()})
+
+
+#: Those of several decisions and partitions; of each place only one.
+SetAsides = tuple[SetAside, ...]
+
+
+def value_hash(value: bytes | None, key: str = "") -> str:
+    """What a decision says of a record's value, so that it can be told whether it is that record.
+
+    Args:
+        value: the value.
+        key: of a sensitive source the key of masked values: without it nobody can try which value it is.
+    """
+    if value is None:
+        return NULL
+    return (hmac.new(key.encode(), value, "sha256") if key else hashlib.sha256(value)).hexdigest()[:16]
+
+
+def count(several: Iterable[SetAside]) -> int:
+    """How many records they are."""
+    return sum(len(one.offsets) for one in several)
+
+
+def merged(several: Iterable[SetAside]) -> SetAsides:
+    """All of them, one for each decision and partition; of several at one place the first decision holds."""
+    taken: set[tuple[TopicPartition, int]] = set()
+    found: dict[tuple[int, TopicPartition], SetAside] = {}
+    for one in sorted(several, key=lambda one: (one.decision, one.at)):
+        own = {offset: value for offset, value in one.offsets.items() if (one.at, offset) not in taken}
+        taken |= {(one.at, offset) for offset in own}
+        before = found.get((one.decision, one.at), replace(one, offsets={}))
+        found[one.decision, one.at] = replace(before, offsets={**before.offsets, **own})
+    return _of(found.values())
+
+
+def within(several: Iterable[SetAside], ranges: Sequence[OffsetRange]) -> SetAsides:
+    """Those in offset ranges."""
+    spans: dict[TopicPartition, list[OffsetRange]] = {}
+    for item in ranges:
+        spans.setdefault(item.at, []).append(item)
+    return _kept(several, lambda at, offset: any(r.start <= offset < r.end for r in spans.get(at, ())))
+
+
+def before(several: Iterable[SetAside], end: Mapping[TopicPartition, int]) -> SetAsides:
+    """Those before an end; of partitions that it does not name none."""
+    return _kept(several, lambda at, offset: offset < end.get(at, 0))
+
+
+def without(several: Iterable[SetAside], others: Iterable[SetAside]) -> SetAsides:
+    """Those that are at no place of the others."""
+    taken = {(one.at, offset) for one in others for offset in one.offsets}
+    return _kept(several, lambda at, offset: (at, offset) not in taken)
+
+
+def by_partition(several: Iterable[SetAside]) -> dict[TopicPartition, dict[int, SetAside]]:
+    """Topic and partition -> offset -> the decision that sets it aside."""
+    found: dict[TopicPartition, dict[int, SetAside]] = {}
+    for one in several:
+        found.setdefault(one.at, {}).update(dict.fromkeys(one.offsets, one))
+    return found
+
+
+def as_list(several: Iterable[SetAside]) -> list[dict[str, Any]]:
+    """For JSON."""
+    return [one.as_dict() for one in several]
+
+
+def from_list(values: Iterable[Mapping[str, Any]]) -> SetAsides:
+    """What :func:`as_list` gave."""
+    return tuple(map(SetAside.from_dict, values))
+
+
+def detail(several: SetAsides) -> dict[str, Any]:
+    """What a ledger row says of them; nothing where there are none."""
+    return {"set_aside": as_list(several)} if several else {}
+
+
+def described(several: Iterable[SetAside]) -> str:
+    """How many they are, and where the first of them lie: ``12 records, pos[0] at 17, 18, 19 and 9 more``."""
+    places: dict[TopicPartition, list[int]] = {}
+    for one in several:
+        places.setdefault(one.at, []).extend(one.offsets)
+    parts = [f"{topic}[{partition}] at {shown(offsets)}" for (topic, partition), offsets in sorted(places.items())]
+    number = sum(map(len, places.values()))
+    return f"{number:,} record{'' if number == 1 else 's'}{', ' if parts else ''}{'; '.join(parts)}"
+
+
+def shown(offsets: Iterable[int]) -> str:
+    """Offsets in words: the first few, and how many more there are."""
+    ordered = sorted(offsets)
+    first = ", ".join(map(str, ordered[:_SHOWN]))
+    return first if len(ordered) <= _SHOWN else f"{first} and {len(ordered) - _SHOWN:,} more"
+
+
+def listed(text: str, most: int) -> tuple[int, ...]:
+    """Offsets as they are typed: ``17``, ``17,20`` or ``17-25,30``, both ends of a range included.
+
+    Args:
+        text: what was typed.
+        most: how many they may be.
+
+    Raises:
+        UsageError: the text is something else, a range runs backwards, or they are too many.
+    """
+    found: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        first, dash, last = part.partition("-")
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise UsageError(f"--offset {text!r} is not a list of offsets, for example 17,20-25.")
+        begin, end = int(first), int(last or first)
+        if end < begin:
+            raise UsageError(f"--offset {part!r} runs backwards. Write --offset {end}-{begin}.")
+        if len(found) + end + 1 - begin > most:
+            raise UsageError(
+                f"--offset {text!r} names more than {most:,} offsets. Name fewer, or raise the cap: --limit N."
+            )
+        found.update(range(begin, end + 1))
+    return tuple(sorted(found))
+
+
+def check_choice(text: str) -> None:
+    """Raise where a text is no choice of :func:`chosen`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if text != ALL and not _is_number(text):
+        _place(text)
+
+
+def chosen(several: SetAsides, text: str) -> SetAsides:
+    """Those that a text names: ``all``, the number of a decision, or ``topic:partition=offsets``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if text == ALL:
+        return several
+    if _is_number(text):
+        return tuple(one for one in several if one.decision == int(text))
+    topic, partition, offsets = _place(text)
+    return _kept(several, lambda at, offset: at == (topic, partition) and offset in offsets)
+
+
+def _place(text: str) -> tuple[str, int, frozenset[int]]:
+    where, _, offsets = text.rpartition("=")
+    topic, _, partition = where.rpartition(":")
+    if not topic or not _is_number(partition):
+        raise UsageError(
+            f"{text!r} names no record that was set aside. Write the number of a decision, like 12; "
+            "topic:partition=offsets, like pos:0=17,20-25; or all."
+        )
+    return topic, int(partition), frozenset(listed(offsets, MOST))
+
+
+def ranges_around(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[OffsetRange]:
+    """What is left of ranges without some offsets: the parts that can be read."""
+    found = []
+    for item in ranges:
+        start = item.start
+        for offset in sorted(o for o in offsets.get(item.at, ()) if item.start <= o < item.end):
+            found.append(replace(item, start=start, end=offset))
+            start = offset + 1
+        found.append(replace(item, start=start))
+    return [item for item in found if item.count]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _kept(several: Iterable[SetAside], is_kept: Any) -> SetAsides:
+    return _of(
+        replace(one, offsets={offset: value for offset, value in one.offsets.items() if is_kept(one.at, offset)})
+        for one in several
+    )
+
+
+def _of(several: Iterable[SetAside]) -> SetAsides:
+    return tuple(one for one in several if one.offsets)
