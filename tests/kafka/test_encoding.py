@@ -63,6 +63,19 @@ def test_topic_records_come_in_the_total_order_and_a_deleted_row_is_a_tombstone(
     assert [record.value for record in topic_records(topic, ["id"], gone)] == [None, b'{"id":"b"}']
 
 
+def test_rows_of_one_place_are_sent_by_key_then_value_however_they_lie() -> None:
+    place = {"_order_timestamp": datetime(2026, 1, 1, tzinfo=UTC), "_topic": "in", "_partition": 0}
+    lines = [("b", 1, 7), ("a", 2, 7), ("a", 1, 7), (None, 3, 7), ("z", 0, 3), ("c", 0, 9)]
+    topic = Topic(name="out", of="rows", key="id")
+
+    def keys(rows: list[tuple[str | None, int, int]]) -> list[tuple[bytes | None, bytes | None]]:
+        table = pa.Table.from_pylist([{"id": id, "n": n, **place, "_offset": offset} for id, n, offset in rows])
+        return [(record.key, record.value) for record in topic_records(topic, ["n"], table)]
+
+    expected = [(b"z", 0), (None, 3), (b"a", 1), (b"a", 2), (b"b", 1), (b"c", 0)]
+    assert keys(lines) == keys(lines[::-1]) == [(key, b'{"n":%d}' % n) for key, n in expected]
+
+
 def test_a_changelog_record_names_its_slice() -> None:
     rows = pa.Table.from_pylist(
         [{"id": "a", "total": Decimal("1.5000"), "_deleted": False}, {"id": "b", "total": None, "_deleted": True}]

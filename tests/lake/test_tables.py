@@ -108,6 +108,18 @@ def test_rows_of_a_slice_are_read_in_portions_and_in_order(tmp_path: Path) -> No
     assert sorted(n for part in loose for n in part["n"].to_pylist()) == list(range(100, 150))
 
 
+def test_rows_of_one_place_are_in_one_portion(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.create(path, (tables.SEQ, *columns_of("n BIGINT", "test")))
+    places = [0, *[1] * 12, 2, 3, *[4] * 9, None, None]
+    tables.append(path, pa.table({"n": pa.array(places, pa.int64()), "_seq": pa.array([1] * 26, pa.int64())}), 1)
+
+    parts = [part["n"].to_pylist() for part in queries.rows_in_order(path, tables.version(path), 1, ("n",), rows=4)]
+
+    assert [n for part in parts for n in part] == places
+    assert all(sum(n in part for part in parts) == 1 for n in range(5))
+
+
 def test_a_null_where_none_may_be_is_named(paths: tuple[str, str]) -> None:
     log, _ = paths
     bad = changes(1, ("a", "1.00")).set_column(0, "id", pa.array([None], pa.string()))

@@ -178,7 +178,7 @@ def hopping(
             if frontier is None or start + size > frontier:
                 continue
             if (symbol, start) not in closed:
-                found.final.append(emitted(row))
+                found.final.append(emitted(row, final=start + size))
                 closed.add((symbol, start))
             if keep is None or start + size + keep <= frontier:
                 del windows[symbol, start], rows[symbol, start]
@@ -203,7 +203,7 @@ def sessions(slices: Sequence[Sequence[Tick]], *, grace: int, gap: int, partitio
                 row = {"symbol": symbol, "session_start": instant(first), "session_end": instant(last), **summary(run)}
                 row = {**row, "origin": origin(run)}
                 if frontier is not None and last + gap < frontier:
-                    found.final.append(emitted(row))
+                    found.final.append(emitted(row, final=last + gap))
                     standing[symbol] = [tick for tick in standing[symbol] if tick not in run]
                 else:
                     rows.append(row)
@@ -219,12 +219,12 @@ def distinct(slices: Sequence[Sequence[Tick]], *, grace: int, within: int, parti
     assert frontier is not None
     for symbol in {tick.symbol for tick in taken}:
         for run in _runs([tick for tick in taken if tick.symbol == symbol], within):
-            if max(tick.at for tick in run) + within < frontier:
+            final = max(tick.at for tick in run) + within
+            if final < frontier:
                 first = min(run, key=lambda tick: tick.order)
                 amount = None if first.amount is None else Decimal(first.amount)
-                found.final.append(
-                    emitted({"symbol": symbol, "amount": amount, "at": first.at, "origin": origin([first])})
-                )
+                row = {"symbol": symbol, "amount": amount, "at": first.at, "origin": origin([first])}
+                found.final.append(emitted(row, final=final))
     return finished(found)
 
 
@@ -242,7 +242,8 @@ def sliding(slices: Sequence[Sequence[Tick]], *, grace: int, size: int, partitio
             within = [tick for tick in ticks if start <= tick.at <= start + size]
             if within and start + size < frontier:
                 row = {"symbol": symbol, "window_start": instant(start), "window_end": instant(start + size)}
-                found.final.append(emitted({**row, **summary(within), "origin": origin(within)}))
+                row |= {**summary(within), "origin": origin(within)}
+                found.final.append(emitted(row, final=start + size))
     return finished(found)
 
 
@@ -262,7 +263,7 @@ def at_most_every(slices: Sequence[Sequence[Tick]], *, grace: int, every: int, p
             if placing.frontier is not None and boundary <= placing.frontier:
                 amount = None if tick.amount is None else Decimal(tick.amount)
                 row = {"symbol": symbol, "boundary": instant(boundary), "amount": amount, "at": tick.at}
-                found.final.append(emitted({**row, "origin": origin([tick])}))
+                found.final.append(emitted({**row, "origin": origin([tick])}, final=boundary))
                 del standing[symbol, boundary]
     return finished(found)
 
@@ -280,9 +281,10 @@ def admitted(found: Found, ticks: Iterable[Tick]) -> list[Tick]:
     return [tick for tick in keyed if tick.at >= tick.frontier]
 
 
-def emitted(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of a table as an output has it: the fields of its origin are columns."""
-    return {**{name: value for name, value in row.items() if name != "origin"}, **row["origin"]}
+def emitted(row: dict[str, Any], *, final: int) -> dict[str, Any]:
+    """A row of a table as an output has it: the fields of its origin are columns, its place is the time it is final."""
+    values = {name: value for name, value in row.items() if name != "origin"}
+    return {**values, **row["origin"], "_order_timestamp": instant(final)}
 
 
 def finished(found: Found) -> Found:

@@ -22,7 +22,9 @@ DELETED = "_deleted"
 def topic_records(
     topic: Topic, columns: Sequence[str], rows: pa.Table, *, name: str | None = None, encode: Encode | None = None
 ) -> Iterator[Record]:
-    """Records of a topic output, in the total order of the records they come from; a deleted row sends a null value.
+    """Records of a topic output in the order of emission: by the places of rows, of one place by key, then by value.
+
+    A deleted row sends a null value. Rows of a table have no place and go as they are.
 
     Args:
         topic: the topic output.
@@ -31,12 +33,48 @@ def topic_records(
         name: the topic that they are sent to; None for that of the topic output's name.
         encode: what makes values of rows; None for JSON.
     """
-    if set(ORDER) <= set(rows.column_names):
+    has_places = set(ORDER) <= set(rows.column_names)
+    if has_places:
         rows = rows.sort_by([(name, "ascending") for name in ORDER])
     values = json_values(rows, columns) if encode is None else _encoded(rows, encode)
     target = name or topic.name
-    for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True):
-        yield Record(target, key, value, None, time)
+    records = (
+        Record(target, key, value, None, time)
+        for key, value, time in zip(_keys(rows, topic.key), values, _times(rows, topic.time), strict=True)
+    )
+    shared = _is_at_place_before(rows) if has_places else pa.array([], pa.bool_())
+    yield from _by_content(records, shared.to_pylist()) if pc.any(shared).as_py() else records
+
+
+def _is_at_place_before(rows: pa.Table) -> pa.Array:
+    """Whether each row but the first has the place of the one before it."""
+    same = pa.array([True] * max(0, rows.num_rows - 1), pa.bool_())
+    for name in ORDER:
+        column = rows[name].combine_chunks()
+        earlier, later = column[:-1], column[1:]
+        both_null = pc.and_(pc.is_null(earlier), pc.is_null(later))
+        same = pc.and_(same, pc.or_(both_null, pc.fill_null(pc.equal(earlier, later), False)))
+    return same
+
+
+def _by_content(records: Iterable[Record], shared: Sequence[bool]) -> Iterator[Record]:
+    """Records in order of their places, those of one place by key and value.
+
+    Args:
+        records: the records, by place.
+        shared: whether each but the first has the place of the one before it.
+    """
+    run: list[Record] = []
+    for record, is_at_same in zip(records, [False, *shared], strict=True):
+        if not is_at_same:
+            yield from sorted(run, key=_content)
+            run.clear()
+        run.append(record)
+    yield from sorted(run, key=_content)
+
+
+def _content(record: Record) -> tuple[bool, bytes, bool, bytes]:
+    return record.key is not None, record.key or b"", record.value is not None, record.value or b""
 
 
 def json_values(rows: pa.Table, columns: Sequence[str]) -> Iterator[bytes | None]:

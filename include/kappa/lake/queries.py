@@ -37,7 +37,8 @@ def rows_in_order(
 ) -> Iterator[pa.Table]:
     """Rows that one slice wrote, about so many at a time, in the order of some columns where the table has them.
 
-    What is in memory does not grow with the slice, but for the sort, of which the engine keeps one copy.
+    Rows that are equal in all of these come together, but for nulls. What is in memory does not grow with the slice,
+    but for the sort, of which the engine keeps one copy.
     """
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -45,12 +46,32 @@ def rows_in_order(
     table = DeltaTable(path, version=delta_version)
     schema = declared_schema(table)
     sql = f"SELECT {_listed(schema.names)} FROM t WHERE _seq = {seq}"
-    if order and set(order) <= set(schema.names):
+    is_ordered = bool(order) and set(order) <= set(schema.names)
+    if is_ordered:
         sql += f" ORDER BY {_listed(order)}"
+    held = schema.empty_table()
     for batch in _builder({"t": table}).execute(sql):
         found = pa.Table.from_batches([pa.record_batch(batch)]).cast(schema)
         for start in range(0, found.num_rows, rows):
-            yield found.slice(start, rows)
+            part = pa.concat_tables([held, found.slice(start, rows)])
+            last = _last_run(part, order) if is_ordered else 0
+            if last < part.num_rows:
+                yield part.slice(0, part.num_rows - last)
+            held = part.slice(part.num_rows - last)
+    if held.num_rows:
+        yield held
+
+
+def _last_run(rows: pa.Table, order: Sequence[str]) -> int:
+    """How many rows at the end are equal in these columns; none where one of them is null there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    same = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
+    for name in order:
+        column = rows[name]
+        same = pc.and_(same, pc.fill_null(pc.equal(column, column[-1]), False))
+    return int(pc.sum(same).as_py() or 0)
 
 
 @dataclass(frozen=True, kw_only=True)

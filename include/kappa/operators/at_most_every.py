@@ -115,7 +115,7 @@ class AtMostEvery:
         found = whole.selectExpr(*quoted(group), "_newest.*", "_known")
         return Windowed(
             changes=found.where(f"_known OR NOT ({due})").selectExpr(*columns, f"({due}) AS _deleted"),
-            final=found.where(due).selectExpr(*quoted(group), *others, *origin.COLUMNS),
+            final=found.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")),
             late=late_rows(rows.where("FALSE"), operator=_NAME, reason=""),
         )
 

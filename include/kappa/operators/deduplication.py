@@ -139,8 +139,9 @@ class Deduplicate:
             *("_event_time", "_frontier"),
         )
         found = sessions(records, before=before, frontier=frontier)
+        place = origin.final_at(ORDER[0], of=_FIRST)
         return DistinctRows(
-            rows=found.final.selectExpr(*(f"{_FIRST}.{name}" for name in [*columns, *ORDER])),
+            rows=found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place),
             changes=found.changes,
             late=late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE),
         )

@@ -122,7 +122,8 @@ class SessionWindow:
             "(_closes OR _place <> session_start) AS _deleted",
         )
         values = quoted(part.name for part in agg.values(self.parts))
-        final = whole.where("_closes").selectExpr(*key, "session_start", "session_end", *values, *origin.COLUMNS)
+        place = origin.final_at(later("session_end", self.gap_ms))
+        final = whole.where("_closes").selectExpr(*key, "session_start", "session_end", *values, *place)
         return Windowed(
             changes=changes,
             final=final,

@@ -163,7 +163,8 @@ class SlidingWindow:
         within = joined.where("event_time BETWEEN window_start AND window_end")
         whole = agg.merged(within, None, [*names, "window_start", "window_end"], parts)
         values = quoted(part.name for part in agg.values(parts))
-        return whole.selectExpr(*quoted(names), "window_start", "window_end", *values, *origin.COLUMNS)
+        place = origin.final_at("window_end")
+        return whole.selectExpr(*quoted(names), "window_start", "window_end", *values, *place)
 
     def _closing(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
         """Bounds of the windows that close; one of them may have no record."""

@@ -31,7 +31,8 @@ class Windowed:
 
     Attributes:
         changes: rows of its table, of a key at most one; those that go have ``_deleted``.
-        final: rows that change no more, each once in the life of the stream, with the order columns of their origin.
+        final: rows that change no more, each once in the life of the stream, with their place in the order of
+            emission, see :mod:`kappa.operators.origin`.
         late: refused records, as the output ``late_records`` keeps them.
     """
 

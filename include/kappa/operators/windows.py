@@ -155,7 +155,7 @@ class HoppingWindow:
         values = quoted(part.name for part in agg.values(self.parts))
         return Windowed(
             changes=whole.where(f"_known OR NOT ({goes})").selectExpr(*changes),
-            final=whole.where(f"{is_new} AND {closes}").selectExpr(*columns, *values, *origin.COLUMNS),
+            final=whole.where(f"{is_new} AND {closes}").selectExpr(*columns, *values, *origin.final_at("window_end")),
             late=self._late(keyed),
         )
 

@@ -1,0 +1,184 @@
+"""The order of emission: rows that are final by a frontier go, and are newest, in one order, wherever slices end."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa import Append, Source, Topic, Topology
+from kappa.operators import (
+    agg,
+    aggregate,
+    at_most_every,
+    deduplicate,
+    hopping_window,
+    newest,
+    newest_by,
+    running_total,
+    session_window,
+    sliding_window,
+    tumbling_window,
+)
+from kappa.operators.windowed import Windowed
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+from kappa.topology import Effects, Slice, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SALE = "store STRING NOT NULL, at BIGINT NOT NULL"
+COUNT = {"n": agg.count()}
+KEYED = {"rows": SALE, "key": "store"}
+OPERATORS: dict[str, Any] = {
+    "tumbling": tumbling_window(**KEYED, size="1 minute", aggregates=COUNT),
+    "hopping": hopping_window(**KEYED, size="1 minute", every="20 seconds", aggregates=COUNT),
+    "session": session_window(**KEYED, gap="5 seconds", aggregates=COUNT),
+    "sliding": sliding_window(**KEYED, size="10 seconds", aggregates=COUNT),
+    "paced": at_most_every(**KEYED, every="1 minute"),
+    "distinct": deduplicate(**KEYED, within="5 seconds", emit="final"),
+}
+#: What is kept of each operator's last row.
+TIMES = {
+    "tumbling": "window_start",
+    "hopping": "window_start",
+    "session": "session_start",
+    "sliding": "window_start",
+    "paced": "boundary",
+    "distinct": "at",
+}
+
+
+def sale(store: str, second: float, partition: int = 0) -> Input:
+    value = {"store": store, "at": round(second * 1000)}
+    return Input(topic="pos", value=value, partition=partition, timestamp_ms=round(second * 1000))
+
+
+#: S1's window from 0 on gets its last record after the one from 60 on has its first.
+OUT_OF_ORDER = [sale("S1", 5), sale("S1", 65), sale("S1", 58), sale("S2", 71), sale("S2", 131), sale("S1", 200)]
+
+
+def topology(name: str, *, cuts: str = "any") -> Topology:
+    operator, time = OPERATORS[name], TIMES[name]
+    last = newest_by(rows=schema_of(name), key="store")
+    totals = aggregate(rows=f"store STRING, {time} {type_of(name)}", key="store", aggregates={"last": agg.last(time)})
+
+    def step(slice: Slice) -> Effects:
+        found = operator(slice["pos"], before=slice.table("state"), frontier=slice.frontier("pos"))
+        final = found.final if isinstance(found, Windowed) else found.rows
+        counted = running_total(
+            final.selectExpr("*", "1L AS one"), key="store", amount="one", total="nth", before=slice.table("nth")
+        )
+        return {
+            "state": found.changes,
+            "final": final,
+            "numbered": counted,
+            "nth": newest(counted, key="store"),
+            "by_newest": newest(final, key="store"),
+            "by_newest_by": last(final, before=slice.table("by_newest_by")).changes,
+            "by_last": totals(final, before=slice.table("by_last")).changes,
+            "late_records": found.late,
+        }
+
+    return Topology(
+        name="ops.emission",
+        version="1",
+        sources=[Source(topic="pos", schema=SALE, time="at", grace="10 seconds")],
+        tables=[
+            operator.table("state"),
+            Table(name="nth", key=["store"], schema="store STRING NOT NULL, nth BIGINT"),
+            Table(name="by_newest", key=["store"], schema=schema_of(name)),
+            last.table("by_newest_by"),
+            totals.table("by_last"),
+        ],
+        outputs=[
+            Append(name="final", schema=schema_of(name)),
+            Append(name="numbered", schema=f"{schema_of(name)}, nth BIGINT"),
+            Topic(name="final", of="final", key="store"),
+            Topic(name="newest-window", of="by_newest", key="store"),
+        ],
+        step=step,
+    )
+
+
+def schema_of(name: str) -> str:
+    return str(getattr(OPERATORS[name], "schema", SALE))
+
+
+def type_of(name: str) -> str:
+    return "BIGINT" if name == "distinct" else "TIMESTAMP"
+
+
+def ran(name: str, slices: Sequence[Sequence[Input]], spark: SparkSession, partitions: int = 1) -> TopologyDriver:
+    driver = TopologyDriver(topology(name), spark, partitions={"pos": partitions})
+    for part in slices:
+        driver.pipe(part)
+    return driver
+
+
+def sent(driver: TopologyDriver) -> list[dict[str, Any]]:
+    return [json.loads(value or b"") for _, value in driver.sent("final")]
+
+
+def test_closed_windows_are_sent_in_the_order_of_their_ends(spark: SparkSession) -> None:
+    found = [ran("tumbling", slices, spark) for slices in ([OUT_OF_ORDER], [[one] for one in OUT_OF_ORDER])]
+
+    ends = [[(row["store"], row["window_end"][14:19]) for row in sent(driver)] for driver in found]
+    assert ends[0] == ends[1] == [("S1", "01:00"), ("S1", "02:00"), ("S2", "02:00"), ("S2", "03:00")]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_row_that_was_final_last_is_the_newest(spark: SparkSession, name: str) -> None:
+    found = [ran(name, slices, spark) for slices in ([OUT_OF_ORDER], [OUT_OF_ORDER[:5], OUT_OF_ORDER[5:]])]
+
+    time = TIMES[name]
+    for driver in found:
+        greatest = {store: max(row[time] for row in sent_rows(driver, store)) for store in ("S1", "S2")}
+        for table, column in (("by_newest", time), ("by_newest_by", time), ("by_last", "last")):
+            assert {row["store"]: row[column] for row in driver.rows(table)} == greatest, table
+
+
+def sent_rows(driver: TopologyDriver, store: str) -> list[dict[str, Any]]:
+    return [row for row in driver.rows("final") if row["store"] == store]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rows_are_sent_in_one_order_under_every_cut(spark: SparkSession, name: str) -> None:
+    chance = random.Random(name)
+    log = history(chance)
+    whole = ran(name, [log], spark, 2)
+    lagging = [one for one in log if one.partition], [one for one in log if not one.partition]
+
+    for slices in ([[one] for one in log], lagging, arrival(chance, log)):
+        assert sent(ran(name, slices, spark, 2)) == sent(whole)
+    assert len(sent(whole)) > 3
+
+
+def history(chance: random.Random) -> list[Input]:
+    """Records of two partitions, some of them late and many of one time; at last one of each far ahead."""
+    at, log = [0, 0], []
+    for _ in range(14):
+        partition = chance.randrange(2)
+        at[partition] += chance.choice((0, 2, 15, 30))
+        log.append(sale(chance.choice("abc"), max(0, at[partition] - chance.choice((0, 0, 5, 9))), partition))
+    return [*log, sale("z", 900, 0), sale("z", 900, 1)]
+
+
+def arrival(chance: random.Random, log: Sequence[Input]) -> list[list[Input]]:
+    """Each partition at its own pace."""
+    slices: list[list[Input]] = [[] for _ in range(4)]
+    for partition in (0, 1):
+        number = 0
+        for one in (one for one in log if one.partition == partition):
+            number = min(3, number + chance.choice((0, 0, 0, 1)))
+            slices[number].append(one)
+    return [part for part in slices if part]
+
+
+def test_an_honest_topology_of_windows_with_a_topic_is_slice_invariant(spark: SparkSession) -> None:
+    assert_slice_invariant(topology("tumbling"), OUT_OF_ORDER, spark, cuts=1)
