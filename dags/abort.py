@@ -26,6 +26,12 @@ for topology in declared(config.topologies):
         name = topology.name
         choose = ChooseCandidateToAbort(task_id="choose", topology=name)
         of = {"topology": name, "epoch": choose.output}
-        what = f"Remove an epoch of {name}?"
-        confirm = Confirm(task_id="confirm", what=what, lines=choose.output["lines"], hours=config.approval_hours, **of)
+        confirm = Confirm(
+            task_id="confirm",
+            what=f"Remove an epoch of {name}?",
+            lines=choose.output["lines"],
+            shown=choose.output["shown"],
+            hours=config.approval_hours,
+            **of,
+        )
         chain(choose, confirm, Abort(task_id="abort", answer=confirm.output, **of))

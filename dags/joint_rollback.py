@@ -27,6 +27,8 @@ if len(names) > 1:
             epoch=None,
             what="Go back in all of them?",
             lines=choose.output["lines"],
+            members=choose.output,
+            shown=choose.output["shown"],
             hours=hours,
         )
         back = BringBackTogether(task_id="bring_back", members=choose.output, answer=confirm.output)

@@ -27,6 +27,7 @@ for topology in declared(config.topologies):
             task_id="confirm",
             what=f"Go back in {name}?",
             lines=choose.output["lines"],
+            shown=choose.output["shown"],
             hours=config.approval_hours,
             **of,
         )

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from kappa.errors import MoveRefusedError
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then, reason_of
@@ -16,12 +17,13 @@ from kappa_airflow.replay import REPLAY_RETRIES
 from kappa_airflow.reports import ReportLink, in_short, report_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
     from kappa.config import Config
     from kappa.control.approval import Terms
+    from kappa.control.premise import Premise
     from kappa.topology.registry import Declared
 
 #: What was shown, kept between the question and its answer.
@@ -148,10 +150,8 @@ class ApproveCutover(Question):
         if len(given) >= self.nth:  # on the command line, or before a try that did not come to its end
             by = " and ".join(given)
             self.log.info("Epoch %s was approved already, by %s.", epoch, by)
-            return {"answer": "approved", "by": by}
-        store = context.get("task_state_store")
-        if store is not None:
-            store.set(TERMS_KEY, shown.to_dict())
+            return {"answer": "approved", "by": by, "replaces": {self.topology: shown.live}}
+        keep_terms(context, shown.to_dict())
         self._put_on_record(context, config, shown, nth=self.nth, needed=max(1, self.approvals))
         subject = f"Move readers of {self.topology} from epoch {shown.live} to epoch {epoch}?"
         if self.approvals > 1:
@@ -170,15 +170,9 @@ class ApproveCutover(Question):
         is_approved, who = self._answer(context, event)
         config, epoch = self._config(), int(self.epoch)
         why = reason_of(context["params"], f"run {context['run_id']}")
-        store = context.get("task_state_store")
-        kept = store.get(TERMS_KEY) if store is not None else None
         with terminal_errors_fail():
             if is_approved:
-                shown = (
-                    Terms.from_dict(kept)
-                    if isinstance(kept, dict)
-                    else control.approval_terms(config, self.topology, epoch)
-                )
+                shown = Terms.from_dict(kept_terms(context))
                 control.approve(config, shown, actor=who, reason=why)
                 given = of_terms(record(config, self.topology).epoch(epoch), shown)
                 if len(given) < min(self.nth, max(1, self.approvals)):
@@ -187,7 +181,7 @@ class ApproveCutover(Question):
                         "to. Clear this task, and have another person answer."
                     )
                 self.log.info("Approved by %s.", who)
-                return {"answer": "approved", "by": who}
+                return {"answer": "approved", "by": who, "replaces": {self.topology: shown.live}}
             keep_rejection(context, who)  # first: a try after this one must not ask anew
             return self._rejected(context, config, who)
 
@@ -232,6 +226,29 @@ def shown_lines(config: Config, shown: Terms) -> list[str]:
         "",
         f"[The whole report]({report_path(shown.topology, shown.epoch)}).",
     ]
+
+
+def keep_terms(context: Context, shown: Mapping[str, Any]) -> None:
+    """Keep what a question shows until it is answered: of that an answer is, and of nothing else."""
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(TERMS_KEY, dict(shown))
+
+
+def kept_terms(context: Context) -> dict[str, Any]:
+    """What the question showed.
+
+    Raises:
+        AirflowFailException: nothing is kept of it, so that nobody can tell what was answered.
+    """
+    store = context.get("task_state_store")
+    kept = store.get(TERMS_KEY) if store is not None else None
+    if not isinstance(kept, dict) or not kept:
+        raise AirflowFailException(
+            "It is not known any more what the question showed: Airflow keeps nothing of it in the state of this task. "
+            "Nothing was changed. Clear this task to ask again."
+        )
+    return kept
 
 
 def keep_rejection(context: Context, by: str) -> None:
@@ -280,25 +297,101 @@ def ask_each(topology: Declared, *, epoch: Any, hours: float) -> list[ApproveCut
 class Confirm(Question):
     """Asks whether something is to be done that the task before it described.
 
+    An answer holds for what was shown: the live epoch and what it replaced, the stage of the epoch, its approvals. It
+    is part of the result, so that the task that acts is refused once any of it is another.
+
     Args:
         what: the question, as a headline.
         lines: what would change, one a line: the result of the task before it.
+        members: topologies and epochs, where it is about several.
+        shown: what the lines were made of, by topology, where the task before it says so.
     """
 
-    template_fields: Sequence[str] = ("subject", "body", "epoch", "lines")
+    template_fields: Sequence[str] = ("subject", "body", "epoch", "lines", "members", "shown")
 
-    def __init__(self, *, what: str, lines: Any, **kwargs: Any) -> None:
+    def __init__(self, *, what: str, lines: Any, members: Any = None, shown: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.what = what
         self.lines = lines
+        self.members = members
+        self.shown = shown
 
     def execute(self, context: Context) -> Any:
-        """Ask."""
+        """Ask.
+
+        Raises:
+            AirflowFailException: it is not as the lines say any more.
+        """
+        shown = self._terms()
+        if self.shown is not None:
+            self._check(self.shown)
+        keep_terms(context, shown)
         return self._ask(context, self.what, [line for said in self.lines for line in (f"- {said}", "")])
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer."""
+        """Return the answer, with what it is an answer to.
+
+        Raises:
+            AirflowFailException: something changed since it was asked; nothing was changed by it.
+        """
         is_approved, who = self._answer(context, event)
         if not is_approved:
             self.log.warning("Rejected: %s. Nothing was changed. Clear this task to ask again.", who)
-        return {"answer": "approved" if is_approved else "rejected", "by": who}
+            return {"answer": "rejected", "by": who}
+        shown = kept_terms(context)
+        self._check(shown)
+        return {"answer": "approved", "by": who, "shown": shown}
+
+    def _terms(self) -> dict[str, Any]:
+        """What the question shows now: topology -> where its epochs stand."""
+        from kappa.control.premise import Premise
+
+        config = self._config()
+        epochs = (
+            {self.topology: int(self.epoch)}
+            if self.members is None
+            else {str(one["topology"]): int(one["epoch"]) for one in self.members}
+        )
+        with terminal_errors_fail():
+            return {name: Premise.of(record(config, name), epoch).to_dict() for name, epoch in sorted(epochs.items())}
+
+    def _check(self, shown: Mapping[str, Any]) -> None:
+        from kappa.control.premise import Premise
+
+        config = self._config()
+        for name, one in sorted(shown.items()):
+            with terminal_errors_fail():
+                known = record(config, name)
+            try:
+                Premise.from_dict(one).check(known)
+            except MoveRefusedError as error:
+                raise AirflowFailException(
+                    f"{error}. Clear the task before this one: it looks again, and this one asks again."
+                ) from error
+
+
+def premises_of(answer: Mapping[str, Any]) -> dict[str, Premise]:
+    """What an answer is an answer to, by topology.
+
+    Raises:
+        AirflowFailException: it does not say.
+    """
+    from kappa.control.premise import Premise
+
+    shown = answer.get("shown")
+    if not isinstance(shown, dict) or not shown:
+        raise AirflowFailException(
+            "The answer does not say what was shown. Nothing was changed. Clear the task that asked to ask again."
+        )
+    with terminal_errors_fail():
+        return {name: Premise.from_dict(one) for name, one in shown.items()}
+
+
+def replaced_by(answer: object) -> dict[str, int]:
+    """Topology -> the live epoch that was shown as the one that is replaced; empty where nothing was shown."""
+    if not isinstance(answer, dict):
+        return {}
+    shown: dict[str, Any] = answer.get("replaces") or {
+        name: one["live"] for name, one in (answer.get("shown") or {}).items()
+    }
+    return {name: int(live) for name, live in shown.items() if live is not None}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kappa_airflow.approvals import TERMS_KEY, Question, keep_rejection, kept_rejection, shown_lines
+from kappa_airflow.approvals import Question, keep_rejection, keep_terms, kept_rejection, kept_terms, shown_lines
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import THEN, Then, reason_of
 
@@ -87,10 +87,8 @@ class ApproveTogether(Question):
             shown = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
         if not [name for name in shown if self._missing(config, shown[name], needed[name])]:
             self.log.info("All of them were approved already.")
-            return {"answer": "approved", "by": "those on record"}
-        store = context.get("task_state_store")
-        if store is not None:
-            store.set(TERMS_KEY, {name: terms.to_dict() for name, terms in shown.items()})
+            return {"answer": "approved", "by": "those on record", "replaces": _replaces(shown)}
+        keep_terms(context, {name: terms.to_dict() for name, terms in shown.items()})
         lines: list[str] = []
         for name, terms in shown.items():
             self._put_on_record(context, config, terms, nth=self.nth, needed=max(1, needed[name]))
@@ -116,10 +114,13 @@ class ApproveTogether(Question):
             if not is_approved:
                 keep_rejection(context, who)  # first: a try after this one must not ask anew
                 return self._rejected(context, config, who)
-            store = context.get("task_state_store")
-            kept: Any = store.get(TERMS_KEY) if store is not None else None
+            shown = {name: Terms.from_dict(one) for name, one in kept_terms(context).items()}
+            if {name: one.epoch for name, one in shown.items()} != members:
+                raise AirflowFailException(
+                    f"Asked was about {', '.join(f'{name} epoch {one.epoch}' for name, one in sorted(shown.items()))}, "
+                    "which is not what would be moved now. Readers stay. Clear this task to ask again."
+                )
             now = {name: control.approval_terms(config, name, epoch) for name, epoch in members.items()}
-            shown = {name: Terms.from_dict(one) for name, one in kept.items()} if isinstance(kept, dict) else now
             changes = [f"{name}: {change}" for name in sorted(now) for change in shown[name].changes(now[name])]
             if changes:  # before any approval is on record
                 raise AirflowFailException(
@@ -135,7 +136,7 @@ class ApproveTogether(Question):
                 "have another person answer."
             )
         self.log.info("Approved by %s.", who)
-        return {"answer": "approved", "by": who}
+        return {"answer": "approved", "by": who, "replaces": _replaces(shown)}
 
     def _needed(self, config: Config, members: Mapping[str, int]) -> dict[str, int]:
         """Topology -> how many people have to approve it, by its file."""
@@ -164,6 +165,11 @@ class ApproveTogether(Question):
             config.rejected_hours,
         )
         return {"answer": "rejected", "by": who}
+
+
+def _replaces(shown: Mapping[str, Terms]) -> dict[str, int | None]:
+    """Topology -> the live epoch that was shown as the one that is replaced."""
+    return {name: terms.live for name, terms in shown.items()}
 
 
 def approve_together(topologies: Sequence[Declared], *, members: Any, hours: float) -> list[ApproveTogether]:

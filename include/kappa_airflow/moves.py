@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
+from kappa_airflow.approvals import premises_of
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import check_form, move_form, reason_of
 from kappa_airflow.replay import AwaitStage, ReplayTask, skip
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class _Choice(ReplayTask):
     """Chooses the epoch that the form means, and says what would change. Changes nothing.
 
-    Its result is the epoch; under the key ``lines`` are the lines of what would change.
+    Its result is the epoch; under the key ``lines`` are the lines of what would change, and under ``shown`` is what
+    they were made of.
     """
 
     #: Whether its form has a field for keeping the old version running.
@@ -34,6 +36,8 @@ class _Choice(ReplayTask):
         Raises:
             AirflowFailException: there is no such epoch, or nothing can be done with it.
         """
+        from kappa.control.premise import Premise
+
         with terminal_errors_fail():
             check_form(list(move_form("", keeps=self.keeps)), getattr(context["dag_run"], "conf", None) or {})
             known = record(self._config(), self.topology)
@@ -42,6 +46,7 @@ class _Choice(ReplayTask):
         for line in lines:
             self.log.info("%s", line)
         context["ti"].xcom_push(key="lines", value=lines)
+        context["ti"].xcom_push(key="shown", value={self.topology: Premise.of(known, epoch).to_dict()})
         return epoch
 
     def choose(self, known: TopologyRecord, wanted: int | None) -> int:
@@ -74,7 +79,9 @@ class ChooseCandidateToAbort(ChooseCandidate):
         """What would go."""
         return [
             f"Epoch {epoch.epoch} of {self.topology} is {epoch.stage}. {_origin(epoch)}",
-            "Its driver ends; its tables, topics, consumer group, plan and code are removed for good.",
+            "It was live before, and is on its way back: that ends. It is retired again, with its files."
+            if epoch.is_recalled
+            else "Its driver ends; its tables, topics, consumer group, plan and code are removed for good.",
             f"Live epoch {known.live} and its readers are not touched.",
         ]
 
@@ -193,7 +200,8 @@ class BringBack(_Confirmed):
         """Put it on record, and wait for the driver to catch up.
 
         Raises:
-            AirflowFailException: it is refused, for instance because another epoch is being built.
+            AirflowFailException: it is refused, for instance because another epoch is being built, or it is not what
+                was shown.
         """
         from kappa import control
 
@@ -206,6 +214,7 @@ class BringBack(_Confirmed):
                 to=int(self.epoch),
                 actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
+                premise=premises_of(self.answer)[self.topology],
             )
         self._await(context, config, restarts=0)
 
@@ -217,7 +226,7 @@ class Abort(_Confirmed):
         """Remove it.
 
         Raises:
-            AirflowFailException: it is live, or another topology's epoch reads its topics.
+            AirflowFailException: it is live, it is not what was shown, or another topology's epoch reads its topics.
         """
         from kappa import control
 
@@ -229,5 +238,6 @@ class Abort(_Confirmed):
                 int(self.epoch),
                 actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
+                premise=premises_of(self.answer)[self.topology],
             )
         self.log.info("Epoch %s of %s is gone.", self.epoch, self.topology)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
+from kappa.errors import MoveRefusedError
 from kappa_airflow.approvals import Confirm
-from kappa_airflow.drivers import actor, terminal_errors_fail
+from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import check_form, reason_of, rebuild_form
 from kappa_airflow.replay import PLAN_KEY, PlanReplay, StartReplay, skip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -58,7 +61,7 @@ class ConfirmTakeover(Confirm):
         plan = _plan(self.plan)
         if plan.live_epoch is not None:
             self.log.info("Epoch %s is live and goes on: there is nothing to confirm.", plan.live_epoch)
-            return {"answer": "approved", "by": "nobody was asked"}
+            return {"answer": "approved", "by": "nobody was asked", "shown": {"plan": plan.id}}
         self.lines = [
             f"This lake has no live epoch of {self.topology}. Epoch {plan.epoch} is folded from the changelog of epoch "
             f"{plan.seed_epoch} and goes live by itself.",
@@ -66,6 +69,16 @@ class ConfirmTakeover(Confirm):
             "Rows of append outputs are not in a changelog: a replay computes them again.",
         ]
         return super().execute(context)
+
+    def _terms(self) -> dict[str, Any]:
+        """The plan: the epoch that is ended, and the one that goes live."""
+        return {"plan": _plan(self.plan).id}
+
+    def _check(self, shown: Mapping[str, Any]) -> None:
+        if shown != self._terms():
+            raise AirflowFailException(
+                "The plan is another one than the question showed. Nothing was changed. Clear this task to ask again."
+            )
 
 
 class StartRebuild(StartReplay):
@@ -89,10 +102,14 @@ class StartRebuild(StartReplay):
 
         Raises:
             AirflowSkipException: it was rejected, or the form asks for the plan only.
-            AirflowFailException: it is refused.
+            AirflowFailException: it is refused, or it is not what was shown.
         """
         if self.answer["answer"] != "approved":
             skip(self.log, f"It was rejected ({self.answer['by']}): nothing was changed.")
+        if self.answer.get("shown") != {"plan": _plan(self.plan).id}:
+            raise AirflowFailException(
+                "The plan is not the one that was confirmed. Nothing was changed. Clear task confirm to ask again."
+            )
         return super().execute(context)
 
     def final(self, context: Context, plan: ReplayPlan) -> ReplayPlan:
@@ -107,12 +124,32 @@ class StartRebuild(StartReplay):
             return _plan(kept)
         config = self._config()
         with terminal_errors_fail():
+            self._check_standing(config, plan)
             control.supersede(config, plan)
             again = control.plan(config, plan.request)
         self.explain(again)
         if store is not None:
             store.set(PLAN_KEY, again.to_json())
         return again
+
+    def _check_standing(self, config: Config, plan: ReplayPlan) -> None:
+        """Before an epoch is ended for good: this lake has no live one by now, and no other one sent last.
+
+        Raises:
+            MoveRefusedError: it is not what was shown.
+        """
+        from kappa import control
+        from kappa.replay.starts import FromMarker
+
+        live = record(config, self.topology).live
+        request = control.rebuild_request(config, self.topology, actor=plan.request.actor, reason=plan.request.reason)
+        changes = [f"epoch {live} is live in this lake"] if live is not None else []
+        if request.start != FromMarker(epoch=plan.seed_epoch):
+            changes.append(f"another epoch sent last than epoch {plan.seed_epoch}, which was shown")
+        if changes:
+            raise MoveRefusedError(
+                f"{self.topology!r} is not what was shown: {'; '.join(changes)}. Nothing was ended. Trigger a new run."
+            )
 
 
 def _plan(text: str) -> ReplayPlan:

@@ -308,6 +308,7 @@ class CutOver(AwaitStage):
 
     def _ask(self, context: Context, config: Config, *, restarts: int) -> None:
         from kappa import control
+        from kappa_airflow.approvals import replaced_by
         from kappa_airflow.forms import Then, reason_of
 
         form = context["params"]
@@ -318,6 +319,7 @@ class CutOver(AwaitStage):
                 int(self.epoch),
                 actor=actor(context),
                 reason=reason_of(form, f"run {context['run_id']}"),
+                replaces=replaced_by(self.answer).get(self.topology),
                 keep_old_running=bool(form.get("keep_old_running")),
                 is_approval_required=form.get("then", Then.ASK) == Then.ASK,
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kappa.replay.stages import Stage
+from kappa_airflow.approvals import premises_of, replaced_by
 from kappa_airflow.drivers import actor, record, terminal_errors_fail
 from kappa_airflow.forms import Then, check_form, reason_of
 from kappa_airflow.joint_approval import Member, members_of, wanted_then
@@ -119,7 +120,8 @@ class StartMember(StartReplay):
 class ChooseMembers(ReplayTask):
     """Chooses an epoch of each topology that the form names, and says what would change. Changes nothing.
 
-    Its result is topologies and epochs; under the key ``lines`` are the lines of what would change.
+    Its result is topologies and epochs; under the key ``lines`` are the lines of what would change, and under ``shown``
+    is what they were made of.
 
     Args:
         is_back: whether it is the epoch that was live before, instead of the one that waits for its cutover.
@@ -135,16 +137,20 @@ class ChooseMembers(ReplayTask):
         Raises:
             AirflowFailException: one of them has no such epoch.
         """
-        config, found, lines = self._config(), [], []
+        from kappa.control.premise import Premise
+
+        config, found, lines, shown = self._config(), [], [], {}
         for name in _named(context, list(joint_move_form(()))):
             known = record(config, name)
             with terminal_errors_fail():
                 epoch = previous_epoch(known) if self.is_back else waiting_epoch(known)
             lines += (previous_lines if self.is_back else waiting_lines)(known, known.epoch(epoch))
             found.append({"topology": name, "epoch": epoch})
+            shown[name] = Premise.of(known, epoch).to_dict()
         for line in lines:
             self.log.info("%s", line)
         context["ti"].xcom_push(key="lines", value=lines)
+        context["ti"].xcom_push(key="shown", value=shown)
         return found
 
 
@@ -168,7 +174,7 @@ class BringBackTogether(ReplayTask):
 
         Raises:
             AirflowSkipException: it was rejected.
-            AirflowFailException: one of them cannot go back; nothing was changed.
+            AirflowFailException: one of them cannot go back, or is not what was shown; nothing was changed.
         """
         from kappa import control
 
@@ -180,6 +186,7 @@ class BringBackTogether(ReplayTask):
                 members_of(self.members),
                 actor=actor(context),
                 reason=reason_of(context["params"], f"run {context['run_id']}"),
+                premises=premises_of(self.answer),
             )
         return [{"topology": name, "epoch": epoch} for name, epoch in sorted(found.items())]
 
@@ -254,6 +261,7 @@ class CutOverTogether(AwaitStage):
                 members_of(self.members),
                 actor=actor(context),
                 reason=reason_of(form, f"run {context['run_id']}"),
+                replaces=replaced_by(self.answer),
                 keep_old_running=bool(form.get("keep_old_running")),
                 is_approval_required=wanted_then(context) == Then.ASK,
             )

@@ -148,7 +148,7 @@ def test_an_approval_is_on_record_with_its_author_and_the_cutover_goes_on(
     given = context(then="ask")
     ask(given)
     found = approve().execute_complete(given, answer("Approve"))
-    assert found == {"answer": "approved", "by": "airflow:ann"}
+    assert found == {"answer": "approved", "by": "airflow:ann", "replaces": {TOPOLOGY: 1}}
     assert [by for by, _ in entry(verified, config)["approvals"]] == ["airflow:ann"]
     with pytest.raises(TaskDeferred):
         CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=found).execute(given)
@@ -160,7 +160,8 @@ def test_an_approval_that_is_on_record_is_not_asked_for_again(
 ) -> None:
     terms = verified.approval_terms(config, TOPOLOGY, 2)
     verified.approve(config, terms, actor="ann", reason="on the command line")
-    assert approve().execute(context(then="ask")) == {"answer": "approved", "by": "ann"}
+    found = approve().execute(context(then="ask"))
+    assert found == {"answer": "approved", "by": "ann", "replaces": {TOPOLOGY: 1}}
     assert asked == [] and "Epoch 2 was approved already, by ann." in lines(said, "info")
 
 
@@ -172,6 +173,26 @@ def test_an_approval_of_what_has_changed_since_fails(verified: Any, config: Conf
     with pytest.raises(AirflowFailException, match=r"the report was r1 \(differs\) and is r2"):
         approve().execute_complete(given, answer("Approve"))
     assert "approvals" not in entry(verified, config)
+
+
+def test_an_answer_to_a_question_of_which_nothing_is_kept_approves_nothing(verified: Any, config: Config) -> None:
+    given = context(then="ask")
+    ask(given)
+    given["task_state_store"].clear()
+    with pytest.raises(AirflowFailException, match=r"not known any more what the question showed.*Clear this task"):
+        approve().execute_complete(given, answer("Approve"))
+    assert "approvals" not in entry(verified, config)
+    assert approve().execute_complete(given, answer("Reject"))["answer"] == "rejected", "that changes no reader"
+
+
+def test_readers_are_moved_from_the_epoch_that_was_shown_only(verified: Any, config: Config) -> None:
+    given = context(then="ask")
+    ask(given)
+    found = approve().execute_complete(given, answer("Approve"))
+    with verified.changed(config) as now:
+        now["live"][TOPOLOGY] = 7
+    with pytest.raises(AirflowFailException, match="The live epoch is 7, 1 was expected"):
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=found).execute(given)
 
 
 def test_an_approval_of_something_else_is_asked_for_again(verified: Any, config: Config) -> None:
@@ -197,7 +218,7 @@ def test_two_people_are_asked_one_after_the_other_whatever_the_form_says(
         approve(**again).execute_complete(given, answer("Approve"))
     assert approve(**again).execute_complete(given, answer("Approve", "bob"))["answer"] == "approved"
     found = approve(**again).execute(given)
-    assert found == {"answer": "approved", "by": "airflow:ann and airflow:bob"}
+    assert found == {"answer": "approved", "by": "airflow:ann and airflow:bob", "replaces": {TOPOLOGY: 1}}
 
 
 def test_after_a_rejection_the_second_person_is_not_asked(verified: Any, asked: list[Any]) -> None:
@@ -328,18 +349,94 @@ def test_a_move_is_asked_for_with_its_lines_and_a_rejection_changes_nothing(
     assert "It was rejected (airflow:ann): nothing was changed." in lines(said, "warning")
 
 
+def confirm(epoch: int, **how: Any) -> Confirm:
+    return Confirm(task_id="confirm", topology=TOPOLOGY, epoch=epoch, hours=24, what="Sure?", lines=["this"], **how)
+
+
+def confirmed(epoch: int, given: Any) -> Any:
+    """What a question gives that was approved."""
+    with pytest.raises(TaskAwaitingInput):
+        confirm(epoch).execute(given)
+    return confirm(epoch).execute_complete(given, answer("Approve"))
+
+
+def cut_over_to(control: Any, config: Config, epoch: int) -> None:
+    """Another epoch is live by now, by whomever."""
+    with control.changed(config) as now:
+        now["epochs"][f"{TOPOLOGY}/{epoch}"] = control._epoch("CUT_OVER", f"plan {epoch}")
+        now["live"][TOPOLOGY] = epoch
+
+
 def test_a_confirmed_abort_removes_the_candidate_and_a_live_epoch_is_refused(
     verified: Any, config: Config, said: Logs
 ) -> None:
-    yes = {"answer": "approved", "by": "airflow:ann"}
-    Abort(task_id="abort", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
+    yes = confirmed(2, context())
+    assert (yes["answer"], yes["by"], yes["shown"][TOPOLOGY]["live"]) == ("approved", "airflow:ann", 1)
+    for _ in range(2):  # the second time nothing is left to do
+        Abort(task_id="abort", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
     assert entry(verified, config)["stage"] == "ABORTED" and "Epoch 2 of demo.replayed is gone." in lines(said, "info")
+    yes = confirmed(1, context())
     with pytest.raises(AirflowFailException, match="is live: it cannot be aborted"):
         Abort(task_id="abort", topology=TOPOLOGY, epoch=1, answer=yes).execute(context())
 
 
 def test_a_confirmed_way_back_brings_the_epoch_back(verified: Any, config: Config) -> None:
     change(verified, config, 2, stage="RETIRED")
-    yes = {"answer": "approved", "by": "airflow:ann"}
-    BringBack(task_id="caught_up", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
+    yes = confirmed(2, context())
+    for _ in range(2):
+        BringBack(task_id="caught_up", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
     assert entry(verified, config)["stage"] == "VERIFIED"
+    cut_over_to(verified, config, 3)
+    with pytest.raises(AirflowFailException, match="The live epoch is 3, 1 was expected"):
+        CutOver(task_id="cut_over", topology=TOPOLOGY, epoch=2, answer=yes).execute(context(then="cut_over"))
+
+
+def test_an_answer_to_what_was_shown_yesterday_moves_and_removes_nothing_today(verified: Any, config: Config) -> None:
+    change(verified, config, 2, stage="RETIRED")
+    given = context()
+    with pytest.raises(TaskAwaitingInput):
+        confirm(2).execute(given)
+    cut_over_to(verified, config, 3)
+    with pytest.raises(AirflowFailException, match=r"the live epoch was 1 and is 3\. Nothing was changed\."):
+        confirm(2).execute_complete(given, answer("Approve"))
+    assert not entry(verified, config).get("recalled")
+
+
+def test_between_an_answer_and_the_task_that_acts_nothing_may_change_either(verified: Any, config: Config) -> None:
+    change(verified, config, 2, stage="RETIRED")
+    yes = confirmed(2, context())
+    cut_over_to(verified, config, 3)
+    before = verified.world(config)
+    for kind in (BringBack, Abort):
+        with pytest.raises(AirflowFailException, match="the live epoch was 1 and is 3"):
+            kind(task_id="do", topology=TOPOLOGY, epoch=2, answer=yes).execute(context())
+    assert verified.world(config) == before
+
+
+def test_an_answer_that_does_not_say_what_was_shown_changes_nothing(verified: Any, config: Config) -> None:
+    change(verified, config, 2, stage="RETIRED")
+    given = context()
+    with pytest.raises(TaskAwaitingInput):
+        confirm(2).execute(given)
+    given["task_state_store"].clear()
+    with pytest.raises(AirflowFailException, match="not known any more what the question showed"):
+        confirm(2).execute_complete(given, answer("Approve"))
+    before = verified.world(config)
+    for kind in (BringBack, Abort):
+        with pytest.raises(AirflowFailException, match="does not say what was shown"):
+            kind(task_id="do", topology=TOPOLOGY, epoch=2, answer={"answer": "approved", "by": "a"}).execute(context())
+    assert verified.world(config) == before
+
+
+def test_a_question_is_not_asked_once_its_lines_are_untrue(verified: Any, config: Config, asked: list[Any]) -> None:
+    change(verified, config, 1, stage="RETIRED")
+    cut_over_to(verified, config, 2)
+    pushed = Pushed()
+    given = {**context(), "params": {"epoch": None, "reason": None}, "ti": pushed}
+    ChoosePrevious(task_id="choose", topology=TOPOLOGY).execute(given)
+    with pytest.raises(TaskAwaitingInput):
+        confirm(1, shown=pushed["shown"]).execute(context())
+    cut_over_to(verified, config, 3)
+    with pytest.raises(AirflowFailException, match=r"the live epoch was 2 and is 3.*Clear the task before this one"):
+        confirm(1, shown=pushed["shown"]).execute(context())
+    assert len(asked) == 1

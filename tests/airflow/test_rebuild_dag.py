@@ -32,8 +32,8 @@ def planned(given: Any) -> str:
 
 
 def start(given: Any, plan: str, answer: str = "approved") -> int:
-    task = StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer={"answer": answer, "by": "airflow:ann"})
-    return task.execute(given)
+    found = {"answer": answer, "by": "airflow:ann", "shown": {"plan": ReplayPlan.from_json(plan).id}}
+    return StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer=found).execute(given)
 
 
 @pytest.fixture
@@ -83,6 +83,21 @@ def test_the_other_epoch_is_ended_before_the_last_plan_which_a_further_try_keeps
     assert superseded == [TOPOLOGY, kept.seed_epoch, 1]
     assert start(given, plan) == 1
     assert len(lost.world(config)["superseded"]) == 1 and list(lost.world(config)["epochs"]) == [f"{TOPOLOGY}/1"]
+
+
+def test_an_epoch_is_ended_for_the_plan_and_the_lake_that_were_shown_only(lost: Any, config: Config) -> None:
+    plan = planned(run())
+    yes = {"answer": "approved", "by": "airflow:ann"}
+    for other in (yes, {**yes, "shown": {"plan": "another"}}):
+        with pytest.raises(AirflowFailException, match="not the one that was confirmed"):
+            StartRebuild(task_id="start", topology=TOPOLOGY, plan=plan, answer=other).execute(run())
+    started(context())
+    change(lost, config, 1, stage="CUT_OVER")
+    with lost.changed(config) as now:
+        now["live"][TOPOLOGY] = 1
+    with pytest.raises(AirflowFailException, match=r"epoch 1 is live in this lake\. Nothing was ended"):
+        start(run(), plan)
+    assert "superseded" not in lost.world(config)
 
 
 @pytest.mark.parametrize(("remove", "left"), [(True, []), (False, ["a.log", "b.log"])])

@@ -16,6 +16,7 @@ from test_tasks import context
 from kappa.config import Config
 from kappa.replay.chains import Binding
 from kappa.replay.plan import ReplayPlan
+from kappa_airflow.approvals import Confirm
 from kappa_airflow.joint_approval import ApproveTogether
 from kappa_airflow.joint_forms import joint_move_form, joint_replay_form
 from kappa_airflow.together import (
@@ -123,7 +124,7 @@ def test_one_question_has_the_difference_of_each_and_one_answer_moves_both(
         assert entry(both, config, name)["asked"], "its notice"
     assert question["body"].count("keys added") == 2 and question["body"].count("The whole report") == 2
     found = approve().execute_complete(form, answer("Approve"))
-    assert found == {"answer": "approved", "by": "airflow:ann"}
+    assert found == {"answer": "approved", "by": "airflow:ann", "replaces": {A: 1, B: 1}}
     assert all(entry(both, config, name)["approvals"][0][0] == "airflow:ann" for name in (A, B))
     cut_over(found)
     assert both.world(config)["live"] == {A: 2, B: 2}
@@ -161,6 +162,31 @@ def test_what_changed_since_it_was_asked_approves_none_of_them(both: Any, config
     assert not any("approvals" in entry(both, config, name) for name in (A, B))
 
 
+def test_an_answer_to_a_question_of_which_nothing_is_kept_approves_none_of_them(both: Any, config: Config) -> None:
+    form = given()
+    with pytest.raises(TaskAwaitingInput):
+        approve().execute(form)
+    kept = form["task_state_store"].pop("kappa_terms")
+    with pytest.raises(AirflowFailException, match="not known any more what the question showed"):
+        approve().execute_complete(form, answer("Approve"))
+    form["task_state_store"]["kappa_terms"] = {A: kept[A]}
+    with pytest.raises(AirflowFailException, match=f"Asked was about {A} epoch 2, which is not what would be moved"):
+        approve().execute_complete(form, answer("Approve"))
+    assert not any("approvals" in entry(both, config, name) for name in (A, B))
+
+
+def test_both_are_moved_from_the_epochs_that_were_shown_only(both: Any, config: Config) -> None:
+    form = given()
+    with pytest.raises(TaskAwaitingInput):
+        approve().execute(form)
+    found = approve().execute_complete(form, answer("Approve"))
+    with both.changed(config) as now:
+        now["live"][B] = 7
+    with pytest.raises(AirflowFailException, match=f"The live epoch of {B} is another"):
+        cut_over(found)
+    assert both.world(config)["live"] == {A: 1, B: 7}
+
+
 def test_two_people_are_asked_where_one_of_the_topologies_wants_two(
     both: Any, config: Config, asked: list[Any]
 ) -> None:
@@ -177,7 +203,8 @@ def test_two_people_are_asked_where_one_of_the_topologies_wants_two(
     with pytest.raises(AirflowFailException, match=f"airflow:ann approved {B} already, and 2 people have to"):
         second.execute_complete(form, answer("Approve"))
     assert second.execute_complete(form, answer("Approve", "bob"))["answer"] == "approved"
-    assert approve(nth=2, before=first).execute(form) == {"answer": "approved", "by": "those on record"}
+    again = approve(nth=2, before=first).execute(form)
+    assert (again["answer"], again["by"]) == ("approved", "those on record")
 
 
 def test_where_the_form_does_not_ask_nothing_is_asked(both: Any, asked: list[Any]) -> None:
@@ -246,7 +273,22 @@ def test_a_way_back_is_asked_for_and_brings_all_back_or_none(both: Any, config: 
     with pytest.raises(AirflowSkipException):
         BringBackTogether(task_id="bring_back", members=found, answer=no).execute(moves())
     assert not entry(both, config, A, 1).get("recalled")
-    yes = {"answer": "approved", "by": "airflow:ann"}
+    confirm = Confirm(
+        task_id="confirm", topology="several", epoch=None, hours=1, what="Back?", lines=told, members=found
+    )
+    with pytest.raises(TaskAwaitingInput):
+        confirm.execute(form := moves())
+    yes = confirm.execute_complete(form, answer("Approve"))
+    with both.changed(config) as now:
+        now["epochs"][f"{B}/7"] = both._epoch("CUT_OVER")
+        now["live"][B], live = 7, now["live"][B]
+    with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
+        confirm.execute_complete(form, answer("Approve"))
+    with pytest.raises(AirflowFailException, match="the live epoch was 2 and is 7"):
+        BringBackTogether(task_id="bring_back", members=found, answer=yes).execute(moves())
+    with both.changed(config) as now:
+        now["live"][B] = live
+        del now["epochs"][f"{B}/7"]
     assert BringBackTogether(task_id="bring_back", members=found, answer=yes).execute(moves()) == back
     assert entry(both, config, B, 1)["recalled"]
     CutOverTogether(task_id="cut_over", members=back, answer=yes).execute(moves())

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from kappa.config import Config
 from kappa.control import approval
 from kappa.control.drivers import want
+from kappa.control.premise import Premise
 from kappa.driver.process import ensure_driver
 from kappa.errors import CodeError, KappaError, MoveRefusedError, RefusedError, UnknownEpochError, UsageError
 from kappa.lake import code as code_store
@@ -34,6 +35,7 @@ def cut_over(
     *,
     actor: str,
     reason: str,
+    replaces: int | None = None,
     accept_verdict: bool = False,
     keep_old_running: bool = False,
     is_approval_required: bool = False,
@@ -45,6 +47,7 @@ def cut_over(
 
     Args:
         epoch: the epoch that is to go live.
+        replaces: the live epoch that is expected; None for whichever it is.
         accept_verdict: whether readers move although the verification failed; needs a reason.
         keep_old_running: whether the old epoch's driver follows the new one afterwards, sending nothing.
         is_approval_required: whether the epoch must have been approved, also where its topology does not ask for it.
@@ -55,6 +58,7 @@ def cut_over(
         {topology: epoch},
         actor=actor,
         reason=reason,
+        replaces=None if replaces is None else {topology: replaces},
         accept_verdict=[topology] if accept_verdict else [],
         keep_old_running=keep_old_running,
         is_approval_required=is_approval_required,
@@ -141,27 +145,39 @@ def cut_over_together(
         ensure_driver(config, name, epoch)
 
 
-def rollback(config: Config, topology: str, *, to: int | None = None, actor: str, reason: str) -> int:
+def rollback(
+    config: Config, topology: str, *, to: int | None = None, actor: str, reason: str, premise: Premise | None = None
+) -> int:
     """Bring a retired epoch back: its driver follows the live one until it can take over; then :func:`cut_over`.
 
     :func:`recall_together` of one topology, with its errors.
 
     Args:
         to: the epoch; None for the one that was live before.
+        premise: what was shown to whom said so; None where nothing was.
 
     Returns:
         The epoch that will be live.
     """
-    return recall_together(config, {topology: to}, actor=actor, reason=reason)[topology]
+    premises = None if premise is None else {topology: premise}
+    return recall_together(config, {topology: to}, actor=actor, reason=reason, premises=premises)[topology]
 
 
-def recall_together(config: Config, wanted: Mapping[str, int | None], *, actor: str, reason: str) -> dict[str, int]:
+def recall_together(
+    config: Config,
+    wanted: Mapping[str, int | None],
+    *,
+    actor: str,
+    reason: str,
+    premises: Mapping[str, Premise] | None = None,
+) -> dict[str, int]:
     """Bring back epochs of topologies, in one commit; then :func:`cut_over_together`.
 
     Returns at once. Idempotent while they are on their way.
 
     Args:
         wanted: topology -> the epoch that is to come back; None for the one that was live before.
+        premises: topology -> what was shown to whom said so; one that is on its way, or live, is left at that.
 
     Returns:
         Topology -> the epoch of it that will be live.
@@ -180,6 +196,8 @@ def recall_together(config: Config, wanted: Mapping[str, int | None], *, actor: 
         for name, to in sorted(wanted.items()):
             try:
                 chosen[name], is_new = _recalled(now.of(name), to, wanted)
+                if is_new and premises is not None:
+                    premises[name].check(now.of(name))
             except KappaError as error:
                 if len(wanted) == 1:
                     raise

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kappa import clock
 from kappa.config import Config
 from kappa.control import approval, orphans
 from kappa.control.leftovers import Found, Leftover
+from kappa.control.premise import Premise
 from kappa.driver.process import await_end
-from kappa.errors import IllegalTransitionError
+from kappa.errors import IllegalTransitionError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake.chains import check_removal
+from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event, EventKind
 from kappa.lake.moves import together_of, withdrawals
@@ -27,14 +29,20 @@ from kappa.slices.turns import last_live_marker
 from kappa.slices.versioned_topics import needed_topics
 
 
-def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str) -> None:
+def abort(
+    config: Config, topology: str, epoch: int, *, actor: str, reason: str, premise: Premise | None = None
+) -> None:
     """Give a candidate up and remove what it left: files, topics, group; plan and code if no other epoch has them.
 
     If it waits to go live together with others, their handovers are withdrawn in the same commit: all move or none.
     Idempotent; after a crash call it again. An epoch that was live before is not removed: it is retired again.
 
+    Args:
+        premise: what was shown to whom said so; None where nothing was.
+
     Raises:
         IllegalTransitionError: the epoch is live.
+        MoveRefusedError: it is not what was shown.
         RefusedError: an epoch of another topology reads its versioned topics.
     """
     epochs = Epochs(config.lake)
@@ -46,8 +54,13 @@ def abort(config: Config, topology: str, epoch: int, *, actor: str, reason: str)
             raise IllegalTransitionError(
                 f"Epoch {epoch} of {topology!r} is live: it cannot be aborted. Roll back to another first."
             )
-        if target.stage.is_ended:
+        is_released = (
+            premise is not None and premise.is_recalled and not target.is_recalled and target.stage is Stage.RETIRED
+        )
+        if target.stage.is_ended or is_released:
             return []
+        if premise is not None:
+            premise.check(record)
         if target.moved is None:
             check_removal(now.events, topology, epoch)
         event: EventKind = "released" if target.moved is not None else "aborted"
@@ -96,6 +109,11 @@ def housekeeping(config: Config) -> Found:
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
+    return _look(config)[0]
+
+
+def _look(config: Config) -> tuple[Found, dict[str, TopologyRecord]]:
+    """What is left over, and the record by which that was judged."""
     with Broker(config.bootstrap_servers) as broker:
         names = [*(("topic", name) for name in broker.topics()), *(("group", name) for name in broker.groups("kappa."))]
         epochs = Epochs(config.lake)  # after the names: an epoch is put on record before it has any
@@ -113,7 +131,7 @@ def housekeeping(config: Config) -> Found:
         now = clock.now()
         found = orphans.find(config, names, records, last_sender, maker, lake, now)
         over = approval.expired(config, records.values(), now)
-        return dataclasses.replace(found, leftovers=(*over, *found.leftovers))
+        return dataclasses.replace(found, leftovers=(*over, *found.leftovers)), records
 
 
 def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]:
@@ -125,14 +143,23 @@ def clean(config: Config, leftovers: Sequence[Leftover]) -> tuple[Leftover, ...]
     Raises:
         BrokerUnreachableError: Kafka does not answer.
     """
-    still = {(item.kind, item.name) for item in housekeeping(config).leftovers}
+    now, records = _look(config)
+    still = {(item.kind, item.name) for item in now.leftovers}
     chosen = [item for item in leftovers if (item.kind, item.name) in still]
-    rejected = [item for item in chosen if item.kind == approval.REJECTED]
-    for item in rejected:
-        topology, _, epoch = item.name.rpartition(" ")
-        abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason)
+    rejected = [item for item in chosen if item.kind == approval.REJECTED and _give_up(config, item, records)]
     others = [item for item in chosen if item.kind != approval.REJECTED]
     return (*rejected, *orphans.remove(config, others, clock.now()))
+
+
+def _give_up(config: Config, item: Leftover, records: Mapping[str, TopologyRecord]) -> bool:
+    """Remove an epoch that was rejected long ago; False where it was taken up again since the look."""
+    topology, _, epoch = item.name.rpartition(" ")
+    premise = Premise.of(records[topology], int(epoch))
+    try:
+        abort(config, topology, int(epoch), actor="housekeeping", reason=item.reason, premise=premise)
+    except MoveRefusedError:
+        return False
+    return True
 
 
 def _remove(config: Config, epochs: Epochs, topology: str, epoch: int) -> None:

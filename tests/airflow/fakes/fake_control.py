@@ -23,6 +23,7 @@ from kappa.config import Config
 from kappa.control.approval import Terms, person
 from kappa.control.leftovers import Found, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
+from kappa.lake.epoch_record import record_of
 from kappa.lake.events import Event
 from kappa.offsets.vector import Offsets
 from kappa.replay.request import ReplayRequest
@@ -253,13 +254,17 @@ def previous(record):
     return min(record.epochs)
 
 
-def rollback(config, topology, *, to=None, actor, reason):
+def rollback(config, topology, *, to=None, actor, reason, premise=None):
+    if premise is not None and not _entry(world(config), topology, to).get("recalled"):
+        premise.check(_record(config, topology))
     with changed(config) as now:
         _entry(now, topology, to).update(stage="VERIFIED", recalled=True)
     return to
 
 
-def abort(config, topology, epoch, *, actor, reason):
+def abort(config, topology, epoch, *, actor, reason, premise=None):
+    if premise is not None and _entry(world(config), topology, epoch)["stage"] != "ABORTED":
+        premise.check(_record(config, topology))
     with changed(config) as now:
         if now["live"].get(topology) == epoch:
             raise IllegalTransitionError(f"Epoch {epoch} of {topology!r} is live: it cannot be aborted.")
@@ -273,6 +278,7 @@ def cut_over(
     *,
     actor,
     reason,
+    replaces=None,
     accept_verdict=False,
     keep_old_running=False,
     is_approval_required=False,
@@ -284,6 +290,8 @@ def cut_over(
             return
         if entry["stage"] != "VERIFIED":
             raise MoveRefusedError(f"Epoch {epoch} is {entry['stage']}.")
+        if replaces not in (None, now["live"].get(topology)):
+            raise MoveRefusedError(f"The live epoch is {now['live'].get(topology)}, {replaces} was expected.")
         if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
             raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved: readers stay where they are.")
         entry["handover"] = True
@@ -306,6 +314,8 @@ def cut_over_together(
             entry = _entry(now, topology, epoch)
             if now["live"].get(topology) != epoch and entry["stage"] != "VERIFIED":
                 raise MoveRefusedError(f"Epoch {epoch} of {topology} is {entry['stage']}; nothing was changed.")
+            if now["live"].get(topology) not in (epoch, (replaces or {}).get(topology, now["live"].get(topology))):
+                raise MoveRefusedError(f"The live epoch of {topology} is another; nothing was changed.")
             if is_approval_required and not entry.get("approvals") and not entry.get("recalled"):
                 raise MoveRefusedError(f"Epoch {epoch} of {topology!r} was not approved; nothing was changed.")
         for topology, epoch in members.items():  # one commit
@@ -316,9 +326,9 @@ def cut_over_together(
                 _entry(now, topology, epoch).update(stage="CUT_OVER", together=dict(members))
 
 
-def recall_together(config, wanted, *, actor, reason):
+def recall_together(config, wanted, *, actor, reason, premises=None):
     for topology, to in wanted.items():
-        rollback(config, topology, to=to, actor=actor, reason=reason)
+        rollback(config, topology, to=to, actor=actor, reason=reason, premise=(premises or {}).get(topology))
     return dict(wanted)
 
 
@@ -339,6 +349,10 @@ def history(config, topology=None):
     return sorted(
         events, key=lambda event: ("planned", "approved", "moved", "rejected", "aborted", "stop").index(event.event)
     )
+
+
+def _record(config, topology):
+    return record_of(topology, history(config, topology))
 
 
 def _event(topology, epoch, event):
