@@ -16,7 +16,7 @@ from airflow.sdk import Asset, AssetAlias, AssetWatcher, BaseOperator
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kappa.errors import Transient
-from kappa_airflow.announcements import announcements, last, served
+from kappa_airflow.announcements import Bookmark, announcements, last, served
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import terminal_errors_fail
 from kappa_airflow.replay import REPLAY_RETRIES
@@ -87,7 +87,8 @@ class Announce(BaseOperator):
     transaction that ends it. Killed, or cleared, it announces what is missing and nothing else. There must not be two
     at a time. Where events were removed by ``airflow db clean`` the bookmark of the run before counts.
 
-    Where nothing was ever announced, only what is live is.
+    Where nothing was ever announced, only what is live is. So it is in another lake. In one that was put back from a
+    copy it is what came after the copy: a bookmark is of a lake and of the event at its place, and counts for no other.
     """
 
     ui_color = "#f2dede"
@@ -103,20 +104,30 @@ class Announce(BaseOperator):
         from kappa.lake.epochs import Epochs
 
         with terminal_errors_fail():
-            events = Epochs(config_with_spark(self.spark_conn_id).lake).events()
+            epochs = Epochs(config_with_spark(self.spark_conn_id).lake)
+            events = epochs.events()
+            lake = epochs.lake_id() if events else ""
         state = context["asset_state_store"][self.wakes]
         stored: Any = context["inlet_events"][ANNOUNCED].ascending(False).limit(_LOOKED_AT)
         kept: Any = state.get(BOOKMARK)
-        bookmarks = [int(n) for n in (*(event.extra["n"] for event in stored), kept) if n is not None]
-        after = max(bookmarks) if bookmarks else None
+        bookmarks = [Bookmark.of(event.extra) for event in stored]
+        bookmarks += [] if kept is None else [Bookmark.of(kept)]
+        after = max((one.n for one in bookmarks if one.is_of(lake, events)), default=None)
+        if bookmarks and after is None:
+            self.log.warning(
+                "What was announced, up to position %s, is of another record of epochs: the lake is new, or was put "
+                "back from a copy. What is live is announced.",
+                max(one.n for one in bookmarks),
+            )
         found = announcements(events, after=after)
         # Only of what is stored for certain: the events below are not before this task is a success.
         safe = after if after is not None else None if found else last(events)
-        if safe is not None and safe != kept:
-            state.set(BOOKMARK, safe)
+        if safe is not None and (mark := Bookmark.at_place(lake, events, safe).to_dict()) != kept:
+            state.set(BOOKMARK, mark)
         for one in found:
             self.log.info("%(id)s: %(move)s of %(table)s, epoch %(epoch)s", one.extra)
-            context["outlet_events"][ANNOUNCED].add(served(one.topology, one.table), extra=dict(one.extra))
+            extra = {**one.extra, "lake": lake}
+            context["outlet_events"][ANNOUNCED].add(served(one.topology, one.table), extra=extra)
         if not found:
             self.log.info("There is nothing new up to position %s of the record of epochs.", after or 0)
         return list(dict.fromkeys(one.extra["id"] for one in found))

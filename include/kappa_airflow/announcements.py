@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
@@ -51,6 +51,47 @@ class Announcement:
     def n(self) -> int:
         """Position of the move in the record of epochs."""
         return int(self.extra["n"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bookmark:
+    """The last event that was announced.
+
+    Attributes:
+        lake: id of the lake; empty where a bookmark of earlier code does not say it.
+        n: place of the event in the record of epochs; 0 for none.
+        at: when it was put there, by which the events of two records at one place are told apart; empty where that is
+            not known.
+    """
+
+    lake: str
+    n: int
+    at: str
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | int) -> Bookmark:
+        """Read what :meth:`to_dict` wrote, an asset event says, or earlier code kept: a number."""
+        if isinstance(kept, Mapping):
+            return cls(lake=str(kept.get("lake") or ""), n=int(kept["n"]), at=str(kept.get("at") or ""))
+        return cls(lake="", n=int(kept), at="")
+
+    @classmethod
+    def at_place(cls, lake: str, events: Sequence[Event], n: int) -> Bookmark:
+        """The bookmark at a place of a lake's record."""
+        return cls(lake=lake, n=n, at=next((event.at.isoformat() for event in events if event.n == n), ""))
+
+    def is_of(self, lake: str, events: Sequence[Event]) -> bool:
+        """Whether a record is the one that this is a place in."""
+        if self.lake not in ("", lake):
+            return False
+        if self.n == 0:
+            return True
+        place = next((event for event in events if event.n == self.n), None)
+        return place is not None and self.at in ("", place.at.isoformat())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
 
 
 def last(events: Sequence[Event]) -> int:

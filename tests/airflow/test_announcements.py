@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from support.epoch_record import FIRST, SECOND, empty_lake, tell
 
 from kappa.config import Config
@@ -141,12 +143,12 @@ def test_the_first_run_announces_what_is_live_and_later_ones_what_is_new(lake: C
 
 def test_a_task_that_dies_before_it_is_a_success_loses_and_repeats_nothing(lake: Config) -> None:
     airflow = Airflow()
-    assert airflow.run() == [] and airflow.state == {BOOKMARK: 0}
+    assert airflow.run() == [] and airflow.state[BOOKMARK]["n"] == 0
     began(lake)
     began(lake, "demo.b")
     lost = airflow.run(dies=True)
     assert told(airflow.run()) == told(lost) and len(lost) == 4
-    assert airflow.run() == [] and airflow.state == {BOOKMARK: 8}
+    assert airflow.run() == [] and airflow.state[BOOKMARK]["n"] == 8
 
 
 def test_events_that_airflow_removed_are_not_announced_again(lake: Config) -> None:
@@ -156,6 +158,52 @@ def test_events_that_airflow_removed_are_not_announced_again(lake: Config) -> No
     airflow.run()
     airflow.events.clear()
     assert airflow.run() == []
+
+
+def announced(config: Config, topologies: int) -> Airflow:
+    """An Airflow that announced what is live of some topologies."""
+    airflow = Airflow()
+    for number in range(topologies):
+        began(config, f"demo.{chr(ord('a') + number)}")
+    airflow.run()
+    airflow.run()  # with a bookmark of its own
+    assert len(airflow.events) == 2 * topologies
+    return airflow
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_lake_that_was_built_anew_announces_what_is_live_in_it(lake: Config, is_cleaned: bool) -> None:
+    airflow = announced(lake, 3)
+    if is_cleaned:
+        airflow.events.clear()
+    shutil.rmtree(lake.lake)
+    began(lake, "demo.b")
+    with capture_logs() as logs:
+        assert [event.asset for event in airflow.run()] == ["kappa/demo.b/balances", "kappa/demo.b/notes"]
+    assert "the lake is new, or was put back from a copy" in str(logs)
+    assert airflow.run() == []
+
+
+def test_a_lake_that_was_put_back_announces_from_where_its_copy_ends(lake: Config, tmp_path: Path) -> None:
+    airflow = announced(lake, 1)
+    shutil.copytree(lake.lake, tmp_path / "copy")
+    for name in ("demo.b", "demo.c"):
+        began(lake, name)
+    assert len(airflow.run()) == 4
+    shutil.rmtree(lake.lake)
+    shutil.move(tmp_path / "copy", lake.lake)
+    began(lake, "demo.d")  # at the place that demo.b had
+    assert [event.asset for event in airflow.run()] == ["kappa/demo.d/balances", "kappa/demo.d/notes"]
+    assert airflow.run() == []
+
+
+def test_a_bookmark_of_earlier_code_is_a_number_and_counts(lake: Config) -> None:
+    airflow = announced(lake, 2)
+    airflow.events, airflow.state = [], {BOOKMARK: 4}
+    assert [event.asset for event in airflow.run()] == ["kappa/demo.b/balances", "kappa/demo.b/notes"]
+    airflow.state = {BOOKMARK: 500}
+    airflow.events.clear()
+    assert len(airflow.run()) == 4, "no record that ends before it is the one that it is of"
 
 
 async def _first(found: AsyncIterator[Any]) -> Any:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
+from support.epoch_record import FIRST, SECOND, empty_lake, tell
 from test_dags import parsed
 from test_tasks import TOPOLOGY, change, context, started
 
 from kappa.config import Config
 from kappa.errors import TopologyError
+from kappa.lake.epochs import Epochs
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.starts import FromSavepoint, ToEarliest
 from kappa.topology.registry import declared
 from kappa.topology.schedule import Schedule
-from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess
+from kappa_airflow import replay, reprocess
+from kappa_airflow.reprocess import AUTHOR, Conclude, PlanReprocess, StartReprocess, being_moved
 
 pytestmark = pytest.mark.usefixtures("no_connection")
 
@@ -69,6 +73,78 @@ def test_a_candidate_that_a_person_made_is_left_alone_and_the_log_says_so(live: 
         planned(context())
     assert live.world(config) == before
     assert "Epoch 2 of demo.replayed is being built already, by airflow:ann: it is left alone" in str(logs)
+
+
+MOVES: dict[str, tuple[tuple[str, ...], str]] = {
+    "it is approved": (("approved",), "was approved by test"),
+    "an approval is asked for": (("asked",), "waits for an approval until 9999-12-31T00:00 UTC"),
+    "it was taken up again": (("rejected", "reopened"), "was taken up again by test"),
+    "readers are moved to it": (("handover",), "is being made live, as test asked"),
+}
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A lake where epoch 1 is live and the schedule made epoch 2, which was verified."""
+    config = empty_lake(tmp_path, monkeypatch)
+    monkeypatch.setattr(replay, "config_with_spark", lambda _: config)
+    epochs = Epochs(config.lake)
+    for number, names in ((1, FIRST), (2, SECOND)):
+        tell(config, TOPOLOGY, number, names[0], known={}, plan_id="p", actor="test" if number == 1 else AUTHOR)
+        tell(config, TOPOLOGY, number, *names[1:], known={"verified": {"verdict": "differs", "report": "{}"}})
+    assert epochs.record(TOPOLOGY).candidate_epoch() == 2
+    return config
+
+
+def left_alone(config: Config, said: str) -> None:
+    """Neither the next run nor the end of this one removes a candidate, and what is said of it is why."""
+    before = Epochs(config.lake).events()
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        planned(context())
+    assert said in str(logs) and "left alone" in str(logs)
+    with capture_logs() as logs:
+        assert conclude() == "same"
+    assert said in str(logs) and "It stays." in str(logs)
+    assert Epochs(config.lake).events() == before
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_candidate_of_the_schedule_that_a_person_is_moving_is_left_alone(real: Config, move: str) -> None:
+    events, said = MOVES[move]
+    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "9999-12-31T00:00:00+00:00"}})
+    left_alone(real, said)
+
+
+def test_a_rollback_to_an_epoch_of_the_schedule_is_left_alone(real: Config) -> None:
+    tell(real, TOPOLOGY, 2, "moved", known={"moved": {"from": 1}})
+    tell(real, TOPOLOGY, 3, *SECOND, "moved", known={"moved": {"from": 2}})
+    tell(real, TOPOLOGY, 2, "recalled", known={})
+    left_alone(real, "is being brought back, as test asked")
+
+
+def test_a_candidate_that_somebody_approves_at_that_moment_is_left_alone(
+    real: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = reprocess.being_moved
+
+    def late(known: Any, epoch: int) -> str:
+        found = looked(known, epoch)
+        tell(real, TOPOLOGY, 2, "approved", known={})
+        return found
+
+    monkeypatch.setattr(reprocess, "being_moved", late)
+    with capture_logs() as logs, pytest.raises(AirflowSkipException):
+        planned(context())
+    assert "had 0 approvals and has 1" in str(logs)
+    assert Epochs(real.lake).record(TOPOLOGY).candidate_epoch() == 2
+
+
+@pytest.mark.parametrize(
+    "events", [("asked",), ("reopened", "rejected")], ids=["whose question is over", "that was rejected"]
+)
+def test_what_nobody_is_moving_any_more_is_removed(real: Config, events: tuple[str, ...]) -> None:
+    tell(real, TOPOLOGY, 2, *events, known={"asked": {"until": "2026-01-01T00:00:00+00:00"}})
+    assert being_moved(Epochs(real.lake).record(TOPOLOGY), 2) == ""
 
 
 def test_without_a_live_epoch_there_is_nothing_to_compare_with(control: Any, config: Config) -> None:

@@ -25,7 +25,13 @@ def empty_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def tell(
-    config: Config, topology: str, epoch: int, *names: str, known: Mapping[str, Mapping[str, Any]], **detail: Any
+    config: Config,
+    topology: str,
+    epoch: int,
+    *names: str,
+    known: Mapping[str, Mapping[str, Any]],
+    actor: str = "test",
+    **detail: Any,
 ) -> None:
     """Put events on record.
 
@@ -35,7 +41,8 @@ def tell(
         epoch: of which epoch.
         names: the events.
         known: event -> what it says.
+        actor: who did it.
         detail: what all of them say as well.
     """
     for name in names:
-        Epochs(config.lake).add(topology, epoch, name, actor="test", **{"code": "new", **known.get(name, {}), **detail})
+        Epochs(config.lake).add(topology, epoch, name, actor=actor, **{"code": "new", **known.get(name, {}), **detail})
