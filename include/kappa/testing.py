@@ -26,6 +26,7 @@ from kappa.faults import CrashAfter
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.inputs import input_schemas, input_value, output_encoder
 from kappa.offsets import releases
+from kappa.offsets.floors import Floors, least_frontiers, of_longer_grace
 from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
@@ -38,6 +39,7 @@ from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import frontier_of
+from kappa.topology.shapes import timings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,6 +109,8 @@ class TopologyDriver:
         self._known = partitions or {}
         self._copied = released
         self.released: list[tuple[Offsets, Releases]] = []
+        self._graces: dict[str, int] = {}
+        self._floors: Floors = {}
         self._tables: dict[str, pa.Table] = {}
         self._outputs: dict[str, pa.Table] = {}
         self._sent: dict[str, list[tuple[bytes | None, bytes | None]]] = {topic.name: [] for topic in topology.topics}
@@ -142,6 +146,7 @@ class TopologyDriver:
                 f"{strangers} are no sources of {self.topology.name!r}; it reads {list(self.topology.source_topics)}."
             )
         self._seq += 1
+        self._hold_frontiers()
         tune(self._session, is_small=True)
         found = self._releases(timed)
         records = {
@@ -151,7 +156,10 @@ class TopologyDriver:
         before = {table.name: self._before(table.name) for table in self.topology.tables}
         frontiers = {
             source.topic: frontier_of(
-                self._stream_times.get(source.topic, {}), self._partitions(source.topic), source.grace_ms
+                self._stream_times.get(source.topic, {}),
+                self._partitions(source.topic),
+                source.grace_ms,
+                least_frontiers(self._floors.get(source.topic, {})),
             )
             for source in self.topology.sources
             if source.grace_ms is not None
@@ -198,6 +206,13 @@ class TopologyDriver:
         """Key and value of every record that was sent to a topic output, in order."""
         return self._sent[topic]
 
+    def _hold_frontiers(self) -> None:
+        """A longer grace of the topology than that of the slice before takes effect from the old frontier on."""
+        after = {topic: timing.grace_ms for topic, timing in timings_of(self.topology.sources).items()}
+        position = Offsets.of(self._offsets.items())
+        longer = of_longer_grace(position, self._stream_times, self._graces, after, self._floors)
+        self._floors, self._graces = releases.merged([self._floors, longer]), after
+
     def _releases(self, inputs: list[Input]) -> Releases:
         """What the next slice releases: of its own, or what another run did."""
         idle_after = self.topology.idle_after
@@ -234,7 +249,8 @@ class TopologyDriver:
             reached = self._stream_times.get(source.topic, {})
             known = releases.merged([found, *(told for _, told in self.released)])
             released, now_ms = known.get(source.topic, {}), _millis(self._now)
-            good, reached = in_memory(good, source, reached, times, now_ms, released)
+            floors = self._floors.get(source.topic, {})
+            good, reached = in_memory(good, source, reached, times, now_ms, released, floors)
             self._stream_times[source.topic] = releases.times_after(reached, released)
         return frame_of(self._session, good)
 

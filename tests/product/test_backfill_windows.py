@@ -299,3 +299,25 @@ def test_savepoints_followers_and_comparisons_know_of_a_backfill(quick: Timed) -
     certificate = control.certify(quick.config, quick.name)
     assert certificate.complete, certificate.problems
     assert any("hours from 2023-11-14" in line and "computed again" in line for line in certificate.render())
+
+
+def test_a_longer_grace_by_an_upgrade_closes_no_window_twice_there_and_in_a_replay(quick: Timed) -> None:
+    late = len(quick.rows("late_records"))
+    quick.upgrade(2, factor=1, grace="2 days")
+    quick.day(0)  # all of them before the frontier at which the upgrade found the stream
+    quick.settle(1)
+    assert len(quick.rows("late_records")) > late
+    for number in (2, 5):
+        quick.day(number)
+        quick.settle(1)
+    live = {name: quick.rows(name) for name in ("hours", "hops", "pairs", "late_records")}
+    for name in ("hours", "hops"):
+        windows = [(row["id"], row["window_start"]) for row in live[name]]
+        assert len(windows) == len(set(windows)), name
+        assert split(live[name], name, 2, 3)[0], "what the new grace has passed is closed"
+    # Seeded by the new code with what the old grace had closed, it keeps the same frontiers.
+    (made,) = [row for row in quick.ledger(1).state().upgrades if row.detail["floors"]]
+    second = quick.plan_replay(FromSavepoint(name=made.detail["savepoint"]))
+    quick.run(second)
+    quick.await_stage(second, Stage.VERIFIED)
+    assert {name: quick.rows(name, second) for name in live} == live

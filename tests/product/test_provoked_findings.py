@@ -568,6 +568,62 @@ def _(here: Site) -> Provoked:
     )
 
 
+def timed(
+    time: str = "amount", grace: str = "10 seconds", by: str = "tumbling_window(size=1 minute)"
+) -> dict[str, str]:
+    """A source with event time, and a table whose rows close by it."""
+    schema = "id STRING NOT NULL, amount BIGINT NOT NULL, sent BIGINT"
+    return {
+        "sources": f'Source(topic="{{topic}}", schema="{schema}", time="{time}", grace="{grace}")',
+        "tables": 'Table(name="balances", key=["id"], schema="id STRING NOT NULL, total BIGINT", expires=True, '
+        f'made_by="{by}")',
+    }
+
+
+def retimed(here: Site, command: str, **parts: str) -> str:
+    """A live epoch with a table that closes, other code, and a command."""
+    here.deploy(**timed())
+    ready(here)
+    here.deploy(**(parts or timed(grace="1 hour")))
+    return command
+
+
+@provokes("seed-time-changed")
+def _(here: Site) -> Provoked:
+    return Provoked(
+        command=retimed(here, "plan NAME --from-savepoint 1", **timed(time="sent")),
+        numbers={
+            "name": "balances",
+            "changes": [f"source '{here.topic}' takes its time from 'sent', not from 'amount'"],
+        },
+        says="another event time than in the savepoint",
+        remedy="--to-datetime",
+    )
+
+
+@provokes("seed-time-unknown")
+def _(here: Site) -> Provoked:
+    balances = {"key": ["id"], "columns": {"id": "STRING", "total": "BIGINT"}, "required": ["id"]}
+    windows = {**balances, "made_by": "tumbling_window(size=1 minute)"}
+    here.seeded["shapes"] = {"tables/balances": windows, "outputs/moves": {**balances, "key": []}}
+    return Provoked(
+        command=retimed(here, "plan NAME --from-savepoint 1", **timed()),
+        numbers={"name": "balances"},
+        says="an earlier version of Kappa wrote it",
+        remedy="kappa upgrade",
+    )
+
+
+@provokes("seed-grace-changed")
+def _(here: Site) -> Provoked:
+    return Provoked(
+        command=retimed(here, "plan NAME --from-savepoint 1"),
+        numbers={"topic": here.topic, "was": "10 seconds", "now": "1 hour"},
+        says="what is closed stays closed",
+        remedy="No action needed",
+    )
+
+
 @provokes("seed-lacks-required-column")
 def _(here: Site) -> Provoked:
     return Provoked(
@@ -1145,6 +1201,34 @@ def _(here: Site) -> Provoked:
         command=upgraded(here, tables=table("id STRING NOT NULL, total BIGINT, tier STRING")),
         numbers={"changes": ["column 'tier' of table 'balances' is new"]},
         remedy="--from-savepoint",
+    )
+
+
+@provokes("upgrade-changes-time")
+def _(here: Site) -> Provoked:
+    return Provoked(
+        command=retimed(here, "upgrade NAME --slices 0", **timed(time="sent")),
+        numbers={"changes": [f"source '{here.topic}' takes its time from 'sent', not from 'amount'"]},
+        remedy="--to-datetime",
+    )
+
+
+@provokes("upgrade-changes-grace")
+def _(here: Site) -> Provoked:
+    return Provoked(
+        command=retimed(here, "upgrade NAME --slices 0"),
+        numbers={"topic": here.topic, "was": "10 seconds", "now": "1 hour"},
+        says="It takes effect from where the frontiers stand",
+        remedy="No action needed",
+    )
+
+
+@provokes("upgrade-changes-operators")
+def _(here: Site) -> Provoked:
+    return Provoked(
+        command=retimed(here, "upgrade NAME --slices 0", **timed(by="tumbling_window(size=5 minutes)")),
+        says="tumbling_window(size=5 minutes), not that of tumbling_window(size=1 minute)",
+        remedy="--to-datetime",
     )
 
 

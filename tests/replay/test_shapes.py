@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kappa import Append, Source, Topology
+from kappa.operators import agg, deduplicate, tumbling_window
 from kappa.replay.findings import Severity
 from kappa.replay.rules.seed import unlike_seed
-from kappa.topology.shapes import Shape, shapes_as_dict, shapes_from_dict, tables_only
+from kappa.topology.shapes import Shape, Timing, shapes_as_dict, shapes_from_dict, shapes_of, tables_only
 
 TABLE = Shape(columns={"id": "STRING", "total": "BIGINT"}, required=("id",), key=("id",))
 SEED = {"tables/balances": TABLE, "outputs/moves": replace(TABLE, key=())}
@@ -53,3 +55,57 @@ def test_a_new_table_is_refused_and_a_new_output_is_not() -> None:
 
 def test_shapes_come_back_from_json() -> None:
     assert shapes_from_dict(shapes_as_dict(SEED)) == SEED
+
+
+SALE = "store STRING NOT NULL, at BIGINT NOT NULL, sent BIGINT NOT NULL"
+SALES = tumbling_window(rows=SALE, key="store", size="1 minute", aggregates={"n": agg.count()})
+SEEN = deduplicate(rows=SALE, key="store", within=None)
+
+
+def timed(**source: Any) -> dict[str, Shape]:
+    """Shapes of a topology with a window, and a table that event time does not bound."""
+    given = {"topic": "pos", "schema": SALE, "time": "at", "grace": "10 seconds", **source}
+    return shapes_of(
+        Topology(
+            name="ops.sales",
+            version="1",
+            sources=[Source(**given)],
+            tables=[SALES.table("windows"), SEEN.table("seen")],
+            outputs=[Append(name="sales", schema=SALES.schema)],
+            step=lambda _: {},
+        )
+    )
+
+
+def test_time_and_grace_belong_to_the_shape_of_tables_that_close_by_them() -> None:
+    shapes = timed()
+    assert shapes["tables/windows"].times == {"pos": Timing(time="at", grace_ms=10_000)}
+    assert shapes["tables/seen"].times == shapes["outputs/sales"].times == {}
+    assert shapes_from_dict(shapes_as_dict(shapes)) == shapes
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        ({"time": "sent"}, "seed-time-changed", "takes its time from 'sent', not from 'at'"),
+        ({"time": None}, "seed-time-changed", "takes its time from Kafka's timestamp, not from 'at'"),
+        ({"time": None, "grace": None}, "seed-time-changed", "has no event time any more"),
+        ({"grace": "1 hour"}, "seed-grace-changed", "was 10 seconds in the savepoint and is 1 hour"),
+        ({"grace": "1 second"}, "seed-grace-changed", "was 10 seconds in the savepoint and is 1 second"),
+    ],
+)
+def test_a_seed_of_another_time_is_refused_and_one_of_another_grace_is_told(
+    source: dict[str, Any], code: str, words: str
+) -> None:
+    (finding,) = unlike_seed(timed(**source), timed(), "The savepoint")
+    assert finding.code == code and words in finding.message
+    assert (finding.severity is Severity.REFUSE) == (code == "seed-time-changed")
+
+
+def test_a_seed_of_earlier_code_that_says_no_time_is_refused_where_rows_close_by_it() -> None:
+    stored = shapes_as_dict(timed())
+    for shape in stored.values():
+        del shape["times"]
+    (finding,) = unlike_seed(timed(), shapes_from_dict(stored), "The savepoint")
+    assert (finding.code, finding.severity) == ("seed-time-unknown", Severity.REFUSE)
+    assert "'windows'" in finding.message and "kappa upgrade" in finding.remedy

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kappa.operators import agg, tumbling_window
 from kappa.replay.findings import Severity
 from kappa.replay.rules import upgrade as upgrade_rules
 from kappa.topology import Append, Check, Source, Table, Topic, Topology
@@ -128,3 +129,45 @@ def test_nothing_in_the_way_is_nothing_found_and_missing_evidence_only_warns() -
     assert upgrade_rules.same_code("a", "b") == []
     assert upgrade_rules.epoch_is_busy("a.b", None, None, None) == []
     assert [f.severity for f in upgrade_rules.without_evidence("none")] == [Severity.WARN]
+
+
+def timed(size: str = "1 minute", total: str = "a", **source: Any) -> Topology:
+    """A topology with a window over a source with event time."""
+    row = "k STRING, a BIGINT, b BIGINT, at BIGINT, sent BIGINT"
+    sums = tumbling_window(rows=row, key="k", size=size, aggregates={"n": agg.sum(total)})
+    given = {"topic": "pos", "schema": row, "time": "at", "grace": "1 minute", **source}
+    return Topology(
+        name="a.b",
+        version="1",
+        sources=[Source(**given), Source(topic="other", schema=row, time="at", grace="1 minute")],
+        tables=[sums.table("w")],
+        outputs=[Append(name="out", schema=sums.schema)],
+        step=step,
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "words"),
+    [
+        (timed(size="5 minutes"), "upgrade-changes-operators", "size=5 minutes"),
+        (timed(total="b"), "upgrade-changes-operators", "n=sum(b)"),
+        (timed(time="sent"), "upgrade-changes-time", "takes its time from 'sent', not from 'at'"),
+        (timed(time=None, grace=None), "upgrade-changes-time", "no event time any more"),
+    ],
+)
+def test_other_operators_and_other_times_are_refused_with_what_they_were(
+    after: Topology, code: str, words: str
+) -> None:
+    (finding,) = upgrade_rules.needs_replay(timed(), after)
+    assert (finding.code, finding.severity) == (code, Severity.REFUSE)
+    assert words in finding.message and "--to-datetime" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("grace", "effect"), [("1 hour", "what is closed stays closed"), ("1 second", "closes with the next slice")]
+)
+def test_another_grace_is_told_with_what_it_does(grace: str, effect: str) -> None:
+    (finding,) = upgrade_rules.needs_replay(timed(), timed(grace=grace))
+    assert (finding.code, finding.severity) == ("upgrade-changes-grace", Severity.WARN)
+    assert f"was 1 minute and is {grace}" in finding.message and effect in finding.message
+    assert upgrade_rules.needs_replay(timed(), timed(ahead="2 hours", idle_after="1 hour")) == []

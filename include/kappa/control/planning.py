@@ -214,7 +214,7 @@ def _live(
                 seq=row.seq,
                 offsets=at,
                 finished_at=row.at,
-                shapes={name: shape for name, shape in shapes.items() if name in row.delta_versions},
+                shapes={n: shape for n, shape in state.shapes_at(row.seq).items() if n in row.delta_versions},
             )
             for row in state.readable
             if (at := places[row.seq]) is not None

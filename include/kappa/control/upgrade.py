@@ -105,7 +105,7 @@ def propose(config: Config, topology: str, *, slices: int = upgrade_rules.SLICES
     except CodeError as error:
         found += request_rules.code_does_not_import(TopologyFacts(name=topology, error=str(error)))
     report: DiffReport | None = None
-    if not found and after is not None:
+    if not refusals(found) and after is not None:
         report, more = _evidence(config, record, before, after, slices)
         found += more
     return Upgrade(

@@ -53,7 +53,14 @@ class Live:
         if mine.upgrade is not None:
             context.say(f"going over to code {mine.upgrade.detail['code'][:12]}")
             switching.switch(
-                context.config, context.epochs, context.paths, context.ledger, context.writer, mine.upgrade
+                context.config,
+                context.epochs,
+                context.paths,
+                context.ledger,
+                context.writer,
+                mine.upgrade,
+                context.topology,
+                context.slice_run.bound,
             )
         elif handover is not None and self._handover.may_yield(record, handover, state, is_stuck=is_stuck):
             self._handover.yield_to(handover, state, is_stuck=is_stuck)

@@ -21,6 +21,7 @@ from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.offsets import releases
+from kappa.offsets.floors import Floors, of_added
 from kappa.offsets.releases import Releases
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Sends
@@ -190,7 +191,7 @@ class Slices:
             context.open_sender()
         started = time.monotonic()
         context.exporter.begin("plan")
-        released = self._releases(state, ranges, sends)
+        released, floors = self._releases(state, ranges, sends), self._floors(state, ranges, sends)
         row = run_slice(
             context.slice_run,
             ranges,
@@ -199,6 +200,7 @@ class Slices:
             raw=raw,
             roots=roots,
             releases=released,
+            floors=floors,
             foresee=foresee,
         )
         self.seconds = time.monotonic() - started
@@ -221,6 +223,18 @@ class Slices:
         if record.live is None:
             return {}
         return releases.copied(context.live_ledger(record).state().releases, state.released, ranges)
+
+    def _floors(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Floors:
+        """The floors of partitions that were added; those of any other slice than a live one are the live epoch's."""
+        context = self._context
+        if not context.topology.has_event_time:
+            return {}
+        if sends == "live":
+            return of_added(ranges, state.position, state.floored)
+        record = context.record()
+        if record.live is None or record.live == context.paths.epoch:
+            return {}
+        return releases.copied(context.live_ledger(record).state().floors, state.floored, ranges)
 
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""

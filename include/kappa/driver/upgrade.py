@@ -6,7 +6,7 @@ One ledger row decides. Before it the old code runs, after it the new: a driver 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kappa import clock
@@ -20,8 +20,9 @@ from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
-from kappa.topology import registry
-from kappa.topology.shapes import masked_of
+from kappa.offsets.floors import Floors, floors_detail, of_longer_grace
+from kappa.topology import Topology, registry
+from kappa.topology.shapes import masked_of, timings_as_dict, timings_of
 
 if TYPE_CHECKING:
     from kappa.lake.epoch_record import EpochRecord
@@ -40,17 +41,29 @@ def overtaken(epochs: Epochs, paths: EpochPaths, mine: EpochRecord, state: Ledge
     return f"the epoch runs code {state.upgrade.code[:12]} from slice {state.upgrade.seq + 1} on"
 
 
-def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, writer: str, asked: Event) -> None:
+def switch(
+    config: Config,
+    epochs: Epochs,
+    paths: EpochPaths,
+    ledger: Ledger,
+    writer: str,
+    asked: Event,
+    running: Topology,
+    bound: Mapping[str, str],
+) -> None:
     """Make an upgrade that was asked for, between two slices; after it :func:`overtaken` ends this driver.
 
     The last commit gets a name first, so that its files stay: the way back. Code that cannot be had or imported on this
-    host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new.
+    host is withdrawn instead. A crash before the ledger row leaves the old code, one after it the new. With a longer
+    grace the row says where the frontiers stand: they do not go back.
 
     Args:
         epochs: the record.
         ledger: its ledger, claimed by ``writer``, without an open slice.
         writer: the driver.
         asked: the event ``upgrade``.
+        running: the code up to here.
+        bound: versioned topics that the epoch reads, by the names that the step knows.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -81,12 +94,25 @@ def switch(config: Config, epochs: Epochs, paths: EpochPaths, ledger: Ledger, wr
                 "at": state.position.as_dict(),
                 "savepoint": name,
                 "masked": masked_of(topology),
+                "times": timings_as_dict(timings_of(topology.sources)),
+                **floors_detail(_floors(state, running, topology, bound)),
             },
         )
     )
     crash_point("upgrade", state.seq)
     _told(epochs, paths, row)
     crash_point("upgraded", state.seq)
+
+
+def _floors(state: LedgerState, before: Topology, after: Topology, bound: Mapping[str, str]) -> Floors:
+    """Where frontiers stand whose grace becomes longer."""
+    if state.committed is None:
+        return {}
+    old, new = (
+        {bound.get(topic, topic): timing.grace_ms for topic, timing in timings_of(topology.sources).items()}
+        for topology in (before, after)
+    )
+    return of_longer_grace(state.position, state.committed.stream_times, old, new, state.floored)
 
 
 def savepoint_name(epoch: int, seq: int) -> str:

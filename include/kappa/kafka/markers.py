@@ -56,6 +56,8 @@ class Marker:
         stream_times: topic -> partition -> stream time, epoch milliseconds; of sources with event time.
         set_aside_count: how many records were set aside up to there.
         set_aside: which; none where they are more than :data:`MOST_SET_ASIDE`.
+        floors: topic -> partition -> frontier behind which it does not go back, epoch milliseconds; of sources whose
+            grace became longer.
     """
 
     seq: int
@@ -77,6 +79,7 @@ class Marker:
     stream_times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     set_aside_count: int = 0
     set_aside: SetAsides = ()
+    floors: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def standing(self) -> Offsets:
@@ -86,10 +89,10 @@ class Marker:
 
 def record(paths: EpochPaths, marker: Marker) -> Record:
     """A marker as it is sent to the markers topic of its epoch; fields that are None are left out, and so are
-    stream times and records set aside where there are none.
+    times and records set aside where there are none.
     """
     values = {item.name: getattr(marker, item.name) for item in fields(marker)}
-    values["stream_times"] = marker.stream_times or None
+    values |= {"stream_times": marker.stream_times or None, "floors": marker.floors or None}
     values["set_aside_count"] = marker.set_aside_count or None
     values["set_aside"] = set_asides.as_list(marker.set_aside) or None
     content = {name: value for name, value in {**values, "end": marker.end.as_dict()}.items() if value is not None}
@@ -138,7 +141,7 @@ def _last(broker: Broker, paths: EpochPaths) -> dict[str, Any] | None:
 
 
 def _marker(content: Mapping[str, Any]) -> Marker:
-    times = {name: _times(content[name]) for name in ("max_timestamps", "stream_times") if content.get(name)}
+    times = {name: _times(content[name]) for name in ("max_timestamps", "stream_times", "floors") if content.get(name)}
     aside = set_asides.from_list(content.get("set_aside") or ())
     return stored.read(Marker, {**content, "end": Offsets.from_json(content["end"]), **times, "set_aside": aside})
 

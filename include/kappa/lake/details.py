@@ -187,6 +187,7 @@ _RELEASES = Field("object", "topic -> partition -> offset -> stream time, of par
 _SET_ASIDE = Field(
     "list", "records that a decision set aside: its number and reason, topic, its id, partition, offsets with hashes"
 )
+_FLOORS = Field("object", "topic -> partition -> offset -> frontier, behind which none goes back from there on")
 _SENT = Field("offsets", "ends of the epoch's versioned topics")
 _BACKFILL = Field("object", "of a replacement: fields of event `backfill`, and `n`, its number")
 _BYTES = Field("number", "bytes of the values that were read")
@@ -198,6 +199,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "archived": _ARCHIVED,
         "roots": _ROOTS,
         "releases": _RELEASES,
+        "floors": _FLOORS,
         "set_aside": _SET_ASIDE,
         "backfill": _BACKFILL,
     },
@@ -210,6 +212,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "roots": _ROOTS,
         "releases": _RELEASES,
         "set_aside": _SET_ASIDE,
+        "floors": _FLOORS,
         "sent": _SENT,
         "folded": Field("object", "table -> slice up to which its version has the changes, and the key"),
         "backfill": _BACKFILL,
@@ -217,7 +220,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "of_epoch": Field("number or null", "slice 0: the epoch whose state it is"),
         "of_seq": Field("number or null", "slice 0: that epoch's slice"),
         "topic_ids": Field("topic -> id", "slice 0: ids of the source topics"),
-        "shapes": Field("object", "slice 0: keys and columns of tables and append outputs"),
+        "shapes": Field("object", "slice 0: keys, columns, operators, times and graces of tables and append outputs"),
         "masked": _MASKED,
         "lost_releases": Field("boolean", "slice 0: true where releases did not come with the seed"),
         "lost_set_asides": Field("boolean", "slice 0: true where not all that was set aside came with the seed"),
@@ -243,6 +246,8 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "at": Field("offsets", "where its last slice ends"),
         "savepoint": _SAVEPOINT,
         "masked": _MASKED,
+        "times": Field("topic -> object", "`time` and `grace_ms` of each source with event time"),
+        "floors": _FLOORS,
     },
     "maintain": {
         "readable_from": Field("number", "the slice from which on every commit is readable"),
@@ -260,6 +265,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "sent": Field("list", "some of the ends of versioned topics"),
         "releases": _RELEASES,
         "set_aside": _SET_ASIDE,
+        "floors": _FLOORS,
         "file": Field("text", "where the rows are kept, in the ledger's history"),
     },
 }

@@ -21,6 +21,7 @@ from kappa.lake import row_files
 from kappa.lake.append_log import AppendLog
 from kappa.lake.ledger_rows import FORMAT, LedgerRow
 from kappa.lake.ledger_state import LedgerState, StateBuilder
+from kappa.lake.past_commits import PastCommits
 from kappa.lake.rollup import stays
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_from_json, ranges_to_json
@@ -159,6 +160,25 @@ class Ledger:
             newest = max((record.get("format") or 1 for record in records), default=1)
             stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
             piece = [_from_record(record) for record in records]
+
+    def past_commits(self) -> Iterator[PastCommits]:
+        """The commits that were rolled up, the newest piece first; a file is read when its piece is asked for.
+
+        A piece may have a few commits of long before it, whose files were there longer.
+        """
+        rolled = self.state().rolled
+        while rolled is not None:
+            table = row_files.table(self._history, rolled.detail["file"])
+            formats = table["format"].to_pylist() if "format" in table.column_names else []
+            newest = max((number or 1 for number in formats), default=1)
+            stored.check_format(newest, FORMAT, what="ledger row", where=self._history)
+            earlier = [_from_record(record) for record in row_files.of_kind(table, "rollup").to_pylist()]
+            rolled = earlier[0] if earlier else None
+            yield PastCommits(
+                row_files.of_kind(table, "commit"),
+                _from_record,
+                reaches_back_to=-1 if rolled is None else int(rolled.detail["seq"]),
+            )
 
     @property
     def _history(self) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from kappa.offsets import releases, set_asides
+from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition, ranges_end, ranges_to_json
@@ -82,14 +83,20 @@ class LedgerRow:
         """``max_timestamps`` by partition, as cuts ask for them."""
         return {(topic, p): ms for topic, parts in self.max_timestamps.items() for p, ms in parts.items()}
 
-    def frontier(self, graces: Mapping[str, int]) -> Frontier:
+    def frontier(self, graces: Mapping[str, int], floors: Floors | None = None) -> Frontier:
         """What every partition of some topics has passed after a commit.
 
         Args:
             graces: topic -> how late its records may be, milliseconds.
+            floors: below what the frontiers of its epoch do not lie up to there.
         """
         return least(
-            frontier_of(self.stream_times.get(topic, {}), (r.partition for r in self.ranges if r.topic == topic), grace)
+            frontier_of(
+                self.stream_times.get(topic, {}),
+                (r.partition for r in self.ranges if r.topic == topic),
+                grace,
+                least_frontiers((floors or {}).get(topic, {})),
+            )
             for topic, grace in graces.items()
         )
 
@@ -116,6 +123,13 @@ class LedgerRow:
         return FORMAT if "set_aside" in self.detail else 1
 
     @property
+    def floors(self) -> Floors:
+        """From which offsets on frontiers lie no further back: those that a change of code made, or that its slice took
+        over; of a seed and a roll-up all before it.
+        """
+        return releases.from_dict(self.detail.get("floors", {}))
+
+    @property
     def standing(self) -> Offsets:
         """Up to where of the root topics the epoch has read after this plan or commit: where its ranges end, unless it
         reads versioned topics.
@@ -137,5 +151,7 @@ def plan_hash(row: LedgerRow) -> str:
         said["releases"] = row.detail["releases"]
     if "set_aside" in row.detail:
         said["set_aside"] = row.detail["set_aside"]
+    if row.floors:
+        said["floors"] = row.detail["floors"]
     content = [row.seq, ranges_to_json(row.ranges), row.sends, row.logged, json.loads(json.dumps(said))]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

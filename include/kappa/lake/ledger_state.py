@@ -11,10 +11,11 @@ from kappa.errors import LedgerError
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.rollup import stays
 from kappa.offsets import set_asides
+from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.topology.shapes import Shape, shapes_from_dict
+from kappa.topology.shapes import Shape, shapes_from_dict, timings_from_dict
 
 
 class Commits(Sequence[LedgerRow]):
@@ -64,7 +65,7 @@ class LedgerState:
         savepoints: earlier slices whose commits are readable too.
         maintained: the last maintain row.
         looks: maintain rows, oldest first: those that commits which are rows can ask for.
-        upgrade: the last upgrade row: its code runs the epoch from there on.
+        upgrades: upgrade rows, oldest first: the code of each runs the epoch from there on.
         rolled: the roll-up of the rows that have gone.
         resumes: numbers of the rows after which the epoch may send.
         last: number of the last row.
@@ -90,7 +91,7 @@ class LedgerState:
     savepoints: frozenset[int] = frozenset()
     maintained: LedgerRow | None = None
     looks: Sequence[LedgerRow] = ()
-    upgrade: LedgerRow | None = None
+    upgrades: tuple[LedgerRow, ...] = ()
     rolled: LedgerRow | None = None
     resumes: tuple[int, ...] = ()
     last: int = 0
@@ -115,9 +116,27 @@ class LedgerState:
         return told + len(self.commits) - self.rolled_commits - 1
 
     @property
+    def upgrade(self) -> LedgerRow | None:
+        """The last upgrade row."""
+        return self.upgrades[-1] if self.upgrades else None
+
+    @property
     def shapes(self) -> dict[str, Shape]:
-        """Keys and columns of its tables and append outputs, by place, as they were seeded."""
-        return shapes_from_dict(self.commits[0].detail["shapes"])
+        """Keys and columns of its tables and append outputs, by place."""
+        return self.shapes_at(self.seq + 1)
+
+    def shapes_at(self, seq: int) -> dict[str, Shape]:
+        """The same as they were at a commit: as they were seeded, with the times and graces of the code that made it.
+
+        Args:
+            seq: its slice.
+        """
+        shapes = shapes_from_dict(self.commits[0].detail["shapes"])
+        told = [row.detail["times"] for row in self.upgrades if row.seq < seq and "times" in row.detail]
+        if not told:
+            return shapes
+        times = timings_from_dict(told[-1])
+        return {place: shape if shape.times == {} else replace(shape, times=times) for place, shape in shapes.items()}
 
     @property
     def masked(self) -> dict[str, tuple[str, ...]]:
@@ -139,6 +158,19 @@ class LedgerState:
     def released(self) -> Releases:
         """All of them."""
         return merged(releases for _, releases in self.releases)
+
+    @property
+    def floors(self) -> tuple[tuple[Offsets, Floors], ...]:
+        """Where the epoch stood, with the floors that a change of code made there, or that a slice took over."""
+        told = [] if self.rolled is None else [(Offsets.from_json(self.rolled.detail["standing"]), self.rolled.floors)]
+        told += [(Offsets.from_json(row.detail["at"]), row.floors) for row in self.upgrades]
+        told += [(row.standing, row.floors) for row in self.commits if "floors" in row.detail]
+        return tuple((standing, floors) for standing, floors in told if floors)
+
+    @property
+    def floored(self) -> Floors:
+        """All of them."""
+        return merged(floors for _, floors in self.floors)
 
     def commit(self, seq: int) -> LedgerRow | None:
         """The commit of a slice, if it is a row; quick for one of the last."""
@@ -257,7 +289,7 @@ class StateBuilder:
             self._looks.append(row)
             values.update(readable_from=row.detail["readable_from"], savepoints=frozenset(row.detail["savepoints"]))
         elif row.kind == "upgrade":
-            values["upgrade"] = row
+            values["upgrades"] = (*values.get("upgrades", ()), row)
         elif row.kind == "baseline":
             values.update(baseline_seq=row.seq, baseline=row)
         elif row.kind == "yield":

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kappa.lake.slice_runs import Run, extended
-from kappa.offsets import releases, set_asides
+from kappa.offsets import floors, releases, set_asides
 from kappa.offsets.vector import Offsets, ranges_from_json
 from kappa.replay.certificate import SliceFacts
 
@@ -62,6 +62,7 @@ def rolled_up(state: LedgerState, *, writer: str, code: str, at: datetime) -> Le
             releases.merged([*(row.releases for row in rolled), *(row.releases for row in done)])
         ),
         **set_asides.detail(set_asides.merged(one for row in (*rolled, *done) for one in row.set_aside)),
+        **floors.floors_detail(releases.merged([*(row.floors for row in rolled), *(row.floors for row in done)])),
     }
     from kappa.lake.ledger_rows import LedgerRow
 

@@ -29,9 +29,21 @@ def keep(folder: str, name: str, rows: Sequence[Mapping[str, Any]], schema: pa.S
 
 def read(folder: str, name: str) -> list[dict[str, Any]]:
     """The rows of a file, by number."""
+    found: list[dict[str, Any]] = table(folder, name).to_pylist()
+    return found
+
+
+def table(folder: str, name: str) -> pa.Table:
+    """The same in Arrow, where only some are looked at."""
     import pyarrow.parquet as pq
 
     place = f"{folder}/{name}.parquet"
-    table = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
-    found: list[dict[str, Any]] = table.sort_by("n").to_pylist()
-    return found
+    found = pq.read_table(place) if "://" in place else pq.ParquetFile(place).read()
+    return found.sort_by("n")
+
+
+def of_kind(rows: pa.Table, kind: str) -> pa.Table:
+    """The rows of one kind."""
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.equal(rows["kind"], kind))

@@ -25,6 +25,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import MERGED, contents_of
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
+from kappa.offsets.floors import Floors, floors_detail
 from kappa.offsets.releases import Releases, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
@@ -55,6 +56,7 @@ def run_slice(
     roots: Offsets | None = None,
     releases: Releases | None = None,
     set_aside: SetAsides = (),
+    floors: Floors | None = None,
     foresee: Foresight | None = None,
 ) -> LedgerRow:
     """Take one slice from planned to committed.
@@ -71,6 +73,7 @@ def run_slice(
         roots: where the slice ends in offsets of root topics, for an epoch that reads versioned topics of others.
         releases: partitions without new records that hold no frontier back from this slice on.
         set_aside: records of the ranges that are dead letters by a decision, and that the step does not get.
+        floors: behind what frontiers do not go back from this slice on.
         foresee: tells what the slice after this one will read, so that it is read while this one is sent, merged and
             committed.
 
@@ -85,7 +88,15 @@ def run_slice(
     run.look_at_commits()
     state = run.ledger.state()
     plan = state.open_plan or plan_slice(
-        run, state, ranges, sends=sends, logged=logged, roots=roots, releases=releases, set_aside=set_aside
+        run,
+        state,
+        ranges,
+        sends=sends,
+        logged=logged,
+        roots=roots,
+        releases=releases,
+        set_aside=set_aside,
+        floors=floors,
     )
     if tuple(plan.ranges) != tuple(ranges):
         raise LedgerError(f"Slice {plan.seq} is planned with other ranges; finish it first.", seq=plan.seq)
@@ -102,6 +113,7 @@ def plan_slice(
     roots: Offsets | None = None,
     releases: Releases | None = None,
     set_aside: SetAsides = (),
+    floors: Floors | None = None,
 ) -> LedgerRow:
     """Line 1: put the ranges of the next slice on record.
 
@@ -134,6 +146,7 @@ def plan_slice(
                 **roots_detail(roots),
                 **releases_detail(releases or {}),
                 **set_asides.detail(set_aside),
+                **floors_detail(floors or {}),
             },
         )
     )
@@ -219,7 +232,8 @@ def commit_slice(
     merged = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     make_durable(run.paths, committed.delta_versions, versions)
-    carried = {name: plan.detail[name] for name in ("roots", "releases", "set_aside") if name in plan.detail}
+    names = ("roots", "releases", "set_aside", "floors")
+    carried = {name: plan.detail[name] for name in names if name in plan.detail}
     row = run.ledger.append(
         LedgerRow(
             kind="commit",

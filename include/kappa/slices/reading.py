@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
 from kappa.offsets.coverage import without
+from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters, tallies
@@ -60,6 +61,7 @@ class Reading:
         schemas: of sources whose values begin with the id of a schema.
         small_slice: largest span of a slice whose parsed records are taken into the driver's memory.
         released: releases of the slices before.
+        floored: floors of the frontiers up to the slice.
         ahead: what was read before the slice was planned; closed at the end.
 
     Attributes:
@@ -84,6 +86,7 @@ class Reading:
         mask_key: str = "",
         schemas: Schemas | None = None,
         released: Releases | None = None,
+        floored: Floors | None = None,
         ahead: ReadAhead | None = None,
     ) -> None:
         self._session = session
@@ -93,6 +96,7 @@ class Reading:
         self._carried = committed.max_timestamps
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._released = merged([released or {}, plan.releases])
+        self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
         self._ahead = ahead
         self._archives = archives or {}
@@ -162,7 +166,7 @@ class Reading:
         partitions = [r.partition for r in self._plan.ranges if r.topic == topic]
         reached = times_after(self._stream_times.get(topic, {}), self._released.get(topic, {}))
         self._stream_times[topic] = reached
-        return frontier_of(reached, partitions, grace_ms)
+        return frontier_of(reached, partitions, grace_ms, least_frontiers(self._floored.get(topic, {})))
 
     def _timed(self, source: Source, rows: DataFrame, tally: pa.Table) -> DataFrame:
         """Good rows with their event times, where the source has them, and how far those have come by partition."""
@@ -170,7 +174,8 @@ class Reading:
             return rows
         topic = self._topic(source)
         before = self._stream_times.get(topic, {})
-        timed = by_spark(rows, source, before, self._now_ms, self._released.get(topic, {}))
+        released, floors = self._released.get(topic, {}), self._floored.get(topic, {})
+        timed = by_spark(rows, source, before, self._now_ms, released, floors)
         reached = dict(before)
         for row in tally.select(["_partition", LATEST]).to_pylist():
             if row["_partition"] is not None and row[LATEST] is not None:
@@ -290,7 +295,8 @@ class Reading:
         if source.grace is not None:
             newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
             times, released = self._stream_times.get(topic, {}), self._released.get(topic, {})
-            good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released)
+            floors = self._floored.get(topic, {})
+            good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released, floors)
         frame = frame_of(self._session, good)
         # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
         return frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame

@@ -18,9 +18,11 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
+from kappa.lake.past_commits import commit_with
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
-from kappa.offsets.releases import Releases, as_of, releases_detail
+from kappa.offsets.floors import Floors, floors_detail, of_longer_grace
+from kappa.offsets.releases import Releases, as_of, merged, releases_detail, up_to
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.folding import fold_into
@@ -29,7 +31,7 @@ from kappa.slices.protocol import roots_detail
 from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK, EpochRun
 from kappa.topology.ddl import Column, quote
 from kappa.topology.masking import fingerprint
-from kappa.topology.shapes import masked_of, shapes_as_dict, shapes_of
+from kappa.topology.shapes import Shape, graces_of, masked_of, shapes_as_dict, shapes_from_dict, shapes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +68,7 @@ class Times:
     has_lost_releases: bool = False
     set_aside: SetAsides = ()
     has_lost_set_asides: bool = False
+    floors: Floors = field(default_factory=dict)
 
 
 def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
@@ -91,7 +94,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     elif source.kind == "from-changelog":
         times = _from_changelog(run, source, start)
     elif source.times:
-        times = _times(*_commit(run, source)[1:])
+        times = _times(run, *_commit(run, source)[1:])
     crash_point("seed.tables", 0)
     versions = {f"tables/{t.name}": tables.version(run.paths.table(t.name)) for t in run.topology.tables}
     versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
@@ -120,6 +123,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 **releases_detail(times.releases),
                 **set_asides.detail(times.set_aside),
                 **({LOST_SET_ASIDES: True} if times.has_lost_set_asides else {}),
+                **floors_detail(times.floors),
                 **({LOST_RELEASES: True} if times.has_lost_releases and run.topology.has_idle_partitions else {}),
                 **({"bound": dict(run.bound)} if run.bound else {}),
                 **({MASK: fingerprint(run.engines.mask_key)} if run.topology.is_sensitive else {}),
@@ -147,31 +151,54 @@ def _from_savepoint(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
             # Slice 0: the rows belong to no slice of this epoch.
             seeded = _fitted(frame, (*append.columns, *tables.LINEAGE)).selectExpr("CAST(0 AS BIGINT) AS _seq", "*")
             tables.overwrite_frame(run.paths.output(append.name), seeded, 0)
-    return _times(state, row)
+    return _times(run, state, row)
 
 
 def _commit(run: EpochRun, source: SeedSource) -> tuple[EpochPaths, LedgerState, LedgerRow]:
-    """The commit of another epoch that a seed begins with, by the versions that are still there."""
-    assert source.epoch is not None
+    """The commit of another epoch that a seed begins with, by the versions that are still there.
+
+    Where only its times are asked for, one that was rolled up does.
+    """
+    assert source.epoch is not None and source.seq is not None
     paths = EpochPaths(lake=source.lake or run.paths.lake, topology=run.paths.topology, epoch=source.epoch)
-    state = Ledger(paths.ledger).state()
-    commits = {row.seq: row for row in state.commits}
-    if source.seq not in commits:
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
+    found = state.commit(source.seq)
+    if found is None and source.kind == "empty":
+        found = commit_with(source.seq, ledger.past_commits())
+    if found is None:
         raise LedgerError(
             f"Epoch {source.epoch} has no commit {source.seq} to start from.", epoch=source.epoch, seq=source.seq
         )
-    return paths, state, state.resolved(commits[source.seq])
+    return paths, state, state.resolved(found)
 
 
-def _times(state: LedgerState, row: LedgerRow) -> Times:
+def _times(run: EpochRun, state: LedgerState, row: LedgerRow) -> Times:
+    end = ranges_end(row.ranges)
+    floors = up_to(state.floored, end, at_end=True)
     return Times(
+        floors=_with_longer_grace(run, end, row.stream_times, state.shapes_at(row.seq), floors),
         max_timestamps=row.max_timestamps,
         stream_times=row.stream_times,
-        releases=as_of((releases for _, releases in state.releases), ranges_end(row.ranges), row.stream_times),
+        releases=as_of((releases for _, releases in state.releases), end, row.stream_times),
         has_lost_releases=LOST_RELEASES in state.commits[0].detail,
         set_aside=set_asides.before(state.set_aside, dict(ranges_end(row.ranges).items())),
         has_lost_set_asides=LOST_SET_ASIDES in state.commits[0].detail,
     )
+
+
+def _with_longer_grace(
+    run: EpochRun,
+    end: Offsets,
+    stream_times: Mapping[str, Mapping[int, int]],
+    shapes: Mapping[str, Shape],
+    known: Floors,
+) -> Floors:
+    """The floors of a seed, and those that a longer grace of the code that it is for makes."""
+    after = {run.bound.get(source.topic, source.topic): source for source in run.topology.sources}
+    graces = {topic: source.grace_ms for topic, source in after.items() if source.grace_ms is not None}
+    before = {run.bound.get(topic, topic): ms for topic, ms in graces_of(shapes).items()}
+    return merged([known, of_longer_grace(end, stream_times, before, graces, known)])
 
 
 def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
@@ -192,12 +219,18 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
         )
     for table in run.topology.tables:
         fold_into(run, paths, table, marker.seq)
+    shapes = shapes_from_dict(marker.shapes)
+    floors = {
+        topic: {partition: {marker.end.get(topic, partition) or 0: ms} for partition, ms in parts.items()}
+        for topic, parts in marker.floors.items()
+    }
     return Times(
         max_timestamps=marker.max_timestamps,
         stream_times=marker.stream_times,
         has_lost_releases=True,
         set_aside=marker.set_aside,
         has_lost_set_asides=set_asides.count(marker.set_aside) < marker.set_aside_count,
+        floors=_with_longer_grace(run, marker.end, marker.stream_times, shapes, floors),
     )
 
 

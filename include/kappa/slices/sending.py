@@ -14,11 +14,13 @@ from kappa.kafka.markers import Marker
 from kappa.kafka.producer import Record
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.offsets import set_asides
+from kappa.offsets.floors import that_hold
+from kappa.offsets.releases import merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.replay.certificate import Sends
 from kappa.topology import ORDER, Topic, Topology
-from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only
+from kappa.topology.shapes import shapes_as_dict, shapes_of, tables_only, timings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +106,7 @@ def marker(
             end=end,
             max_timestamps=of.max_timestamps,
             stream_times=of.stream_times,
+            floors=_floors(run, of),
             topic_ids=dict(run.topic_ids),
             shapes=shapes_as_dict(tables_only(shapes_of(run.topology))),
             code=run.code,
@@ -124,6 +127,16 @@ def marker(
 def _planned(run: EpochRun) -> SetAsides:
     plan = run.ledger.state().open_plan
     return () if plan is None else plan.set_aside
+
+
+def _floors(run: EpochRun, of: LedgerRow) -> dict[str, dict[int, int]]:
+    """The floors that hold at a marker, by partition."""
+    if not run.topology.has_event_time:
+        return {}
+    state = run.ledger.state()
+    known = merged([state.floored, *([state.open_plan.floors] if state.open_plan is not None else [])])
+    graces = {run.bound.get(topic, topic): one.grace_ms for topic, one in timings_of(run.topology.sources).items()}
+    return that_hold(known, of.stream_times, graces)
 
 
 def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         mask_key=run.engines.mask_key,
         schemas=run.engines.schemas,
         released=state.released,
+        floored=state.floored,
         ahead=run.take_ahead(),
     ) as reading:
         given = Slice(

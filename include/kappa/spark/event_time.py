@@ -26,6 +26,7 @@ def in_memory(
     newest: Mapping[int, int],
     now_ms: int,
     released: Released | None = None,
+    floors: Released | None = None,
 ) -> tuple[pa.Table, dict[int, int]]:
     """Good rows with ``_event_time``, ``_frontier`` and ``_is_released``, and the stream times behind them.
 
@@ -38,6 +39,7 @@ def in_memory(
         now_ms: the time of the slice, for a source on the wall clock.
         released: partition -> offset -> least stream time from there on, epoch milliseconds: releases of this slice and
             of those before. What is released behind the last record is not in the stream times that are returned.
+        floors: partition -> offset -> least frontier from there on, epoch milliseconds.
 
     Returns:
         The rows, by partition and offset; partition -> stream time behind the last of them, epoch milliseconds.
@@ -55,13 +57,14 @@ def in_memory(
     latest = followed.cast(pa.int64()).to_numpy().copy()
     partitions, offsets = rows["_partition"].to_numpy(), rows["_offset"].to_numpy()
     reached, is_released = dict(before), np.zeros(len(latest), dtype=bool)
+    least_frontier = np.full(len(latest), np.iinfo(np.int64).min)
     for partition in np.unique(partitions):
         mine = np.flatnonzero(partitions == partition)
         so_far = np.maximum.accumulate(latest[mine])
         if int(partition) in reached:
             so_far = np.maximum(so_far, reached[int(partition)] * 1000)
-        at, least = _floor((released or {}).get(int(partition), {}))
-        floor = least[np.searchsorted(at, offsets[mine], side="right")]
+        floor = _least((released or {}).get(int(partition), {}), offsets[mine])
+        least_frontier[mine] = _least((floors or {}).get(int(partition), {}), offsets[mine])
         so_far = np.maximum(so_far, floor)
         is_released[mine] = floor // 1000 == so_far // 1000
         latest[mine] = so_far
@@ -69,23 +72,29 @@ def in_memory(
     if source.time is None:
         reached = {p: max(times[p] for times in (before, newest) if p in times) for p in {**before, **newest}}
     # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
-    frontier = (latest // 1000 - source.grace_ms) * 1000
+    frontier = np.maximum((latest // 1000 - source.grace_ms) * 1000, least_frontier)
     found = rows.append_column("_event_time", pa.array(micros).cast(kind))
     found = found.append_column("_frontier", pa.array(frontier).cast(kind))
     return found.append_column("_is_released", pa.array(is_released)), reached
 
 
-def _floor(by_offset: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets at which the least stream time rises, and the least one before and after each, microseconds."""
+def _least(by_offset: Mapping[int, int], offsets: np.ndarray) -> np.ndarray:
+    """The least time at each of these offsets, microseconds; the least number where none holds yet."""
     import numpy as np
 
     at = np.array(sorted(by_offset), dtype=np.int64)
     least = np.array([np.iinfo(np.int64).min, *(by_offset[offset] * 1000 for offset in at)], dtype=np.int64)
-    return at, np.maximum.accumulate(least)
+    found: np.ndarray = np.maximum.accumulate(least)[np.searchsorted(at, offsets, side="right")]
+    return found
 
 
 def by_spark(
-    rows: DataFrame, source: Source, before: Mapping[int, int], now_ms: int, released: Released | None = None
+    rows: DataFrame,
+    source: Source,
+    before: Mapping[int, int],
+    now_ms: int,
+    released: Released | None = None,
+    floors: Released | None = None,
 ) -> DataFrame:
     """The same rows, computed where they are: one sort by partition and offset unless Kafka's timestamp is the time."""
     from pyspark.sql import functions as F
@@ -98,17 +107,21 @@ def by_spark(
     if before and (source.time is not None or source.idle_after is not None):
         carried = ", ".join(f"{partition}, {millis}L" for partition, millis in sorted(before.items()))
         followed.append(f"element_at(map({carried}), _partition)")
-    floor = _released_sql(needed) if (needed := _that_may_hold(released or {}, before)) else None
+    floor = _least_sql(needed) if (needed := _that_may_hold(released or {}, before)) else None
     if floor:
         followed.append(floor)
     reached = f"GREATEST({', '.join(followed)})" if len(followed) > 1 else followed[0]
     timed = timed.withColumn("_frontier", F.expr(f"timestamp_millis({reached} - {source.grace_ms}L)"))
     is_released = f"COALESCE({floor} = unix_millis(_frontier) + {source.grace_ms}L, FALSE)" if floor else "FALSE"
-    return timed.withColumn("_is_released", F.expr(is_released))
+    timed = timed.withColumn("_is_released", F.expr(is_released))
+    frontiers = {partition: reached - source.grace_ms for partition, reached in before.items()}
+    if least := _that_may_hold(floors or {}, frontiers):
+        timed = timed.withColumn("_frontier", F.expr(f"GREATEST(_frontier, timestamp_millis({_least_sql(least)}))"))
+    return timed
 
 
 def _that_may_hold(released: Released, before: Mapping[int, int]) -> Released:
-    """Without those that a partition had passed before the slice."""
+    """Without those that a partition's stream time, or its frontier, had passed before the slice."""
     held = {
         partition: {at: ms for at, ms in by_offset.items() if ms >= before.get(partition, ms)}
         for partition, by_offset in released.items()
@@ -116,8 +129,8 @@ def _that_may_hold(released: Released, before: Mapping[int, int]) -> Released:
     return {partition: by_offset for partition, by_offset in held.items() if by_offset}
 
 
-def _released_sql(released: Released) -> str:
-    """The least stream time at a record by the releases up to its offset, epoch milliseconds; null where none is."""
+def _least_sql(released: Released) -> str:
+    """The least time at a record by what holds from its offset or from before, epoch milliseconds; null for none."""
     by_partition = ", ".join(
         f"{partition}, array({', '.join(f'struct({at}L AS at, {ms}L AS ms)' for at, ms in sorted(by_offset.items()))})"
         for partition, by_offset in sorted(released.items())

@@ -85,18 +85,25 @@ def least(frontiers: Iterable[Frontier]) -> Frontier:
     return Frontier(ms=min(known) if found and len(known) == len(found) else None)
 
 
-def frontier_of(stream_times: Mapping[int, int], partitions: Iterable[int], grace_ms: int) -> Frontier:
+def frontier_of(
+    stream_times: Mapping[int, int], partitions: Iterable[int], grace_ms: int, floors: Mapping[int, int] | None = None
+) -> Frontier:
     """The frontier of a topic.
 
     Args:
         stream_times: partition -> its stream time, epoch milliseconds; absent while it has no record.
         partitions: all partitions of the topic.
         grace_ms: how late a record may be.
+        floors: partition -> its least frontier, epoch milliseconds, where a longer grace took effect later on.
     """
-    return least(
-        Frontier(ms=None if partition not in stream_times else stream_times[partition] - grace_ms)
-        for partition in partitions
-    )
+
+    def of(partition: int) -> Frontier:
+        if partition not in stream_times:
+            return Frontier(ms=None)
+        ms = stream_times[partition] - grace_ms
+        return Frontier(ms=max(ms, (floors or {}).get(partition, ms)))
+
+    return least(map(of, partitions))
 
 
 def described(stream_times: Mapping[str, Mapping[int, int]]) -> str:

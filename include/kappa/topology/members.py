@@ -209,6 +209,11 @@ class Table:
         return columns_of(self.schema, f"table {self.name!r}")
 
     @property
+    def is_timed(self) -> bool:
+        """Whether its rows come and go by the frontiers of sources."""
+        return self.expires or self.reach is not None
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """Full names of what a threshold may limit."""
         drift = (f"drift.{c.name}" for c in self.columns if is_numeric(c) and c.name not in (*self.key, *self.masked))

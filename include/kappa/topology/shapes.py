@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kappa.topology import Append, Table, Topology
+from kappa.topology import Append, Source, Table, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """By what a source's records are late.
+
+    Attributes:
+        time: as :attr:`kappa.topology.Source.time`.
+        grace_ms: how late a record may be, milliseconds.
+    """
+
+    time: str | None
+    grace_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,21 +31,30 @@ class Shape:
         required: columns that may not be null.
         key: key columns; none for an append output.
         made_by: the operator whose state it is, with its parameters; empty for a table of the author's own.
+        times: topic -> :class:`Timing` of the sources with event time, by which its rows come and go; empty where they
+            do not, None where the ledger or marker is of earlier code, which did not keep it.
     """
 
     columns: Mapping[str, str]
     required: tuple[str, ...]
     key: tuple[str, ...] = ()
     made_by: str = ""
+    times: Mapping[str, Timing] | None = field(default_factory=dict)
 
     @classmethod
-    def of(cls, item: Table | Append) -> Shape:
-        """The shape that a topology declares."""
+    def of(cls, item: Table | Append, sources: Iterable[Source] = ()) -> Shape:
+        """The shape that a topology declares.
+
+        Args:
+            item: the table or output.
+            sources: the topology's.
+        """
         return cls(
             columns={column.name: column.type for column in item.columns},
             required=tuple(column.name for column in item.columns if not column.nullable),
             key=tuple(item.key) if isinstance(item, Table) else (),
             made_by=item.made_by if isinstance(item, Table) else "",
+            times=timings_of(sources) if isinstance(item, Table) and item.is_timed else {},
         )
 
     @classmethod
@@ -43,12 +65,60 @@ class Shape:
             required=tuple(values["required"]),
             key=tuple(values["key"]),
             made_by=values.get("made_by", ""),
+            times=timings_from_dict(values["times"]) if values.get("times") is not None else None,
         )
+
+
+def timings_of(sources: Iterable[Source]) -> dict[str, Timing]:
+    """Time and grace of the sources that have event time, by topic."""
+    return {
+        source.topic: Timing(time=source.time, grace_ms=source.grace_ms)
+        for source in sources
+        if source.grace_ms is not None
+    }
+
+
+def changed_times(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[str]:
+    """Which sources have event time from elsewhere, have it now, or have it no more, in words."""
+    found = []
+    for topic in sorted(before.keys() | after.keys()):
+        was, now = before.get(topic), after.get(topic)
+        if was is None or now is None:
+            found.append(f"source {topic!r} has {'event time now' if was is None else 'no event time any more'}")
+        elif was.time != now.time:
+            found.append(f"source {topic!r} takes its time from {_clock(now)}, not from {_clock(was)}")
+    return found
+
+
+def changed_graces(before: Mapping[str, Timing], after: Mapping[str, Timing]) -> list[tuple[str, int, int]]:
+    """Topic, old and new grace in milliseconds, of those whose grace is another."""
+    both = sorted(before.keys() & after.keys())
+    pairs = [(topic, before[topic].grace_ms, after[topic].grace_ms) for topic in both]
+    return [(topic, was, now) for topic, was, now in pairs if was != now]
+
+
+def _clock(timing: Timing) -> str:
+    return "Kafka's timestamp" if timing.time is None else repr(timing.time)
+
+
+def timings_as_dict(timings: Mapping[str, Timing]) -> dict[str, Any]:
+    """Timings as JSON values."""
+    return {topic: asdict(timing) for topic, timing in timings.items()}
+
+
+def timings_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Timing]:
+    """Read what :func:`timings_as_dict` gave."""
+    return {topic: Timing(time=timing["time"], grace_ms=timing["grace_ms"]) for topic, timing in values.items()}
+
+
+def graces_of(shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """Topic -> its grace in milliseconds, of the sources by which rows of these come and go."""
+    return {topic: timing.grace_ms for shape in shapes.values() for topic, timing in (shape.times or {}).items()}
 
 
 def shapes_of(topology: Topology) -> dict[str, Shape]:
     """Shapes by place: ``tables/<name>`` and ``outputs/<name>``."""
-    return {f"tables/{table.name}": Shape.of(table) for table in topology.tables} | {
+    return {f"tables/{table.name}": Shape.of(table, topology.sources) for table in topology.tables} | {
         f"outputs/{append.name}": Shape.of(append) for append in topology.appends
     }
 

@@ -21,6 +21,7 @@ from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
 from kappa.offsets import set_asides
 from kappa.offsets.cuts import TimeIndex
+from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, copied
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets
@@ -111,13 +112,16 @@ def opened(run: EpochRun, name: str, source: SeedSource, start: Offsets) -> Epoc
 def compute(run: EpochRun, ranges: Sequence[OffsetRange]) -> LedgerRow:
     """One slice of a run that :func:`opened` gave."""
     releases: Releases = {}
+    floors: Floors = {}
     aside: SetAsides = ()
     if run.copied is not None:
-        state = run.copied.state()
+        state, own = run.copied.state(), run.ledger.state()
         aside = set_asides.within(state.set_aside, ranges)
+        if run.topology.has_event_time:
+            floors = copied(state.floors, own.floored, ranges)
         if run.topology.idle_after:
-            releases = copied(state.releases, run.ledger.state().released, ranges)
-    row = run_slice(run, ranges, sends="held", logged=False, releases=releases, set_aside=aside)
+            releases = copied(state.releases, own.released, ranges)
+    row = run_slice(run, ranges, sends="held", logged=False, releases=releases, set_aside=aside, floors=floors)
     crash_point("recomputed.slice", row.seq)
     return row
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kappa.replay.findings import Finding, refuses, warns
-from kappa.topology.shapes import Shape
+from kappa.replay.rules.upgrade import LONGER_GRACE, SHORTER_GRACE
+from kappa.topology import durations
+from kappa.topology.shapes import Shape, changed_graces, changed_times
 
 _FROM_START = "Replay --to-earliest, which computes it from the first record on."
 _UNLESS_MEANT = "No action needed if that is meant; otherwise replay --to-earliest."
@@ -43,6 +45,29 @@ SEED_OPERATOR_CHANGED = refuses(
     meaning="a table is the state of another operator, or of one with other parameters, than in the savepoint or "
     "changelog",
 )
+SEED_TIME_CHANGED = refuses(
+    "seed-time-changed",
+    "Rows of table {name!r} come and go by another event time than in {place}: {said}. What is open, and what is "
+    "late, was decided by the old times.",
+    f"{_FROM_START} `--to-datetime TIME` computes it from a time on.",
+    meaning="a source takes its event time from another column, has one now, or has none any more, than when the "
+    "savepoint or changelog was written",
+)
+SEED_TIME_UNKNOWN = refuses(
+    "seed-time-unknown",
+    "Rows of table {name!r} come and go by event time, and {place} does not say by which time and grace: an earlier "
+    "version of Kappa wrote it.",
+    f"{_FROM_START} Or `kappa upgrade` the live epoch, which compares both codes, and start from a savepoint after it.",
+    meaning="an earlier version of Kappa wrote the savepoint or changelog, which does not say by which event time and "
+    "grace its windows were closed",
+)
+SEED_GRACE_CHANGED = warns(
+    "seed-grace-changed",
+    "The grace of source {topic!r} was {was} in {place} and is {now}. {effect}",
+    "No action needed if that is meant; otherwise replay --to-earliest.",
+    meaning="a source has another grace than when the savepoint or changelog was written. A longer one takes effect "
+    "from where the frontiers stand: nothing that is closed is opened again",
+)
 SEED_LACKS_REQUIRED_COLUMN = refuses(
     "seed-lacks-required-column",
     "{keeper} has no columns {columns} of {name!r}, which may not be null.",
@@ -59,12 +84,28 @@ SEED_LACKS_COLUMN = warns(
 
 def unlike_seed(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
     """What a seed cannot give, so that it is refused: a table that it lacks, and rows of another shape."""
-    return [
+    found = [
         finding
         for place, shape in wanted.items()
         for finding in (
             _unlike(place, shape, seed[place], keeper) if place in seed else [_lacking(place, seed, keeper)]
         )
+    ]
+    return [*found, *_graces(wanted, seed, keeper)]
+
+
+def _graces(wanted: Mapping[str, Shape], seed: Mapping[str, Shape], keeper: str) -> list[Finding]:
+    """Sources with another grace, once for all tables."""
+    both = [(seed[place].times or {}, shape.times or {}) for place, shape in wanted.items() if place in seed]
+    changes = sorted({change for was, now in both for change in changed_graces(was, now)})
+    return [
+        SEED_GRACE_CHANGED(
+            {"place": _inner(keeper), "effect": LONGER_GRACE if now > was else SHORTER_GRACE},
+            topic=topic,
+            was=durations.shown(was),
+            now=durations.shown(now),
+        )
+        for topic, was, now in changes
     ]
 
 
@@ -78,12 +119,16 @@ def _lacking(place: str, seed: Mapping[str, Shape], keeper: str) -> Finding:
 
 def _unlike(place: str, wanted: Shape, seed: Shape, keeper: str) -> Iterable[Finding]:
     name = place.partition("/")[2]
-    words = {"keeper": keeper, "place": f"{keeper[0].lower()}{keeper[1:]}"}
+    words = {"keeper": keeper, "place": _inner(keeper)}
     if wanted.key != seed.key:
         yield SEED_KEY_CHANGED(words, name=name, key=list(wanted.key), seed_key=list(seed.key))
     if wanted.made_by != seed.made_by:
         made_by, seed_made_by = wanted.made_by or "no operator", seed.made_by or "no operator"
         yield SEED_OPERATOR_CHANGED(words, name=name, made_by=made_by, seed_made_by=seed_made_by)
+    if wanted.times and seed.times is None:
+        yield SEED_TIME_UNKNOWN(words, name=name)
+    elif times := changed_times(seed.times or {}, wanted.times or {}):
+        yield SEED_TIME_CHANGED(words, name=name, said="; ".join(times), changes=times)
     changed = [c for c, kind in wanted.columns.items() if seed.columns.get(c, kind) != kind]
     changed += [c for c in wanted.required if c in seed.columns and c not in seed.required and c not in changed]
     if changed:
@@ -93,3 +138,8 @@ def _unlike(place: str, wanted: Shape, seed: Shape, keeper: str) -> Iterable[Fin
         yield SEED_LACKS_REQUIRED_COLUMN(words, name=name, columns=required)
     elif new:
         yield SEED_LACKS_COLUMN(words, name=name, columns=new)
+
+
+def _inner(keeper: str) -> str:
+    """The keeper within a sentence."""
+    return f"{keeper[0].lower()}{keeper[1:]}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.replay.findings import Declaration, Finding, refuses, warns
-from kappa.topology import Append, Source, Table, Topic, Topology
+from kappa.topology import Append, Source, Table, Topic, Topology, durations
 from kappa.topology.ddl import Column
+from kappa.topology.shapes import changed_graces, changed_times, timings_of
 
 #: Slices that are computed with both codes by default.
 SLICES = 3
@@ -18,7 +19,9 @@ def needs_replay(before: Topology, after: Topology) -> list[Finding]:
     """Everything in which two versions differ so that rows that are there would be wrong, or missing."""
     return [
         *sources_changed(before.sources, after.sources),
+        *times_changed(before.sources, after.sources),
         *tables_changed(before.tables, after.tables),
+        *operators_changed(before.tables, after.tables),
         *outputs_changed(before.appends, after.appends),
         *topics_changed(before.topics, after.topics),
     ]
@@ -44,6 +47,69 @@ def sources_changed(before: Iterable[Source], after: Iterable[Source]) -> list[F
             continue
         found += _changed_columns(f"source {topic!r}", old[topic].columns, new[topic].columns, may_come=True)
     return _changes(UPGRADE_CHANGES_SOURCES, found)
+
+
+_COMPUTED_AGAIN = (
+    "`kappa replay --to-earliest` computes history from the first record on, `--to-datetime TIME` from a time on."
+)
+UPGRADE_CHANGES_TIME = refuses(
+    "upgrade-changes-time",
+    "The deployed code takes event time from elsewhere: {said}. What is open and what is late was decided by the old "
+    "times.",
+    _COMPUTED_AGAIN,
+    meaning="a source takes its event time from another column, has one now, or has none any more",
+)
+UPGRADE_CHANGES_GRACE = warns(
+    "upgrade-changes-grace",
+    "The grace of source {topic!r} was {was} and is {now}. {effect}",
+    "No action needed if that is meant; `kappa replay` computes history with the new grace.",
+    meaning="a source has another grace. A longer one takes effect from where the frontiers stand: nothing that is "
+    "closed is opened again. With a shorter one rows become final sooner from the next slice on",
+)
+#: What another grace does to an epoch that goes on.
+LONGER_GRACE = "It takes effect from where the frontiers stand: what is closed stays closed."
+SHORTER_GRACE = "What the longer grace held open closes with the next slice; records that were taken stay."
+
+
+def times_changed(before: Iterable[Source], after: Iterable[Source]) -> list[Finding]:
+    """Other event times, or another grace, of sources that both versions read."""
+    old, new = timings_of(before), timings_of(after)
+    both = {source.topic for source in before} & {source.topic for source in after}
+    old, new = ({topic: one for topic, one in timings.items() if topic in both} for timings in (old, new))
+    return [
+        *_changes(UPGRADE_CHANGES_TIME, changed_times(old, new)),
+        *(
+            UPGRADE_CHANGES_GRACE(
+                {"effect": LONGER_GRACE if now > was else SHORTER_GRACE},
+                topic=topic,
+                was=durations.shown(was),
+                now=durations.shown(now),
+            )
+            for topic, was, now in changed_graces(old, new)
+        ),
+    ]
+
+
+UPGRADE_CHANGES_OPERATORS = refuses(
+    "upgrade-changes-operators",
+    "The deployed code keeps the state of other operators: {said}. It would take the rows that are there for its own.",
+    _COMPUTED_AGAIN,
+    meaning="a table is the state of another operator, or of one with other parameters",
+)
+
+
+def operators_changed(before: Iterable[Table], after: Iterable[Table]) -> list[Finding]:
+    """Tables of both versions that are the state of another operator, or of one with other parameters."""
+    old, new = {table.name: table for table in before}, {table.name: table for table in after}
+    return _changes(
+        UPGRADE_CHANGES_OPERATORS,
+        [
+            f"table {name!r} is that of {new[name].made_by or 'no operator'}, not that of "
+            f"{old[name].made_by or 'no operator'}"
+            for name in sorted(old.keys() & new.keys())
+            if old[name].made_by != new[name].made_by
+        ],
+    )
 
 
 UPGRADE_CHANGES_TABLES = refuses(

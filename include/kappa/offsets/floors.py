@@ -1,0 +1,93 @@
+"""Floors: from which offset on the frontier of a partition lies no further back than it lay there before.
+
+A longer grace would move frontiers back, behind what operators have closed already. So it takes effect from the old
+frontier on: the change of code records where the frontier of each partition stood. Floors have the form of releases and
+are input like them: ledgers keep them, and every other run of the same offsets copies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kappa.offsets.releases import as_dict
+from kappa.offsets.vector import OffsetRange, Offsets
+
+#: Topic -> partition -> next offset of the partition -> its least frontier from there on, epoch milliseconds.
+Floors = Mapping[str, Mapping[int, Mapping[int, int]]]
+
+
+def least_frontiers(by_partition: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """What all floors of a topic make the least frontier of each partition, epoch milliseconds."""
+    return {partition: max(by_offset.values()) for partition, by_offset in by_partition.items() if by_offset}
+
+
+def of_longer_grace(
+    position: Offsets,
+    stream_times: Mapping[str, Mapping[int, int]],
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    floors: Floors,
+) -> dict[str, dict[int, dict[int, int]]]:
+    """The floors that a longer grace makes: where the frontier of each partition stands.
+
+    Args:
+        position: where the last slice with the old grace ends.
+        stream_times: topic -> partition -> stream time there, epoch milliseconds.
+        before: topic -> its grace up to there, milliseconds.
+        after: topic -> its grace from there on.
+        floors: those that hold already.
+    """
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for topic in sorted(before.keys() & after.keys()):
+        if after[topic] <= before[topic]:
+            continue
+        least = least_frontiers(floors.get(topic, {}))
+        for partition, reached in stream_times.get(topic, {}).items():
+            frontier = reached - before[topic]
+            at = position.get(topic, partition) or 0
+            found.setdefault(topic, {})[partition] = {at: max(frontier, least.get(partition, frontier))}
+    return found
+
+
+def of_added(ranges: Sequence[OffsetRange], position: Offsets, floors: Floors) -> dict[str, dict[int, dict[int, int]]]:
+    """The floors of partitions that were added to a topic: the least of the others, which closed rows by theirs.
+
+    Args:
+        ranges: what a slice reads.
+        position: where the commit before ended, in the partitions that there were.
+        floors: those that hold already.
+    """
+    found: dict[str, dict[int, dict[int, int]]] = {}
+    for range_ in ranges:
+        known = position.partitions(range_.topic)
+        least = least_frontiers(floors.get(range_.topic, {}))
+        if range_.partition in known or not known or not all(partition in least for partition in known):
+            continue
+        lowest = min(least[partition] for partition in known)
+        found.setdefault(range_.topic, {})[range_.partition] = {range_.start: lowest}
+    return found
+
+
+def that_hold(
+    floors: Floors, stream_times: Mapping[str, Mapping[int, int]], graces: Mapping[str, int]
+) -> dict[str, dict[int, int]]:
+    """Topic -> partition -> its least frontier, where stream time and grace alone say less.
+
+    Args:
+        floors: those up to a commit.
+        stream_times: of the commit.
+        graces: topic -> its grace, milliseconds.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for topic, by_partition in floors.items():
+        for partition, least in least_frontiers(by_partition).items():
+            reached = stream_times.get(topic, {}).get(partition)
+            if reached is None or topic not in graces or least > reached - graces[topic]:
+                found.setdefault(topic, {})[partition] = least
+    return found
+
+
+def floors_detail(floors: Floors) -> dict[str, Any]:
+    """What a ledger row says of them; nothing where there are none."""
+    return {"floors": as_dict(floors)} if floors else {}
