@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,12 @@ from support.windowing import SUMMARY, led, ms
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.control.backfill_plan import Computed
-from kappa.control.backfill_span import Member, Span, changed, edges_ms, member_of, off_grid, span
+from kappa.control.backfill_reading import codes_between
+from kappa.control.backfill_span import Member, Span, changed, edges, edges_ms, member_of, off_grid, span
+from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.past_commits import commit_with
+from kappa.lake.rollup import is_due, rolled_up
 from kappa.offsets.vector import OffsetRange
 from kappa.operators import at_most_every, hopping_window, interval_join, table_join, tumbling_window
 from kappa.operators.late import late_records
@@ -48,20 +53,106 @@ def numbers(found: Span) -> tuple[int | None, int | None]:
     return (found.since and found.since.seq, found.until and found.until.seq)
 
 
+#: Of rows from 10 to 12 seconds, made from records up to 5 seconds from them.
+EDGES = [edges(GRACES, 10_000, 12_000, 5_000)]
+
+
 def test_it_begins_where_every_partition_is_before_the_reach_and_ends_where_the_frontier_is_past_it() -> None:
     commits = [commit(0, None, None), commit(1, 4999, 7000), commit(2, 4999, 4999), commit(3, 5000, 4999)]
     commits += [commit(4, 30_000, 17_000), commit(5, 18_000, 18_000), commit(6, 18_001, 18_001)]
-    assert numbers(span(commits[:1] + commits[2:], GRACES, 10_000, 12_000, 5_000)) == (2, 6)
-    assert numbers(span(commits[:6], GRACES, 10_000, 12_000, 5_000)) == (2, None)
-    assert span(commits[:6], GRACES, 10_000, 12_000, 5_000).frontier_ms == 17_000
+    assert numbers(span(commits[:1] + commits[2:], EDGES)) == (2, 6)
+    assert numbers(span(commits[:6], EDGES)) == (2, None)
     # Only a commit whose state can be begun with; without one there is no beginning.
-    assert numbers(span(commits, GRACES, 10_000, 12_000, 5_000, may_begin=lambda row: row.seq != 2)) == (0, 6)
-    assert numbers(span(commits[3:], GRACES, 10_000, 12_000, 5_000)) == (None, 6)
+    assert numbers(span(commits, EDGES, may_begin=lambda row: row.seq != 2)) == (0, 6)
+    assert numbers(span(commits[3:], EDGES)) == (None, 6)
+    # Of several outputs the earliest beginning and the latest end.
+    assert numbers(span(commits, [*EDGES, edges(GRACES, 10_000, 11_000, 5_000)])) == (2, 6)
+    assert numbers(span(commits, [*EDGES, edges(GRACES, 4_000, 11_000, 0)])) == (0, 6)
 
 
 def test_a_partition_without_a_record_holds_the_end_and_not_the_beginning() -> None:
     commits = [commit(0, None, None), commit(1, None, 4000), commit(2, None, 99_000)]
-    assert numbers(span(commits, GRACES, 10_000, 12_000, 5_000)) == (1, None)
+    assert numbers(span(commits, EDGES)) == (1, None)
+
+
+class Epoch:
+    """The ledger of an epoch with a commit each six hours, rolled up as its driver does it, and what its times say."""
+
+    HOUR = 3_600_000
+    STEP = 6 * HOUR
+    A_DAY = 4
+
+    def __init__(self, folder: Path, commits: int, *, upgraded_at: int = -1, rolled_every: int = 8) -> None:
+        self.ledger = Ledger(str(folder / "ledger"))
+        self.ledger.create()
+        self.ledger.claim("w", "old", self.ledger.state())
+        self.seq = -1
+        for seq in range(commits + 1):
+            self.slice("new" if -1 < upgraded_at < seq else "old")
+            if seq == upgraded_at:
+                detail = {"asked": 1, "from": "old", "at": {}, "savepoint": "s"}
+                self.add("upgrade", "new", detail=detail)
+            state = self.ledger.state()
+            if is_due(state, rolled_every):
+                kept = sorted(row.seq for row in state.readable if row.seq >= seq - 20 and row.seq % 5 == 0)
+                gone = {"readable_from": seq - 3, "savepoints": kept, "folds": {}, "recent_from": 0, "forgotten": {}}
+                self.add("maintain", "old", detail=gone)
+                rolled = rolled_up(self.ledger.state(), writer="w", code="old", at=T0)
+                if rolled is not None:
+                    self.ledger.roll_up(rolled)
+
+    def slice(self, code: str) -> None:
+        self.seq += 1
+        at = OffsetRange(topic="ticks", partition=0, start=10 * max(self.seq - 1, 0), end=10 * self.seq)
+        if self.seq:
+            self.add("plan", code, ranges=(at,))
+        times = {"ticks": {0: self.seq * self.STEP}} if self.seq else {}
+        detail = {} if self.seq else {"seed": "empty", "shapes": {}}
+        self.add("commit", code, ranges=(at,), stream_times=times, detail=detail)
+
+    def add(self, kind: Any, code: str, **values: Any) -> None:
+        self.ledger.append(LedgerRow(kind=kind, seq=self.seq, writer="w", at=T0, code=code, **values))
+
+    def day(self, number: int, reach_hours: int = 1) -> Span:
+        begin = number * 24 * self.HOUR
+        wanted = [edges(GRACES, begin, begin + 24 * self.HOUR, reach_hours * self.HOUR)]
+        state = self.ledger.state()
+        assert state.rolled is not None
+        past, upto = self.ledger.past_commits(), state.rolled.detail["seq"]
+        return span(state.commits, wanted, past=past, rolled_up_to=upto)
+
+
+@pytest.fixture(scope="module")
+def rolled(tmp_path_factory: pytest.TempPathFactory) -> Epoch:
+    """Fifteen days, rolled up a few times; other code from the sixth on."""
+    made = Epoch(tmp_path_factory.mktemp("rolled"), 15 * Epoch.A_DAY, upgraded_at=5 * Epoch.A_DAY)
+    assert len(list(made.ledger.past_commits())) > 2
+    return made
+
+
+def test_a_day_of_an_epoch_that_was_rolled_up_reads_what_it_needs_however_long_ago(rolled: Epoch) -> None:
+    assert len(rolled.ledger.state().commits) < 30
+    for number in range(14):
+        found = rolled.day(number)
+        assert found.since is not None and found.until is not None
+        begin = number * rolled.A_DAY
+        assert (found.since.seq, found.until.seq) == (max(0, begin - 1), begin + rolled.A_DAY + 1), number
+
+
+def test_code_that_read_the_interval_is_seen_after_its_slices_were_rolled_up(rolled: Epoch) -> None:
+    state = rolled.ledger.state()
+    assert codes_between(state, 4, 8) == {"old"}
+    assert codes_between(state, 19, 21) == {"old", "new"}
+    assert codes_between(state, 20, 21) == {"new"}
+    assert codes_between(state, 19, 20) == {"old"}
+    assert codes_between(state, 30, 40) == {"new"}
+
+
+def test_a_commit_that_was_rolled_up_is_there_to_go_on_with_its_times(rolled: Epoch) -> None:
+    for seq in (1, 10, 19):
+        row = commit_with(seq, rolled.ledger.past_commits())
+        assert row is not None and row.stream_times == {"ticks": {0: seq * rolled.STEP}}
+    assert commit_with(10_000, rolled.ledger.past_commits()) is None
 
 
 def test_an_edge_off_the_grid_names_the_points_beside_it() -> None:
@@ -220,7 +311,7 @@ def rows_in(driver: TopologyDriver, member: Member, begin_ms: int, end_ms: int) 
 
 
 def held(
-    history: History, members: Sequence[Member], edges: Sequence[int], chance: random.Random, intervals: int = 2
+    history: History, members: Sequence[Member], times: Sequence[int], chance: random.Random, intervals: int = 2
 ) -> tuple[int, int]:
     """Assert that intervals come out as in the whole history; how many rows, and how many intervals left out both ends.
 
@@ -229,9 +320,10 @@ def held(
     rows = apart = 0
     graces = {s.topic: s.grace_ms for s in history.topology.sources if s.grace_ms is not None}
     found = []
-    for begin_ms, end_ms in [(first, last) for first in edges for last in edges if first < last]:
-        spans = [span(history.commits, graces, begin_ms, end_ms, member.reach_ms) for member in members]
-        whole = widest(spans)
+    for begin_ms, end_ms in [(first, last) for first in times for last in times if first < last]:
+        whole = whole_of(
+            span(history.commits, [edges(graces, begin_ms, end_ms, member.reach_ms) for member in members])
+        )
         if whole is not None and any(rows_in(history.driver, member, begin_ms, end_ms) for member in members):
             found.append((begin_ms, end_ms, whole))
     # Those first that leave out what comes before and what comes after.
@@ -246,13 +338,9 @@ def held(
     return rows, apart
 
 
-def widest(spans: Sequence[Span]) -> Whole | None:
-    """What holds all of these; None where one is refused."""
-    firsts = [one.since for one in spans if one.since is not None]
-    lasts = [one.until for one in spans if one.until is not None]
-    if min(len(firsts), len(lasts)) < len(spans):
-        return None
-    return Whole(since=min(firsts, key=lambda row: row.seq), until=max(lasts, key=lambda row: row.seq))
+def whole_of(found: Span) -> Whole | None:
+    """What holds all of them; None where one is refused."""
+    return None if found.since is None or found.until is None else Whole(since=found.since, until=found.until)
 
 
 def windows_held(spark: SparkSession, seed: int, *, slices: int = 6, records: int = 90) -> tuple[int, int]:

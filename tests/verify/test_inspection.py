@@ -236,3 +236,31 @@ def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
     assert dependencies(spark, registry.load(TOPOLOGIES, "retail.shipments")) == {
         "shipments": Dependence(sources=("pos",))
     }
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        lambda df: df.collect(),
+        lambda df: df.count(),
+        lambda df: df.toPandas(),
+        lambda df: df.first(),
+        lambda df: df.isEmpty(),
+        lambda df: list(df.toLocalIterator()),
+        lambda df: df.rdd.map(tuple).collect(),
+    ],
+)
+def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
+    spark: SparkSession, taken: Callable[[DataFrame], object]
+) -> None:
+    limits = Table(name="limits", key=["id"], schema="id STRING NOT NULL, most BIGINT")
+
+    def step(slice: Slice) -> dict[str, DataFrame]:
+        taken(slice.table("limits"))
+        return {"moves": slice["pos"].selectExpr("id", "amount"), "limits": slice.table("limits").limit(0)}
+
+    rows = {"topic": "pos", "schema": "id STRING, amount BIGINT"}
+    output = Append(name="moves", schema="id STRING, amount BIGINT")
+    of_table = Topology(name="a.b", version="1", sources=[Source(**rows)], tables=[limits], outputs=[output], step=step)
+    found = dependencies(spark, of_table)["moves"]
+    assert found.is_open and any("takes rows" in words for words in found.words)

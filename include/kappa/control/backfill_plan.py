@@ -183,7 +183,8 @@ def _located(
 ) -> tuple[Backfill, list[Finding]]:
     """The backfill with its offset ranges, and what speaks against reading them."""
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
-    state = Ledger(paths.ledger).state()
+    ledger = Ledger(paths.ledger)
+    state = ledger.state()
     position, topics = state.position, state.position.topics
     times = {member.name: member.time for member in members}
     with Broker(config.bootstrap_servers) as broker:
@@ -208,7 +209,7 @@ def _located(
     ends = Offsets.of((at, min(end.get(*at) or 0, offset)) for at, offset in position.items())
     starts = Offsets.of((at, min(start.get(*at) or 0, offset)) for at, offset in ends.items())
     ranges = starts.span_to(ends) if start else ()
-    span, more = spanned(config, wanted, epoch, state, topology, members, ranges)
+    span, more = spanned(config, wanted, epoch, state, topology, members, ranges, ledger.past_commits())
     found += more
     if not more and (span.since is not None or not ranges):
         found += backfill_rules.records_are_gone(span.start, span.end, first)

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.config import Config
-from kappa.control.backfill_span import Member, Span, changed, edges_ms, span, time_of
+from kappa.control.backfill_span import Edges, Member, changed, edges, edges_ms, span, time_of
 from kappa.lake import code as code_store
 from kappa.lake.epoch_record import EpochRecord
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
+from kappa.lake.past_commits import PastCommits
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end, ranges_start
 from kappa.replay.findings import Finding
 from kappa.replay.rules import backfill as backfill_rules
 from kappa.topology import Topology, registry
-from kappa.topology.event_time import shown
+from kappa.topology.event_time import Frontier, shown
 
 if TYPE_CHECKING:
     from kappa.control.backfill_plan import Backfill
@@ -48,6 +49,7 @@ def spanned(
     topology: Topology,
     members: Sequence[Member],
     ranges: Sequence[OffsetRange],
+    past: Iterable[PastCommits] = (),
 ) -> tuple[Reading, list[Finding]]:
     """What is read so that the rows of all outputs are whole, and what speaks against it.
 
@@ -57,60 +59,69 @@ def spanned(
         topology: the code that it runs.
         members: outputs whose rows belong to the interval by a time of their own.
         ranges: offset ranges of the interval for the others; none where there are none.
+        past: the commits of the ledger that were rolled up, the newest first.
     """
     found: list[Finding] = []
-    firsts, lasts = [], []
+    asked = []
+    begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
     for member in members:
-        one, more = _of_member(wanted, epoch, state, topology, member)
-        found += more
-        if one.since is not None and one.until is not None:
-            firsts.append(one.since)
-            lasts.append(one.until)
+        graces = {s.topic: s.grace_ms for s in topology.sources if s.topic in member.sources and s.grace_ms is not None}
+        asked.append(edges(graces, begin_ms, end_ms, member.reach_ms))
+        found += _about_member(wanted, epoch, state, member, asked[-1], state.commits[-1].frontier(graces))
     start, end = ranges_start(tuple(ranges)), ranges_end(tuple(ranges))
     if ranges and topology.has_event_time:
         # Their rows may ask how far the partition had come: it is read on from a commit, which knows.
-        early = next((row for row in reversed(state.commits) if _is_behind(row, start)), None)
-        firsts += [early] if early is not None else []
-    if not firsts:
+        asked.append(Edges(is_early=lambda row: _is_behind(row, start), is_done=lambda _: True))
+    if not asked or found:
         return Reading(start=start, end=end), found
-    least = min(row.seq for row in firsts)
+
+    def may_begin(row: LedgerRow) -> bool:
+        return _has_state(epoch, state, row)
+
     is_bounded = all(member.is_bounded for member in members)
-    since = next(
-        row
-        for row in reversed(state.commits)
-        if row.seq == 0 or (row.seq <= least and (is_bounded or _has_state(epoch, state, row)))
-    )
-    for last in lasts:
-        end = end.merge(ranges_end(last.ranges))
-    if members and not found:
-        until = max((row.seq for row in lasts), default=since.seq)
-        ran = {row.code for row in state.commits if since.seq < row.seq <= until}
+    rolled_up_to = -1 if state.rolled is None else int(state.rolled.detail["seq"])
+    needed = None if is_bounded else may_begin
+    one = span(state.commits, asked, past=past, rolled_up_to=rolled_up_to, may_begin=needed)
+    since = one.since or state.commits[0]
+    if members and one.until is not None:
+        end = end.merge(ranges_end(one.until.ranges))
+        ran = codes_between(state, since.seq, one.until.seq)
         found += _other_parameters(config, wanted, topology, members, sorted(ran - {wanted.code}))
     seed = "empty" if is_bounded or _is_empty(since) else "from-savepoint"
     return Reading(start=ranges_end(since.ranges).naming(end), end=end, since=since.seq, seed=seed), found
 
 
-def _of_member(
-    wanted: Backfill, epoch: EpochRecord, state: LedgerState, topology: Topology, member: Member
-) -> tuple[Span, list[Finding]]:
-    graces = {s.topic: s.grace_ms for s in topology.sources if s.topic in member.sources and s.grace_ms is not None}
+def codes_between(state: LedgerState, after: int, upto: int) -> set[str]:
+    """Code hashes by which slices after one and up to another were computed, rolled up or not.
+
+    Args:
+        state: the epoch's ledger, in which upgrades stay rows.
+        after: a slice.
+        upto: a later one.
+    """
+    begins = [(0, state.commits[0].code), *((row.seq, row.code) for row in state.upgrades)]
+    ends = [*(seq for seq, _ in begins[1:]), upto]
+    ran = {code for (begin, code), end in zip(begins, ends, strict=True) if begin < upto and max(begin, after) < end}
+    return ran | {row.code for row in state.commits if after < row.seq <= upto}
+
+
+def _about_member(
+    wanted: Backfill, epoch: EpochRecord, state: LedgerState, member: Member, asked: Edges, frontier: Frontier
+) -> list[Finding]:
+    """What speaks against an output: rows that are not final, or no commit to begin with."""
     begin_ms, end_ms = edges_ms(wanted.begin, wanted.end)
-
-    def may_begin(row: LedgerRow) -> bool:
-        return member.is_bounded or _has_state(epoch, state, row)
-
-    one = span(state.commits, graces, begin_ms, end_ms, member.reach_ms, may_begin=may_begin)
     found: list[Finding] = []
-    if one.until is None:
-        reached = "no time yet" if one.frontier_ms is None else shown(one.frontier_ms)
+    if not asked.is_done(state.commits[-1]):
+        reached = "no time yet" if frontier.ms is None else shown(frontier.ms)
         needed = shown(end_ms + member.reach_ms)
         found += backfill_rules.still_open(member.name, utc(wanted.end), needed, reached)
-    if one.since is None:
+    beginnings = state.commits[:1] if member.is_bounded else [r for r in state.commits if _has_state(epoch, state, r)]
+    if not any(map(asked.is_early, beginnings)):
         since = utc(time_of(begin_ms - member.reach_ms))
         found += backfill_rules.state_is_gone(
             wanted.topology, member.name, utc(wanted.begin), since, is_bounded=member.is_bounded
         )
-    return one, found
+    return found
 
 
 def _has_state(epoch: EpochRecord, state: LedgerState, row: LedgerRow) -> bool:

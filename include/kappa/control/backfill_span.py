@@ -7,11 +7,12 @@ all that rows of an interval are made from, late records included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.past_commits import Condition, PastCommits, newest_of, oldest_of
 from kappa.topology import Append, Table, Topology
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,12 +47,23 @@ class Span:
     Attributes:
         since: the commit behind which it begins; None where the epoch has none that is early enough.
         until: the commit with which it ends; None where the epoch has not come so far.
-        frontier_ms: how far the epoch has come, epoch milliseconds; None while a partition has no record.
     """
 
     since: LedgerRow | None
     until: LedgerRow | None
-    frontier_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edges:
+    """Between which commits all lies that rows of an interval are made from.
+
+    Attributes:
+        is_early: whether reading may begin behind a commit: of early ones, and of none after.
+        is_done: whether it may end with one: of late ones, and of none before.
+    """
+
+    is_early: Condition
+    is_done: Condition
 
 
 def windowed_tables(topology: Topology) -> list[Table]:
@@ -89,29 +101,60 @@ def member_of(topology: Topology, of: Append | Table, tables: Sequence[Table], s
     )
 
 
-def span(
-    commits: Sequence[LedgerRow],
-    graces: Mapping[str, int],
-    begin_ms: int,
-    end_ms: int,
-    reach_ms: int,
-    *,
-    may_begin: Callable[[LedgerRow], bool] = lambda _: True,
-) -> Span:
+def edges(graces: Mapping[str, int], begin_ms: int, end_ms: int, reach_ms: int) -> Edges:
     """What has to be read so that the rows of an interval are whole.
 
     Args:
-        commits: of the live epoch, oldest first; some may be missing.
         graces: topic -> how late its records may be, milliseconds.
         begin_ms: beginning of the interval, epoch milliseconds.
         end_ms: its end, exclusive.
         reach_ms: how far in event time the records of a row lie from it.
-        may_begin: whether the state of a commit can be begun with.
     """
-    early = (row for row in reversed(commits) if _is_before(row, graces, begin_ms - reach_ms) and may_begin(row))
-    since = next(early, None)
-    done = (row for row in commits if _has_passed(row, graces, end_ms + reach_ms))
-    return Span(since=since, until=next(done, None), frontier_ms=commits[-1].frontier(graces).ms if commits else None)
+    return Edges(
+        is_early=lambda row: _is_before(row, graces, begin_ms - reach_ms),
+        is_done=lambda row: _has_passed(row, graces, end_ms + reach_ms),
+    )
+
+
+def span(
+    commits: Sequence[LedgerRow],
+    wanted: Sequence[Edges],
+    *,
+    past: Iterable[PastCommits] = (),
+    rolled_up_to: int = -1,
+    may_begin: Condition | None = None,
+) -> Span:
+    """What has to be read so that the rows of all outputs are whole.
+
+    Args:
+        commits: those of the live epoch that are rows, oldest first.
+        wanted: what each output asks.
+        past: those that were rolled up, the newest first; as many pieces are taken as are needed.
+        rolled_up_to: the last slice that ``past`` tells of.
+        may_begin: whether the state of a commit can be begun with; those of ``past`` have none. None where none is
+            needed.
+    """
+
+    def is_early(row: LedgerRow) -> bool:
+        return all(edges.is_early(row) for edges in wanted)
+
+    def is_done(row: LedgerRow) -> bool:
+        return all(edges.is_done(row) for edges in wanted)
+
+    since = next((r for r in reversed(commits) if is_early(r) and (may_begin is None or may_begin(r))), None)
+    until = next(filter(is_done, commits), None)
+    if since is None and may_begin is not None:
+        return Span(since=None, until=until)
+    older = iter(past)
+    while since is None or since.seq < rolled_up_to:
+        piece = next(older, None)
+        if piece is None:
+            break
+        early, done = newest_of(piece, is_early) if may_begin is None else None, oldest_of(piece, is_done)
+        since = max(filter(None, (since, early)), key=lambda row: row.seq, default=None)
+        until = min(filter(None, (until, done)), key=lambda row: row.seq, default=None)
+        rolled_up_to = piece.reaches_back_to
+    return Span(since=since, until=until)
 
 
 def off_grid(at: datetime, grids_ms: Iterable[int]) -> tuple[int, datetime, datetime] | None:

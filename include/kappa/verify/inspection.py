@@ -11,13 +11,16 @@ from kappa.replay.findings import Finding
 from kappa.replay.rules.step import step_findings, step_not_inspected
 from kappa.slices.writing import step_effects
 from kappa.spark.catalyst import FROM_NO_RECORD, SUBQUERY, across_records, read_from, suspects
+from kappa.spark.own_jobs import called
 from kappa.topology import RECORD_COLUMNS, Slice, registry
 from kappa.topology.ddl import ddl_of
 from kappa.topology.event_time import EVENT_COLUMNS, Frontier
 from kappa.topology.masking import SHORTEST
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from kappa.topology import Append, Source, Table, Topology
 
@@ -62,18 +65,30 @@ def dependencies(session: SparkSession, topology: Topology) -> dict[str, Depende
         Exception: whatever the step raises there.
     """
     given = _without_rows(session, topology)
-    effects = step_effects(topology, given)
+    effects, has_jobs = called(session, lambda: step_effects(topology, given))
+    taken = _taken(topology, given, effects) if has_jobs else ()
     found = {}
     members: list[Append | Table] = [*topology.appends, *(t for t in topology.tables if t.reach is not None)]
     for member in members:
         words = across_records(effects[member.name], given.records, given.tables)
         found[member.name] = Dependence(
-            words=words,
+            words=(*words, *taken),
             tables=read_from(effects[member.name], given.tables),
             sources=read_from(effects[member.name], given.records),
-            is_open=not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
+            is_open=bool(taken) or not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
         )
     return found
+
+
+def _taken(topology: Topology, given: Slice, effects: Mapping[str, DataFrame]) -> tuple[str, ...]:
+    """That a step takes rows to itself while it is called, in words: what it does with them no plan shows.
+
+    Tables that no plan reads are named: the rows are theirs, or the slice's.
+    """
+    read = {name for frame in effects.values() for name in read_from(frame, given.tables)}
+    unread = [repr(table.name) for table in topology.tables if table.name not in read]
+    of = f" of table {' or '.join(unread)}" if unread else ""
+    return (f"takes rows{of} to itself while it is called, by collect, count or the like",)
 
 
 def inspect_deployed(config: Config, topology: str) -> tuple[Finding, ...]:
