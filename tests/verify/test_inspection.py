@@ -242,9 +242,6 @@ def test_a_table_that_rows_are_made_from_is_named(spark: SparkSession) -> None:
     "taken",
     [
         lambda df: df.collect(),
-        lambda df: df.count(),
-        lambda df: df.toPandas(),
-        lambda df: df.first(),
         lambda df: df.isEmpty(),
         lambda df: list(df.toLocalIterator()),
         lambda df: df.rdd.map(tuple).collect(),

@@ -119,8 +119,10 @@ class LedgerRow:
 
     @property
     def format(self) -> int:
-        """The least format that says all that the row does: code of before would compute what is set aside."""
-        return FORMAT if "set_aside" in self.detail else 1
+        """The least format that says all that the row does: code of before would compute what is set aside, and open what
+        a floor keeps closed.
+        """
+        return FORMAT if {"set_aside", "floors"} & self.detail.keys() else 1
 
     @property
     def floors(self) -> Floors:
