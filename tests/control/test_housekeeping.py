@@ -427,3 +427,12 @@ def test_the_folder_of_a_backfill_stays_until_its_rows_are_replaced(config: Conf
     assert [i for i in look(config, after=after).leftovers if i.kind == "recomputation"] == []
     epochs.add("a.b", 6, "backfill_withdrawn", actor="driver", backfill=asked.n)
     assert [i.name for i in look(config, after=after).leftovers if i.kind == "recomputation"] == [run.lake]
+
+
+def test_the_folder_of_a_backfill_at_work_stays_however_long_it_writes_nothing(config: Config) -> None:
+    run = paths(config, 6).recomputed("backfill-1")
+    Path(f"{run.root}/ledger").mkdir(parents=True)
+    after = 3 * GRACE
+    with heartbeat.at_work(run.root, "backfill-1-7", "c", 60.0):
+        assert [i for i in look(config, after=after).leftovers if i.kind == "recomputation"] == []
+    assert [i.name for i in look(config, after=after).leftovers if i.kind == "recomputation"] == [run.lake]

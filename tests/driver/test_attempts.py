@@ -217,3 +217,57 @@ def test_a_failure_of_a_stuck_epoch_adds_no_event_and_is_not_tried_in_a_hot_loop
     pauses = [tried.failed(ValueError("cannot be finished")) for _ in range(4)]
     assert pauses == [1.0, 2.0, 3.0, 4.0]
     assert [e.event for e in own.events] == ["stuck"]
+
+
+FULL = {
+    "the system": OSError(28, "No space left on device"),
+    "a quota": OSError(122, "Disk quota exceeded"),
+    "Delta": RuntimeError("Generic LocalFileSystem error: Unable to write: No space left on device (os error 28)"),
+    "the JVM": RuntimeError("java.io.IOException: No space left on device"),
+}
+
+
+@pytest.mark.parametrize("full", FULL.values(), ids=FULL)
+def test_a_full_disk_is_no_attempt_and_the_driver_says_what_it_waits_for(
+    ledger: Ledger, own: Any, full: Exception
+) -> None:
+    add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
+    own.say = own.said.append
+    made = Attempts(own)
+    for _ in range(2 * own.config.attempts):
+        try:
+            try:
+                raise full
+            except Exception as error:
+                raise RuntimeError("a slice cannot be written") from error
+        except RuntimeError as error:
+            assert 0 < made.failed(error) <= attempts.LONGEST_PAUSE_SECONDS
+    assert made.failures == 0 and own.events == []
+    assert made.next(ledger.state(), []) == "try"
+    assert all(message.startswith("waiting: no room on the disk") for message in own.said)
+
+
+@pytest.mark.parametrize("refused", [OSError(28, "No space left on device"), RuntimeError("the lake does not answer")])
+def test_an_epoch_that_cannot_be_put_on_record_as_stuck_is_tried_on(
+    ledger: Ledger, own: Any, refused: Exception
+) -> None:
+    own.say = own.said.append
+    put = own.epochs.add
+
+    def add_nothing(*_: Any, **__: Any) -> Event:
+        raise refused
+
+    made = Attempts(own)
+    own.epochs.add = add_nothing
+    for _ in range(own.config.attempts + 2):
+        assert made.failed(ValueError("wrong")) > 0
+    assert made.stuck is None and own.said
+    own.epochs.add = put
+    assert made.failed(ValueError("wrong")) == 0.0
+    assert made.stuck is not None and made.stuck.reason == "wrong"
+
+
+def test_an_error_that_only_a_new_process_can_mend_ends_the_driver_all_the_same(ledger: Ledger, own: Any) -> None:
+    own.is_spark_dead = lambda: True
+    with pytest.raises(ValueError, match="the JVM is gone"):
+        Attempts(own).failed(ValueError("the JVM is gone"))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kappa.config import Config
 from kappa.driver import host
+from kappa.driver.context import Context
 from kappa.driver.process import await_end
 from kappa.errors import KappaError
 from kappa.lake import heartbeat
@@ -95,3 +98,28 @@ def test_a_driver_that_ends_by_itself_at_that_moment_is_counted(
         monkeypatch.setattr(heartbeat, "_command_line", command_line)
         monkeypatch.setattr("kappa.driver.process.wanted_drivers", lambda _: [(TOPOLOGY, 1)])
         assert host.end_local(config) == 1
+
+
+@pytest.mark.parametrize("broken", ["sender", "ahead", "Spark", "broker"])
+def test_what_a_driver_has_open_is_closed_whatever_fails_to(broken: str) -> None:
+    closed = []
+
+    def close(what: str) -> Callable[[], None]:
+        def done() -> None:
+            closed.append(what)
+            if what == broken:
+                raise OSError(28, "No space left on device")
+
+        return done
+
+    own: Any = SimpleNamespace(
+        spend_sender=close("sender"),
+        slice_run=SimpleNamespace(take_ahead=lambda: SimpleNamespace(close=close("ahead"))),
+        session=SimpleNamespace(stop=close("Spark")),
+        broker=SimpleNamespace(close=close("broker")),
+        is_spark_dead=lambda: False,
+        _given_session=None,
+    )
+    with pytest.raises(OSError, match="No space left"):
+        Context.close(own)
+    assert closed == ["sender", "ahead", "Spark", "broker"]

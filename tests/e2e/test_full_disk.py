@@ -14,6 +14,7 @@ import pytest
 from support.processes import Rig, rig, rows
 
 from kappa import control
+from kappa.lake import heartbeat
 from kappa.replay.stages import Stage
 
 if TYPE_CHECKING:
@@ -55,15 +56,27 @@ def full(disk: Path) -> Iterator[None]:
     filler.unlink()
 
 
-def await_failure(machine: Rig, epoch: int) -> None:
-    """Wait until the driver of an epoch could not write."""
-    machine.wait(lambda: "No space left" in machine.driver_log(epoch), f"epoch {epoch} finds no room")
+def await_wait(machine: Rig, epoch: int) -> int:
+    """Wait until the driver of an epoch says that there is no room, to whoever asks for a status; its process."""
+    known = machine.status(epoch).pid
+    machine.wait(lambda: "no room on the disk" in machine.status(epoch).message, f"epoch {epoch} finds no room")
+    # For longer than a heartbeat may be old: without one it would count as dead, and another would be started.
+    first = machine.beat(epoch).monotonic
+    machine.wait(
+        lambda: machine.beat(epoch).monotonic - first > machine.config.stale_seconds, f"epoch {epoch} goes on beating"
+    )
+    status = machine.status(epoch)
+    assert (status.state, status.pid) == ("running", known)
+    assert known is not None
+    return known
 
 
-def revive(machine: Rig, epoch: int) -> None:
-    """What an operator does once there is room: start the driver again where it ended or waits for a decision."""
-    if machine.is_dead(epoch) or machine.status(epoch).state == "stuck":
-        control.start(machine.config, machine.name, epoch=epoch, actor="test", reason="there is room again")
+def goes_on(machine: Rig, epoch: int, process: int) -> None:
+    """It is the same process, which nobody started again; nothing is on record of it, or left in its folder."""
+    beat = machine.beat(epoch)
+    assert beat.pid == process and heartbeat.is_process(beat.pid, beat.started)
+    assert not [event for event in machine.record().events if event.event == "stuck"]
+    assert not list(Path(machine.paths(epoch).root).glob("*.tmp"))
 
 
 def test_a_stream_whose_disk_is_full_goes_on_when_there_is_room(machine: Rig, disk: Path) -> None:
@@ -71,9 +84,9 @@ def test_a_stream_whose_disk_is_full_goes_on_when_there_is_room(machine: Rig, di
     epoch = machine.start_live()
     with full(disk):
         machine.produce(rows(50, first=50), start_ms=1_700_000_060_000)
-        await_failure(machine, epoch)
-    revive(machine, epoch)
+        process = await_wait(machine, epoch)
     machine.settle(epoch)
+    goes_on(machine, epoch, process)
     assert machine.prove({epoch: 1}) == 100
 
 
@@ -85,10 +98,9 @@ def test_a_replay_whose_disk_is_full_goes_on_when_there_is_room(machine: Rig, di
     frozen = machine.await_death(second)
     with full(disk):
         os.kill(frozen, signal.SIGCONT)
-        await_failure(machine, second)
-    revive(machine, first)
-    revive(machine, second)
+        process = await_wait(machine, second)
     machine.await_stage(second, Stage.VERIFIED)
+    goes_on(machine, second, process)
     control.cut_over(machine.config, machine.name, second, actor="test", reason="test")
     machine.await_live(second)
     machine.produce(rows(12, first=100), start_ms=1_700_000_900_000)

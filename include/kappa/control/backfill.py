@@ -22,7 +22,7 @@ from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
 from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
-from kappa.lake import table_files
+from kappa.lake import heartbeat, table_files
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import Event
 from kappa.lake.ledger_rows import LedgerRow
@@ -52,7 +52,8 @@ def compute(
 ) -> Computed:
     """Compute the rows of an interval in a folder within the epoch's, and compare them with those of the live epoch.
 
-    The live epoch is not touched and nothing is sent. Killed, it goes on from its last slice when it is called again.
+    The live epoch is not touched and nothing is sent. A heartbeat in the folder says that it is worked on. Killed, it
+    goes on from its last slice when it is called again.
 
     Args:
         spark: Spark, started when it is needed.
@@ -67,20 +68,23 @@ def compute(
     """
     check(wanted.findings, f"The backfill of {wanted.topology!r}")
     paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
+    writer = f"{wanted.folder}-{time.time_ns()}"
+    # It may wait for hours for cores, or compare, and write nothing meanwhile: housekeeping spares what beats.
+    with heartbeat.at_work(paths.recomputed(wanted.folder).root, writer, wanted.code, config.heartbeat_seconds):
+        return _computed(config, spark, wanted, writer, progress)
+
+
+def _computed(
+    config: Config, spark: LazySession, wanted: Backfill, writer: str, progress: Callable[[str], None]
+) -> Computed:
+    paths = EpochPaths(lake=config.lake, topology=wanted.topology, epoch=wanted.epoch)
     topology = registry.load_apart(
         code_store.extract(config.lake, wanted.code, config.home) / "topologies", wanted.topology
     )
     start, end = ranges_start(wanted.reads), ranges_end(wanted.reads)
     with Broker(config.bootstrap_servers) as broker:
         run = beside(
-            config,
-            spark.session,
-            broker,
-            paths,
-            topology,
-            writer=f"{wanted.folder}-{time.time_ns()}",
-            code=wanted.code,
-            archived=wanted.archived,
+            config, spark.session, broker, paths, topology, writer=writer, code=wanted.code, archived=wanted.archived
         )
         epoch = None if wanted.since is None else wanted.epoch
         source = SeedSource(kind=wanted.seed, epoch=epoch, seq=wanted.since, times=epoch is not None)

@@ -209,13 +209,15 @@ def _recomputations(config: Config, records: Mapping[str, TopologyRecord], now: 
             if epoch.stage.is_ended:
                 continue
             asked = {event.detail["folder"] for event in epoch.backfills}
+            is_building = epoch.stage in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED)
             for folder in sorted(Path(paths.recomputed("x").lake).parent.glob("*")):
                 if folder.name in asked:  # its rows wait for the live epoch's driver
                     continue
-                is_done = epoch.stage not in (Stage.PLANNED, Stage.REWOUND, Stage.SEEDED) or not is_at_work(
-                    config, paths
-                )
-                if is_done and all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
+                if not all(_is_old(path, now) for path in (folder, *folder.rglob("*"))):
+                    continue
+                # A backfill has a process of its own, which beats in its folder; it may wait for hours for cores.
+                workers = (paths.recomputed(folder.name), *([paths] if is_building else []))
+                if not any(is_at_work(config, worker) for worker in workers):
                     yield Leftover(
                         kind="recomputation",
                         name=str(folder),

@@ -23,6 +23,7 @@ from kappa.errors import (
     first_line,
 )
 from kappa.lake.events import Event
+from kappa.lake.full_disk import is_full
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import Offsets
@@ -39,6 +40,9 @@ CAUTIOUS_COMMITS = 100
 LONGEST_PAUSE_SECONDS = 30.0
 #: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
 DECISIONS = ("start", "recalled", "moved", "upgraded")
+
+#: What a status says while there is no room.
+_NO_ROOM = "no room on the disk of the lake, or of this host: it goes on when there is some"
 
 Next = Literal["try", "smaller", "again", "stuck"]
 
@@ -128,10 +132,24 @@ class Attempts:
     def failed(self, error: Exception) -> float:
         """Weigh an error; how many seconds to wait before the next act.
 
+        What goes wrong while it is weighed is waited for: an epoch whose lake takes no row at the moment cannot be put
+        on record as stuck, and a process that ends for it would be started again and again.
+
         Raises:
             StaleWriterError: another driver claimed the epoch.
+            SupersededError: the epoch was rebuilt in another lake.
             Exception: the error itself, where only a new process can go on.
         """
+        try:
+            return self._weighed(error)
+        except (StaleWriterError, SupersededError):
+            raise
+        except Exception as other:
+            if other is error:
+                raise
+            return self._wait("not weighed", other, 1.0)
+
+    def _weighed(self, error: Exception) -> float:
         context = self._context
         if isinstance(error, StaleWriterError):
             context.ledger.check_claim(context.writer)  # raises unless only the producer was fenced
@@ -150,6 +168,8 @@ class Attempts:
         what = f"{type(error).__name__}: {said(error)}"
         if isinstance(error, ConflictError):
             return self._wait("conflict", error, 0.2)
+        if is_full(error):  # no attempt: the same slice goes on when there is room
+            return self._wait("disk full", error, 1.0)
         is_there = context.is_kafka_there()
         if isinstance(error, Transient) or not is_there:
             state = context.ledger.state()
@@ -250,7 +270,10 @@ class Attempts:
         self._waits += 1
         seconds = min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(self._waits - 1, 10))
         self._context.log.warning(event, error=str(error), pause_seconds=seconds)
-        self._context.say(f"waiting: {error}" if isinstance(error, KappaError) else f"waiting: {said(error)}")
+        words = str(error) if isinstance(error, KappaError) else said(error)
+        if is_full(error):
+            words = f"{_NO_ROOM} ({words})"
+        self._context.say(f"waiting: {words}")
         return seconds
 
 

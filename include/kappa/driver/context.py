@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -274,15 +275,16 @@ class Context:
             run.sent.sender = None
 
     def close(self) -> None:
-        """Close everything."""
-        self.spend_sender()
-        ahead = self.slice_run.take_ahead() if "slice_run" in self.__dict__ else None
-        if ahead is not None and not self.is_spark_dead():
-            ahead.close()
-        if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
-            self.session.stop()
-        if "broker" in self.__dict__:
-            self.broker.close()
+        """Close everything, each of it whatever becomes of the one before."""
+        with ExitStack() as ending:  # the last one first
+            if "broker" in self.__dict__:
+                ending.callback(self.broker.close)
+            if "session" in self.__dict__ and self._given_session is None and not self.is_spark_dead():
+                ending.callback(self.session.stop)
+            ahead = self.slice_run.take_ahead() if "slice_run" in self.__dict__ else None
+            if ahead is not None and not self.is_spark_dead():
+                ending.callback(ahead.close)
+            ending.callback(self.spend_sender)
 
     def has_claim(self) -> bool:
         """Whether no other driver claimed the epoch since."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +105,9 @@ class Driver:
         try:
             return self._life()
         finally:  # last: the driver that follows waits neither for a scrape nor for the receiver of a notice
-            self.context.exporter.close()
-            self.context.notices.close()
+            with ExitStack() as ending:
+                ending.callback(self.context.notices.close)
+                ending.callback(self.context.exporter.close)
 
     def _life(self) -> str:
         context = self.context
@@ -136,11 +138,12 @@ class Driver:
         except (StaleWriterError, SupersededError) as error:
             reason = str(error)
             raise
-        finally:
-            probe.close()
-            context.beat.close(message=reason)
-            self.close()
-            context.log.info("ended", reason=reason)
+        finally:  # each of them whatever becomes of the one before
+            with ExitStack() as ending:
+                ending.callback(context.log.info, "ended", reason=reason)
+                ending.callback(self.close)
+                ending.callback(context.beat.close, message=reason)
+                ending.callback(probe.close)
         if self._is_asked_for():
             context.start_successor()
         return reason

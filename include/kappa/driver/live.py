@@ -100,8 +100,10 @@ class Live:
                 context.idle()
             return
         context.say("live")
+        session = context.session  # it may take long to start
+        context.ledger.check_claim(context.writer)  # the query's checkpoint may be a successor's by now
         query = LiveQuery(
-            context.session,
+            session,
             context.config.bootstrap_servers,
             state.position.naming(end),
             checkpoint=context.paths.query_checkpoint(uuid.uuid4().hex[:8]),

@@ -148,7 +148,8 @@ class Notices:
             told = self._told()
             self._lake = lake
             self._seen = told if told is not None else max((event.n for event in events), default=0)
-            self._keep(self._seen)
+            if told is None:
+                self._keep(self._seen)
         except (OSError, ValueError, NewerFormatError) as error:
             self._is_on = False
             self._log.error("no notices", error=f"{type(error).__name__}: {error}")

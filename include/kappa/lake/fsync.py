@@ -6,6 +6,7 @@ this.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -24,10 +25,19 @@ def fsync(path: Path) -> None:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Replace a file in one step: readers get the old text or the new one. Its folder must exist. It is not synced."""
+    """Replace a file in one step: readers get the old text or the new one. Its folder must exist. It is not synced.
+
+    Raises:
+        OSError: it cannot be written; the old text stays, and nothing else is left.
+    """
     temporary = file.with_name(f"{file.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_text(text)
-    temporary.replace(file)
+    try:
+        temporary.write_text(text)
+        temporary.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def entry_of(path: str | Path, version: int) -> Path:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from kappa import clock
-from kappa.errors import NewerFormatError
+from kappa.errors import NewerFormatError, first_line
 from kappa.lake.fsync import replace_text
+from kappa.lake.full_disk import is_full
 from kappa.lake.watchdog import Line, Watchdog
 from kappa.replay import stored
 
+log = structlog.get_logger(__name__)
+
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
+#: How often a file that is no JSON is looked at again.
+_LOOKS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +93,54 @@ def read(path: str) -> Heartbeat | None:
     Raises:
         NewerFormatError: newer code wrote it in a format that this code does not read.
     """
-    try:
-        values: dict[str, Any] = json.loads(Path(path).read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    values = _values(path)
+    if values is None:
         return None
     stored.check_format(values.get("format"), FORMAT, what="heartbeat", where=path)
     return stored.read(Heartbeat, {**values, "at": datetime.fromisoformat(values["at"])})
 
 
+def _values(path: str) -> dict[str, Any] | None:
+    for _ in range(_LOOKS):  # one that is written in place may be seen half written
+        try:
+            found: dict[str, Any] = json.loads(Path(path).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            continue
+        return found
+    return None
+
+
 def write(path: str, beat: Heartbeat) -> None:
-    """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back."""
+    """Replace the heartbeat in one step. Its folder must exist: an epoch that was removed is not brought back.
+
+    On a full disk it is written over the old one, whose place on the disk it has: a driver that waits for room is not
+    dead, and says what it waits for.
+
+    Raises:
+        OSError: it cannot be written; no other file is left.
+    """
     values = {"format": FORMAT, **asdict(beat), "at": beat.at.isoformat()}
-    replace_text(Path(path), json.dumps(values))
+    text = json.dumps(values)
+    try:
+        replace_text(Path(path), text)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _overwrite(path, text.encode())
+
+
+def _overwrite(path: str, text: bytes) -> None:
+    """Write over a file in place, padded with blanks to what it has been, so that no reader sees the rest of it."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        old = os.fstat(file).st_size
+        os.pwrite(file, text.ljust(old), 0)
+        if len(text) < old:
+            os.ftruncate(file, len(text))
+    finally:
+        os.close(file)
 
 
 def process_start(pid: int) -> int:
@@ -132,6 +176,9 @@ def is_process(pid: int, started: int) -> bool:
 class Beating:
     """Writes a heartbeat every few seconds from a thread, until closed.
 
+    One that cannot be written is told in the log, once, and the next one is tried: a driver whose heartbeats end counts
+    as dead, and another one is started beside it.
+
     Args:
         path: where.
         beat: the first one.
@@ -161,6 +208,7 @@ class Beating:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._lost = threading.Event()
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         write(path, beat)
         self._thread.start()
@@ -207,14 +255,29 @@ class Beating:
         return current is None or current.writer == self._beat.writer
 
     def _write(self) -> None:
+        """Write it, if it can be written now."""
+        try:
+            self._write_once()
+        except Exception as error:  # whatever it is: without this thread the driver counts as dead
+            words = f"{type(error).__name__}: {first_line(error)}"
+            if words != self._trouble:
+                log.error("no heartbeat", path=self._path, error=words)
+            self._trouble = words
+        else:
+            if self._trouble:
+                log.info("heartbeats again", path=self._path)
+            self._trouble = ""
+
+    def _write_once(self) -> None:
         # A driver that was superseded must not overwrite its successor's heartbeat.
         if not self._is_mine() and not self._has_claim():
             self._lost.set()
             return
         line = self._watchdog.worst() if self._watchdog is not None else Line()
-        if line.level not in ("", self._level) and self._alarm is not None:
-            self._alarm(line)
+        is_new = line.level not in ("", self._level)
         self._level = line.level
+        if is_new and self._alarm is not None:
+            self._alarm(line)
         with self._lock:
             beat = replace(
                 self._beat,
@@ -228,7 +291,27 @@ class Beating:
             try:
                 write(self._path, beat)
             except FileNotFoundError:
+                if Path(self._path).parent.is_dir():  # its own new file is gone, of whatever reason
+                    raise
                 self._lost.set()
+
+
+@contextlib.contextmanager
+def at_work(folder: str, writer: str, code: str, seconds: float) -> Iterator[None]:
+    """Within, a folder that may stay as it is for long has a heartbeat: a process works on it.
+
+    Args:
+        folder: the root of the paths that :class:`~kappa.names.EpochPaths` gives for it; made where it is not there.
+        writer: who works on it.
+        code: content hash of the code that runs.
+        seconds: pause between two heartbeats.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    beating = Beating(f"{folder}/heartbeat.json", this_process(writer, code), seconds, lambda: True)
+    try:
+        yield
+    finally:
+        beating.close()
 
 
 def this_process(writer: str, code: str) -> Heartbeat:
