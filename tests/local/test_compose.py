@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ import yaml
 
 from kappa.cli import app
 from kappa.config import Config
+from kappa.spark.jars import java_home
+from kappa_airflow.pools import BACKFILLS
 from kappa_local.airflow import COMPONENTS, REPOSITORY, ROLES
 
 FILE = REPOSITORY / "docker-compose.yaml"
@@ -106,6 +111,84 @@ def test_a_live_driver_and_a_replay_beside_it_have_cores_and_memory():
     assert 2 * int(asked["spark.cores.max"]) <= sum(cores)
     for has, gigabytes in zip(cores, memory, strict=True):
         assert has // each * int(asked["spark.executor.memory"].removesuffix("g")) <= gigabytes
+
+
+def heap(service: str) -> float:
+    """Of the driver of a Spark application that a service starts, in GB."""
+    conf = Config.from_env({"KAPPA_HOME": "/x", **kappa_settings(service)}).spark_conf
+    return float(conf.get("spark.driver.memory", "3g").removesuffix("g"))
+
+
+def kappa_settings(service: str) -> dict[str, str]:
+    return {name: value for name, value in SERVICES[service]["environment"].items() if name.startswith("KAPPA_")}
+
+
+def gigabytes(service: str) -> float:
+    return float(SERVICES[service]["mem_limit"].removesuffix("g"))
+
+
+def test_what_runs_in_a_container_at_once_has_the_memory_that_it_takes():
+    """A driver's heap, half a GB beside it, and its Python: 1.5 GB in a stream, 0.5 GB in a task."""
+    assert 2 * (heap("drivers") + 0.5 + 1.5) + 0.5 <= gigabytes("drivers")
+    tasks = int(SERVICES["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"])
+    backfills = BACKFILLS.slots
+    others = (tasks - backfills) * 0.2 + 1  # and the scheduler itself
+    assert backfills * (heap("airflow-scheduler") + 0.5 + 0.5) + others <= gigabytes("airflow-scheduler")
+    assert heap("kappa") < gigabytes("kappa") and heap("archiver") < gigabytes("archiver")
+
+
+def test_the_check_of_the_brokers_health_has_no_heap_of_a_broker():
+    words = SERVICES["kafka"]["healthcheck"]["test"]
+    assert "KAFKA_HEAP_OPTS=-Xmx128m" in words[: words.index("--bootstrap-server")]
+
+
+def test_notices_have_the_address_of_airflow():
+    published = {port.split(":")[1] for port in SERVICES["airflow-api-server"]["ports"]}
+    for name in ("airflow-scheduler", "airflow-triggerer"):
+        assert SERVICES[name]["environment"]["AIRFLOW__API__BASE_URL"].rpartition(":")[2] in published
+
+
+@pytest.fixture
+def spark_of_root() -> Iterator[Path]:
+    """Spark in a folder that its user may not write to, as an image has it whose packages root installed."""
+    import pyspark
+
+    place = Path(tempfile.mkdtemp(prefix="kappa-compose-"))
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (place / entry.name).symlink_to(entry)
+    place.chmod(0o555)
+    yield place
+    place.chmod(0o755)
+    shutil.rmtree(place)
+
+
+def test_a_worker_starts_as_a_user_that_may_not_write_to_the_folder_of_spark(spark_of_root):
+    worker = SERVICES["spark-worker-1"]
+    place = Path(worker["environment"].get("SPARK_WORKER_DIR", spark_of_root / "work"))
+    was_there = place.exists()
+    command = [word if not word.startswith("spark://") else "spark://127.0.0.1:1" for word in worker["command"]]
+    command[0] = str(spark_of_root / "bin" / command[0])
+    if os.geteuid() == 0:  # without the right to pass over the modes of files root is a user like others
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    environ = {**os.environ, **worker["environment"], "SPARK_HOME": str(spark_of_root), "JAVA_HOME": str(java_home())}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if "Connecting to master" in line:
+                    break
+            assert "Connecting to master" in said[-1], "".join(said)
+            assert process.poll() is None and place.is_dir()
+        finally:
+            process.kill()
+    if not was_there:
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("name", ["spark-worker-1", "spark-worker-2"])
+def test_what_ended_applications_left_with_a_worker_goes(name):
+    assert "-Dspark.worker.cleanup.enabled=true" in SERVICES[name]["environment"]["SPARK_WORKER_OPTS"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
