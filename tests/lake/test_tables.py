@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.table_changes import COLUMNS, changes, rows
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
 from kappa.lake import queries, table_files, tables
+from kappa.lake.fsync import entry_of
 from kappa.slices.state import newest
 from kappa.topology.ddl import columns_of
 
@@ -33,6 +35,22 @@ def test_a_second_write_of_a_slice_changes_nothing(paths: tuple[str, str]) -> No
     assert (tables.version(log), tables.version(table)) == (1, 1)
     assert rows(table) == [{"id": "a", "total": Decimal("1.10")}, {"id": "b", "total": Decimal("2.00")}]
     assert table_files.count(table, 1) == 2
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(38,0)", "DECIMAL(38,18)", "DECIMAL(17,16)"])
+def test_a_key_of_more_digits_than_the_logs_numbers_hold_is_not_passed_over(tmp_path: Path, kind: str) -> None:
+    key = {"DECIMAL(38,0)": 10**37 + 1, "DECIMAL(38,18)": "12345678901234567890.123456789012345678"}
+    value = Decimal(key.get(kind, "1.0000000000000001"))
+    columns = columns_of(
+        f"k {kind} NOT NULL, `a b.c` STRING, n DECIMAL(12,2), s STRUCT<d: DECIMAL(38,0)>, b BOOLEAN", "t"
+    )
+    path = str(tmp_path / "table")
+    tables.create(path, (tables.SEQ, *columns))
+    row = {"_seq": 1, "k": value, "a b.c": "x", "n": Decimal("1.10"), "s": {"d": 10**37 + 1}, "b": True}
+    tables.append(path, pa.Table.from_pylist([row], schema=tables.schema_of(path)), 1)
+    assert queries.query(path, 1, where=f"k = CAST('{value:f}' AS {kind})").num_rows == 1
+    (entry,) = [line for line in entry_of(path, 1).read_text().splitlines() if '"add"' in line]
+    assert set(json.loads(json.loads(entry)["add"]["stats"])["minValues"]) == {"_seq", "a b.c", "n"}
 
 
 def test_the_newest_version_is_found_from_any_that_is_known(paths: tuple[str, str]) -> None:

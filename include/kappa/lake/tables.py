@@ -6,13 +6,16 @@ after a crash or by one that woke up late, changes nothing.
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kappa.errors import ConflictError, DisagreementError, LedgerError
 from kappa.lake.fsync import entry_of
-from kappa.topology.ddl import Column, delta_schema
+from kappa.topology.ddl import Column, delta_schema, quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +49,8 @@ CONFIGURATION = {
     "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
     "delta.enableExpiredLogCleanup": "false",
 }
+#: Types whose least and greatest values every engine compares.
+_COMPARED = ("byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp")
 #: Application id of the writes of slices; its version is the slice's number.
 APP = "kappa.slice"
 #: ``userMetadata`` of a commit that removes the rows of a slice which was given up.
@@ -90,8 +95,30 @@ def create(
         Schema.from_json(delta_schema(columns)),
         mode="ignore",
         partition_by=list(partition_by) or None,
-        configuration={**CONFIGURATION, **(configuration or {})},
+        configuration={**CONFIGURATION, **_statistics(columns, partition_by), **(configuration or {})},
     )
+
+
+def _statistics(columns: Sequence[Column], partition_by: Sequence[str]) -> dict[str, str]:
+    """Which columns get least and greatest values in the log, where those of some would be wrong.
+
+    delta-rs writes them of a DECIMAL as a floating point number, of at most 2^63: a reader that passes over files by
+    them does not find a key of 16 digits. Of the others those are taken that every engine compares.
+    """
+    if not any(_is_wide(column.delta) for column in columns):
+        return {}
+    exact = [c.name for c in columns if c.name not in partition_by and _is_compared(c.delta)]
+    return {"delta.dataSkippingStatsColumns": ",".join(map(quote, exact))}
+
+
+def _is_compared(delta: Any) -> bool:
+    return isinstance(delta, str) and (delta in _COMPARED or delta.startswith("decimal(")) and not _is_wide(delta)
+
+
+def _is_wide(delta: Any) -> bool:
+    """Whether a type is a decimal, or has one, of more digits than a floating point number holds."""
+    digits = re.findall(r"decimal\((\d+)", json.dumps(delta))
+    return any(int(precision) > sys.float_info.dig for precision in digits)
 
 
 def exists(path: str) -> bool:
