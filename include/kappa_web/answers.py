@@ -15,8 +15,11 @@ class _Answer(BaseModel):
 class Stale(_Answer):
     """How far an answer is behind the log."""
 
-    offsets: int | None = Field(description="Offsets behind the end of the log; null where the broker is silent.")
-    seconds: float = Field(description="Seconds since the slice was committed; 0 where the log has nothing newer.")
+    offsets: int | None = Field(description="Offsets behind the end of the log; null where that is not known.")
+    seconds: float | None = Field(
+        description="Seconds since the slice was committed; 0 where the log has nothing newer, null where that is not "
+        "known."
+    )
 
 
 class SnapshotOf(_Answer):

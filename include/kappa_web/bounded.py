@@ -1,51 +1,103 @@
-"""Reads of tables, some at a time and each for a while: a scan of everything stops no other caller."""
+"""Work for callers in threads of its own, some at a time and each for a while: no other route waits for it.
+
+The application may be a part of a larger one, as of Airflow's server. Routes that are plain functions share its forty
+threads: as many callers that wait would keep the heartbeats of tasks and the UI waiting as well. So routes wait without
+a thread, and their work has threads of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooLong
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from kappa_web.problems import Problem
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Bounded:
-    """Runs reads in threads of its own.
+    """Runs calls in threads of its own.
 
     Args:
-        at_once: most reads at a time.
-        wait_seconds: how long a read waits for another to end.
+        at_once: most calls at a time.
+        waiting: most calls that wait for one of them to end; a further one is refused at once.
+        wait_seconds: how long a call waits for that.
         seconds: how long one may take; the engine cannot be stopped, so that a longer one keeps its place to its end.
     """
 
-    def __init__(self, at_once: int = 8, wait_seconds: float = 5.0, seconds: float = 20.0) -> None:
+    def __init__(
+        self, at_once: int = 8, *, waiting: int = 16, wait_seconds: float = 5.0, seconds: float = 20.0
+    ) -> None:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="query")
-        self._places = threading.BoundedSemaphore(at_once)
+        self._most = at_once + waiting
         self._wait, self._seconds = wait_seconds, seconds
+        self._lock = threading.Lock()
+        self._open = 0
 
-    def run(self, read: Callable[[], T]) -> T:
-        """What the read gives.
+    async def run(self, call: Callable[[], T]) -> T:
+        """What a call gives.
 
         Raises:
-            Problem: 503, too many reads run, or this one takes too long.
+            Problem: 503, too many calls run or wait, or this one takes too long.
         """
-        if not self._places.acquire(timeout=self._wait):
+        loop = asyncio.get_running_loop()
+        begun = loop.create_future()
+
+        def work() -> T:
+            loop.call_soon_threadsafe(_settle, begun)
+            return call()
+
+        running = self._submitted(work)
+        answer = asyncio.wrap_future(running)
+        await asyncio.wait({begun, answer}, timeout=self._wait, return_when=asyncio.FIRST_COMPLETED)
+        if running.cancel():
             raise Problem(503, "busy", "Too many queries run at the moment. Ask again later.")
-        try:
-            running = self._threads.submit(read)
-        except BaseException:
-            self._places.release()
-            raise
-        running.add_done_callback(lambda _: self._places.release())
-        try:
-            return running.result(self._seconds)
-        except TooLong as error:
-            if running.done():
-                raise
+        await asyncio.wait({answer}, timeout=self._seconds)
+        if not answer.done():
+            answer.add_done_callback(_forget)
             raise Problem(
                 503, "too-slow", f"The query takes longer than {self._seconds:g} s. Ask for fewer keys or a range."
-            ) from error
+            )
+        return answer.result()
+
+    def route(self, endpoint: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+        """A route whose function runs in these threads."""
+
+        @wraps(endpoint)
+        async def handled(*args: P.args, **named: P.kwargs) -> T:
+            return await self.run(partial(endpoint, *args, **named))
+
+        return handled
+
+    def _submitted(self, work: Callable[[], T]) -> Future[T]:
+        with self._lock:
+            if self._open >= self._most:
+                raise Problem(503, "busy", "Too many queries run and wait at the moment. Ask again later.")
+            self._open += 1
+        try:
+            running = self._threads.submit(work)
+        except BaseException:
+            self._closed(None)
+            raise
+        running.add_done_callback(self._closed)
+        return running
+
+    def _closed(self, _: object) -> None:
+        with self._lock:
+            self._open -= 1
+
+
+def _settle(begun: asyncio.Future[None]) -> None:
+    if not begun.done():
+        begun.set_result(None)
+
+
+def _forget(answer: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; asyncio would log an error that nobody has looked at."""
+    if not answer.cancelled():
+        answer.exception()

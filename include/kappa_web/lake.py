@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -53,12 +53,14 @@ class Staleness:
     """How far an answer is behind the log.
 
     Attributes:
-        offsets: offsets between the position and the end of the log; None where the broker does not answer.
-        seconds: 0 where there are none; else the time since the slice was committed, by this host's clock.
+        offsets: offsets between the position and the end of the log; None where that is not known: the broker does not
+            answer, or what it answers ends before the position.
+        seconds: 0 where there are none; else the time since the slice was committed, by this host's clock. None where
+            that says nothing: by this clock it was not committed yet.
     """
 
     offsets: int | None
-    seconds: float
+    seconds: float | None
 
 
 class Lake:
@@ -158,10 +160,12 @@ class Lake:
     def staleness(self, view: View) -> Staleness:
         """How far a view is behind the log; the broker's answer may be a second old."""
         position = view.snapshot.position
-        ends = self._ends.of(position.topics)
+        ends = self._ends.of(position)
         offsets = None if ends is None else behind(position, ends)
-        age = max(0.0, (clock.now() - view.committed_at).total_seconds())
-        return Staleness(offsets=offsets, seconds=0.0 if offsets == 0 else round(age, 3))
+        if offsets == 0:
+            return Staleness(offsets=0, seconds=0.0)
+        age = (clock.now() - view.committed_at).total_seconds()
+        return Staleness(offsets=offsets, seconds=round(age, 3) if age > 0 else None)
 
     def _check(self) -> None:
         """A lake that is not mounted has no epochs on record either, which must not be told apart by readers."""
@@ -171,9 +175,13 @@ class Lake:
             )
 
 
-def behind(position: Offsets, ends: Offsets) -> int:
-    """Offsets from a position to the ends of its topics, also of partitions that were added since."""
-    return sum(max(0, end - (position.get(*at) or 0)) for at, end in ends.only(position.topics).items())
+def behind(position: Offsets, ends: Offsets) -> int | None:
+    """Offsets from a position to the ends of its topics, also of partitions that were added since.
+
+    None where the position is beyond one of them: the ends are older than it, or of another log.
+    """
+    apart = [end - (position.get(*at) or 0) for at, end in ends.only(position.topics).items()]
+    return None if any(count < 0 for count in apart) else sum(apart)
 
 
 def _seq_at(state: LedgerState, paths: EpochPaths, at: datetime) -> int:
@@ -207,28 +215,53 @@ def _gone(paths: EpochPaths, state: LedgerState, at: datetime, near: LedgerRow) 
 
 
 class _Ends:
-    """Ends of topics, asked for by one thread at a time and kept for a second."""
+    """Ends of topics, asked for by one thread at a time for the same topics, and kept for a second."""
 
     def __init__(self, connect: Callable[[], Broker]) -> None:
         self._connect = connect
         self._broker: Broker | None = None
-        self._known: dict[frozenset[str], tuple[float, Offsets | None]] = {}
+        self._asked: dict[frozenset[str], _Asked] = {}
         self._lock = threading.Lock()
 
-    def of(self, topics: Iterable[str]) -> Offsets | None:
-        """Last stable offsets; None where the broker does not answer."""
-        wanted = frozenset(topics)
-        known = self._known.get(wanted)
-        if known is not None and time.monotonic() - known[0] < _ENDS_SECONDS:
-            return known[1]
-        if not self._lock.acquire(blocking=known is None):
-            return known[1] if known is not None else None  # another request is asking; its answer is the next one's
+    def of(self, position: Offsets) -> Offsets | None:
+        """Last stable offsets of the topics of a position; None where the broker does not answer.
+
+        What is known is given where it is young and not behind the position; else the broker is asked. Where another
+        thread is asking for the same, its answer is waited for as long as the broker may take.
+        """
+        topics = frozenset(position.topics)
+        with self._lock:
+            mine = self._asked.setdefault(topics, _Asked())
+        if mine.is_good(position):
+            return mine.ends
+        if not mine.lock.acquire(timeout=_BROKER_SECONDS):
+            return None
         try:
-            self._broker = self._broker or self._connect()
-            found: Offsets | None = self._broker.stable_offsets(wanted)
-        except KappaError:  # it does not answer, or a topic is gone
-            found = None
+            if not mine.is_good(position):  # by the answer that the other thread got
+                mine.ends = self._answer(topics)
+                mine.at = time.monotonic()
+            return mine.ends
         finally:
-            self._lock.release()
-        self._known[wanted] = (time.monotonic(), found)
-        return found
+            mine.lock.release()
+
+    def _answer(self, topics: frozenset[str]) -> Offsets | None:
+        try:
+            with self._lock:
+                self._broker = self._broker or self._connect()
+            return self._broker.stable_offsets(topics)
+        except KappaError:  # it does not answer, or a topic is gone
+            return None
+
+
+@dataclass
+class _Asked:
+    """What the broker last answered for some topics."""
+
+    ends: Offsets | None = None
+    at: float = float("-inf")
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_good(self, position: Offsets) -> bool:
+        """Whether the answer says something of a position: it is young, and not behind it."""
+        is_young = time.monotonic() - self.at < _ENDS_SECONDS
+        return is_young and (self.ends is None or behind(position, self.ends) is not None)

@@ -49,13 +49,21 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 _ROWS: dict[int | str, dict[str, Any]] = {
     200: {
         "headers": {
-            name: {"description": what, "required": name != "Kappa-Stale-Offsets", "schema": {"type": kind}}
+            name: {"description": what, "required": not name.startswith("Kappa-Stale"), "schema": {"type": kind}}
             for name, kind, what in (
                 ("ETag", "string", "Epoch and slice, for If-None-Match."),
                 ("Kappa-Epoch", "integer", "The epoch that was read."),
                 ("Kappa-Seq", "integer", "Its slice."),
-                ("Kappa-Stale-Seconds", "number", "Seconds since the slice was committed; 0 where nothing is newer."),
-                ("Kappa-Stale-Offsets", "integer", "Offsets behind the end of the log, where the broker answers."),
+                (
+                    "Kappa-Stale-Seconds",
+                    "number",
+                    "Seconds since the slice was committed; 0 where nothing is newer. Absent where that is not known.",
+                ),
+                (
+                    "Kappa-Stale-Offsets",
+                    "integer",
+                    "Offsets behind the end of the log; absent where that is not known.",
+                ),
             )
         }
     },
@@ -80,10 +88,11 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
     given = Depends(access)
 
     @routes.get("/openapi.json", include_in_schema=False)
-    def description(request: Request, _: Any = given) -> dict[str, Any]:
+    async def description(request: Request, _: Any = given) -> dict[str, Any]:
         return described(request.app)
 
     @routes.get("/metadata", response_model=TopologiesAnswer, summary="Topologies")
+    @bounded.route
     def topologies(caller: Any = given) -> Response:
         """The topologies on record that the caller may read."""
         records = [record for name, record in lake.records().items() if caller.may_read(name)]
@@ -91,6 +100,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         return Response(to_json({"topologies": found}), media_type=_JSON)
 
     @routes.get("/metadata/{topology}", response_model=MetadataAnswer, summary="What serves a topology")
+    @bounded.route
     def metadata(topology: _Name, epoch: _Number = None, caller: Any = given) -> Response:
         """Epoch, slice, offsets, writer, and each table's key, columns, path and Delta version."""
         check_readable(caller, topology)
@@ -99,6 +109,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
         return Response(to_json(_metadata(lake, view, stale)), media_type=_JSON)
 
     @routes.get("/tables/{topology}/{table}", response_model=PageAnswer, summary="Rows of a table", responses=_ROWS)
+    @bounded.route
     def scan(
         topology: _Name,
         table: _Name,
@@ -139,11 +150,12 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
             found = view.snapshot.rows(table, condition, order_by=scans.order(shape), limit=limit + 1)
             return _page(found, shape, withheld, limit, view, wanted)
 
-        return _answer(lake, copies, view, withheld, lambda: bounded.run(read), _page_body)
+        return _answer(lake, copies, view, withheld, read, _page_body)
 
     @routes.get(
         "/tables/{topology}/{table}/{key:path}", response_model=RowAnswer, summary="The row of a key", responses=_ROWS
     )
+    @bounded.route
     def lookup(
         request: Request,
         topology: _Name,
@@ -174,7 +186,7 @@ def router(lake: Lake, access: Callable[..., Access]) -> APIRouter:
                 )
             return b"".join(_rows(found, shape, withheld))
 
-        return _answer(lake, copies, view, withheld, lambda: bounded.run(read), _row_body)
+        return _answer(lake, copies, view, withheld, read, _row_body)
 
     return routes
 
@@ -283,8 +295,9 @@ def _answer(
         "Vary": "Authorization, Cookie",
         "Kappa-Epoch": str(snapshot.epoch),
         "Kappa-Seq": str(snapshot.seq),
-        "Kappa-Stale-Seconds": str(stale.seconds),
     }
+    if stale.seconds is not None:
+        headers["Kappa-Stale-Seconds"] = str(stale.seconds)
     if stale.offsets is not None:
         headers["Kappa-Stale-Offsets"] = str(stale.offsets)
     asked = {tag.strip().removeprefix("W/") for tag in (copies or "").split(",")}

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kappa.driver.process import DriverStatus, driver_status
-from kappa.errors import KappaError, LedgerError, NewerFormatError
+from kappa.errors import LedgerError, NewerFormatError
 from kappa.kafka.broker import Broker
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
@@ -78,7 +78,7 @@ class Board:
         self._states: dict[str, tuple[int, LedgerState]] = {}
         self._lock = threading.Lock()
         self._is_reading = False
-        self._problem: KappaError | None = None
+        self._problem: Exception | None = None
         self._newer: dict[str, NewerFormatError] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
@@ -150,8 +150,8 @@ class Board:
         try:
             with ThreadPoolExecutor(_READERS, "ledger") as readers:
                 list(readers.map(self._read_one, paths))
-        except KappaError as error:
-            self._problem = error  # told to whoever looks next
+        except Exception as error:  # told to whoever looks next
+            self._problem = error
         finally:
             self._is_reading = False
 

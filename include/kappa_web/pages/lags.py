@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from kappa import clock
-from kappa.errors import Terminal, Transient
+from kappa.errors import Terminal, Transient, first_line
 from kappa.offsets.vector import Offsets
 from kappa_web.lake import behind
 
@@ -94,6 +94,9 @@ class Lags:
                 self._history.setdefault(name, deque(maxlen=2_000)).append((clock.now(), offsets))
         except Transient:
             self._known = replace(self._known, offsets={}, problem="Kafka does not answer.")
+        except Exception as error:  # a setting that is wrong, for example: what was known before is of any age
+            words = f"The lag cannot be asked for: {first_line(error)}"
+            self._known = replace(self._known, offsets={}, problem=words)
         finally:
             with self._lock:
                 self._is_asking, self._answered_at = False, time.monotonic()
@@ -103,13 +106,19 @@ class Lags:
         self._broker = self._broker or self._connect()
         try:
             ends = self._broker.stable_offsets({topic for position in positions.values() for topic, _ in position})
-            found = {name: behind(position, ends) for name, position in positions.items()}
+            found = _known({name: behind(position, ends) for name, position in positions.items()})
         except Terminal:  # one topic is gone: the others are asked for by topology
-            found = {}
+            apart: dict[str, int | None] = {}
             for name, position in positions.items():
                 try:
                     ends = self._broker.stable_offsets({topic for topic, _ in position})
                 except Terminal:
                     continue
-                found[name] = behind(position, ends)
+                apart[name] = behind(position, ends)
+            found = _known(apart)
         return Lag(offsets=found, asked_at=clock.now())
+
+
+def _known(apart: Mapping[str, int | None]) -> dict[str, int]:
+    """Of lags those that are known: a position beyond the log's end has none."""
+    return {name: count for name, count in apart.items() if count is not None}

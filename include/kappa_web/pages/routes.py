@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from kappa import clock
 from kappa_web.access import LoginNeeded
+from kappa_web.bounded import Bounded
 from kappa_web.lake import Lake
 from kappa_web.pages import epoch, history, overview, proof, rendering, topology
 from kappa_web.pages.board import Board
@@ -38,18 +39,20 @@ _WAYS_OUT = {
 
 def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     """Routes of the pages."""
-    routes, board, given = _router(), Board(lake), Depends(access)
+    routes, board, given, bounded = _router(), Board(lake), Depends(access), Bounded()
 
     def known(caller: Any, name: str) -> Any:
         check_readable(caller, name)
         return lake.record(name)
 
     @routes.get("/")
+    @bounded.route
     def all_topologies(request: Request, caller: Any = given) -> Response:
         found = overview.page(board, caller, clock.now())
         return rendering.response(request, "overview.html", found, caller=caller)
 
     @routes.get("/history")
+    @bounded.route
     def whole_history(request: Request, before: int | None = None, caller: Any = given) -> Response:
         known_records = lake.records().items()
         events = [event for name, record in known_records if caller.may_read(name) for event in record.events]
@@ -57,11 +60,13 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
         return rendering.response(request, "history.html", _history(events, before, None), caller=caller)
 
     @routes.get("/topologies/{name}")
+    @bounded.route
     def one_topology(request: Request, name: str, caller: Any = given) -> Response:
         found = topology.page(board, known(caller, name), clock.now())
         return rendering.response(request, "topology.html", found, caller=caller)
 
     @routes.get("/topologies/{name}/certificate")
+    @bounded.route
     def certificate(request: Request, name: str, caller: Any = given) -> Response:
         record = known(caller, name)
         found = {"record": record, **proof.page(board.certificate(record))} if record.live is not None else None
@@ -69,17 +74,19 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
         return rendering.response(request, "certificate.html", values, caller=caller)
 
     @routes.get("/topologies/{name}/history")
+    @bounded.route
     def history_of_one(request: Request, name: str, before: int | None = None, caller: Any = given) -> Response:
         found = _history(list(known(caller, name).events), before, name)
         return rendering.response(request, "history.html", found, caller=caller)
 
     @routes.get("/topologies/{name}/{number}")
+    @bounded.route
     def one_epoch(request: Request, name: str, number: int, caller: Any = given) -> Response:
         found = epoch.page(board, known(caller, name), number, caller)
         return rendering.response(request, "epoch.html", found, caller=caller)
 
     @routes.get("/static/{file}")
-    def static(file: str, caller: Any = given) -> Response:
+    async def static(file: str, caller: Any = given) -> Response:
         if file not in rendering.STATIC:
             raise HTTPException(404, f"There is no file {file!r}.")
         content, _ = rendering.static(file)
@@ -87,7 +94,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
         return Response(content, media_type=rendering.STATIC[file], headers=kept)
 
     @routes.get("/{path:path}")
-    def nothing(path: str, caller: Any = given) -> Response:
+    async def nothing(path: str, caller: Any = given) -> Response:
         raise Problem(404, _NO_PAGE, f"There is no page {path}.")
 
     return routes
