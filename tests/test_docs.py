@@ -24,6 +24,7 @@ import typer.main
 from support.processes import QUICK_JVM
 
 from kappa.cli import app
+from kappa.cli.options import actor
 from kappa.config import PREFIX, Config
 from kappa.replay.catalogue import ALLOWABLE, DECLARED
 
@@ -316,7 +317,9 @@ def test_every_command_is_in_the_changelog_and_no_other() -> None:
 
 
 def shape(line: str) -> str:
-    """A line without what changes from run to run: numbers, hashes, times, widths, folders, ids and hosts of lakes."""
+    """A line without what changes from run to run: numbers, hashes, times, widths, folders, users, ids and hosts of
+    lakes."""
+    line = re.sub(rf"\b{re.escape(actor())}\b", "ada", line)
     line = re.sub(r"(?:\.\.\.|/)\S*/(lake|kappa)\b", r"<folder>/\1", line)
     line = re.sub(r"\bof lake [0-9a-f]{8} \((\S+) on \S+\)", r"of lake # (\1)", line)
     line = re.sub(r"\b[0-9a-f]{12,}\b", "#", line)
@@ -342,7 +345,6 @@ class World:
             **kept,
             "PYTHONPATH": str(ROOT / "include"),
             "PATH": f"{binaries}{os.pathsep}{kept['PATH']}",
-            "LOGNAME": "ada",
             "COLUMNS": "1000",
             # What `kappa up` takes the broker's port from: the page's own 9092 may be taken here.
             "KAPPA_BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",

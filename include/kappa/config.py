@@ -88,6 +88,8 @@ class Config:
         webhook_url_file: a file on the driver's host that holds it instead.
         kafka_client_file: a properties file with which every Kafka client logs in, on each host for itself; empty where
             brokers ask for no login.
+        approvals_from: ``airflow`` counts approvals by a login of Airflow only; empty does so where the lake or the
+            drivers are not this host's own.
         launcher: ``here`` starts drivers on this host; ``elsewhere`` leaves that to a ``kappa drivers`` on another.
     """
 
@@ -126,6 +128,7 @@ class Config:
     webhook_url_file: str = ""
     kafka_client_file: str = ""
     launcher: str = "here"
+    approvals_from: str = ""
 
     def __post_init__(self) -> None:
         """Give the addresses the file that belongs to them."""
@@ -154,6 +157,7 @@ class Config:
             "home": str(home),
         }
         found = {name: _parse(name, value) for name, value in values.items()}
+        _check_approvals(found.get("approvals_from", ""))
         _check_webhook(found.get("webhook_url", ""), found.get("webhook_url_file", ""))
         return cls(**{**found, "lake": _lake(found["lake"])})
 
@@ -177,6 +181,15 @@ def _lake(given: str) -> str:
             value=given,
         )
     return path
+
+
+def _check_approvals(given: str) -> None:
+    if given not in ("", "airflow"):
+        raise ConfigError(
+            f"{PREFIX}APPROVALS_FROM={given!r} is neither airflow nor empty. Set it to airflow, or unset it.",
+            name="approvals_from",
+            value=given,
+        )
 
 
 def _check_webhook(url: str, file: str) -> None:

@@ -146,7 +146,7 @@ class ApproveCutover(Question):
                     config, self.topology, epoch=epoch, actor=actor(context), reason="asked for approval again"
                 )
             shown = control.approval_terms(config, self.topology, epoch)
-        given = [event.actor for event in approval.of_terms(record(config, self.topology).epoch(epoch), shown)]
+        given = [event.actor for event in approval.of_terms(config, record(config, self.topology), shown)]
         if len(given) >= self.nth:  # on the command line, or before a try that did not come to its end
             by = " and ".join(given)
             self.log.info("Epoch %s was approved already, by %s.", epoch, by)
@@ -174,7 +174,7 @@ class ApproveCutover(Question):
             if is_approved:
                 shown = Terms.from_dict(kept_terms(context))
                 control.approve(config, shown, actor=who, reason=why)
-                given = of_terms(record(config, self.topology).epoch(epoch), shown)
+                given = of_terms(config, record(config, self.topology), shown)
                 if len(given) < min(self.nth, max(1, self.approvals)):
                     raise AirflowFailException(
                         f"{who} approved epoch {epoch} of {self.topology} already, and {self.approvals} people have "

@@ -148,7 +148,7 @@ class ApproveTogether(Question):
         """Whether an epoch lacks the approval for which this task waits."""
         from kappa.control.approval import of_terms
 
-        given = of_terms(record(config, shown.topology).epoch(shown.epoch), shown)
+        given = of_terms(config, record(config, shown.topology), shown)
         return len(given) < min(self.nth, max(1, needed))
 
     def _rejected(self, context: Context, config: Config, who: str) -> dict[str, Any]:

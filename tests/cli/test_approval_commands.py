@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.epoch_record import FIRST, SECOND, tell
 from typer.testing import CliRunner
 
-from kappa.cli import app
+from kappa.cli import app, options
 from kappa.config import Config
 from kappa.errors import MoveRefusedError, UnknownEpochError
 from kappa.lake.epochs import Epochs
@@ -43,7 +45,7 @@ def config(tmp_path: Path) -> Config:
     folder.mkdir()
     (folder / "ab.py").write_text("Topology(name='a.b', version='2', approvals=2)")
     words = {"KAPPA_HOME": str(tmp_path), "KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(folder)}
-    config = Config.from_env({**words, "KAPPA_LAUNCHER": "elsewhere"})
+    config = Config.from_env(words)
     tell(config, "a.b", 1, *FIRST, known=KNOWN)
     tell(config, "a.b", 2, *SECOND, known=KNOWN)
     return config
@@ -51,9 +53,9 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def run(config: Config, monkeypatch: pytest.MonkeyPatch) -> Run:
-    def invoke(*words: str, user: str = "ann") -> Any:
-        monkeypatch.setattr(getpass, "getuser", lambda: user)
-        return CliRunner().invoke(app, list(words), env=config.to_env())
+    def invoke(*words: str, user: str = "ann", **environ: str) -> Any:
+        monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name=user))
+        return CliRunner().invoke(app, list(words), env={**config.to_env(), **environ})
 
     return invoke
 
@@ -75,6 +77,31 @@ def test_two_people_approve_and_each_is_told_what_is_missing(run: Run) -> None:
     assert "kappa cutover a.b --execute" in second.output
     again = run("approve", "a.b", "2", user="eve")
     assert "Nothing to do: epoch 2 has your approval, or all that it needs." in again.output
+
+
+def test_a_variable_of_the_environment_makes_nobody_a_second_person(run: Run, config: Config) -> None:
+    names = ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER")
+    for name in names:
+        found = run("approve", "a.b", "2", "--execute", **{name: f"bob-by-{name}".lower()})
+        assert "is approved by ann." in found.output and "1 more has to" in found.output
+    assert [event.actor for event in Epochs(config.lake).record("a.b").epoch(2).approvals] == ["ann"]
+
+
+def test_a_user_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: int) -> Any:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setenv("LOGNAME", "bob")
+    assert options.actor() == f"uid {os.getuid()}"
+
+
+def test_where_only_logins_of_airflow_count_it_is_said_before_anything_is_written(run: Run, config: Config) -> None:
+    for words in ([], ["--execute"]):
+        refused = run("approve", "a.b", *words, KAPPA_LAUNCHER="elsewhere").exception
+        assert isinstance(refused, MoveRefusedError)
+        assert "Nothing was written. Answer in Airflow: DAG cutover__a.b" in str(refused)
+    assert Epochs(config.lake).record("a.b").epoch(2).approvals == ()
 
 
 def test_what_changed_since_it_was_shown_is_refused(run: Run, config: Config) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from kappa import control
 from kappa.config import Config
-from kappa.control import approval, cutover
-from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.control import approval, approvers, cutover, drivers
+from kappa.errors import ConfigError, IllegalTransitionError, MoveRefusedError, RefusedError
+from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
+from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.certificate import Certificate
 from kappa.replay.stages import Stage
@@ -52,15 +57,17 @@ def asks_for(config: Config, approvals: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of the epochs is taken for stored: none is run."""
+    """Code of the epochs is taken for stored, and drivers for started: none is run."""
     monkeypatch.setattr(cutover, "_unable", lambda *_: "")
+    for module in (cutover, drivers):
+        monkeypatch.setattr(module, "ensure_driver", lambda *_: None)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     """A live epoch 1 and a candidate 2 that was verified and differs."""
     folders = {"KAPPA_LAKE": str(tmp_path / "lake"), "KAPPA_TOPOLOGIES": str(tmp_path / "topologies")}
-    config = Config.from_env({"KAPPA_HOME": str(tmp_path), "KAPPA_LAUNCHER": "elsewhere", **folders})
+    config = Config.from_env({"KAPPA_HOME": str(tmp_path), **folders})
     put(config, 1, FIRST)
     put(config, 2, SECOND)
     return config
@@ -131,6 +138,83 @@ def test_two_people_are_two_people(config: Config) -> None:
     said = certificate_of(config.lake, replace(record(config), moves=())).approved
     assert said == {}
     assert [event.actor for event in record(config).epoch(2).approvals] == ["ann", "airflow:bob"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_two"),
+    [
+        ("ann", "airflow:ann@example.org", False),
+        ("airflow:EXAMPLE\\Ann", "ann", False),
+        ("airflow:ann@example.org", "airflow:ann@example.com", True),
+        ("airflow:ann@example.org", "bob", True),
+        ("ann", "bob", True),
+    ],
+)
+def test_a_person_of_whom_airflow_knows_more_is_the_same_one(
+    config: Config, first: str, second: str, are_two: bool
+) -> None:
+    asks_for(config, "2")
+    for actor in (first, second):
+        approval.approve(config, shown(config), actor=actor, reason="")
+    assert len(approval.given(config, record(config), 2)) == (2 if are_two else 1)
+    if are_two:
+        cut_over(config)
+    else:
+        with pytest.raises(MoveRefusedError, match=f"was approved by {re.escape(first)} only, and 2 people have to"):
+            cut_over(config)
+
+
+def beats_on(config: Config, host: str) -> Config:
+    """The driver of the live epoch ran last on a host."""
+    path = Path(EpochPaths(lake=config.lake, topology="a.b", epoch=1).heartbeat)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    heartbeat.write(str(path), replace(heartbeat.this_process("w", "c"), host=host))
+    return config
+
+
+NOT_OF_THIS_HOST: dict[str, tuple[Callable[[Config], Config], str]] = {
+    "a setting": (lambda config: replace(config, approvals_from="airflow"), "KAPPA_APPROVALS_FROM is airflow"),
+    "drivers elsewhere": (lambda config: replace(config, launcher="elsewhere"), "KAPPA_LAUNCHER=elsewhere"),
+    "drivers of another host": (lambda config: beats_on(config, "drivers"), "one of host drivers"),
+}
+
+
+@pytest.mark.parametrize("where", NOT_OF_THIS_HOST)
+def test_where_lake_or_drivers_are_not_this_hosts_own_only_logins_of_airflow_count(config: Config, where: str) -> None:
+    asks_for(config, "2")
+    approval.approve(config, shown(config), actor="ann", reason="as long as all of it was here")
+    change, why = NOT_OF_THIS_HOST[where]
+    there = change(config)
+    before = record(config).events
+    with pytest.raises(MoveRefusedError, match=f"by bob, a user of this host, does not count: .*{why}.*cutover__a.b"):
+        approval.approve(there, shown(config), actor="bob", reason="")
+    assert record(config).events == before
+    approval.approve(there, shown(config), actor="airflow:eve", reason="")
+    with pytest.raises(MoveRefusedError, match=r"approved by airflow:eve only.*Only logins of Airflow count"):
+        cut_over(there)
+    approval.approve(there, shown(config), actor="airflow:bob", reason="")
+    cut_over(there)
+    handover = record(config).handover
+    assert handover is not None and handover.detail["approved"]["by"] == "airflow:eve and airflow:bob"
+
+
+@pytest.mark.parametrize(
+    ("kind", "lake", "is_shared"),
+    [("nfs4", "", True), ("fuse.sshfs", "", True), ("ext4", "", False), ("ext4", "s3://bucket/lake", True)],
+)
+def test_a_lake_on_a_file_system_of_others_is_not_this_hosts_own(
+    config: Config, monkeypatch: pytest.MonkeyPatch, kind: str, lake: str, is_shared: bool
+) -> None:
+    known = record(config)
+    parts = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=config.lake, fstype=kind)]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: parts)
+    why = approvers.elsewhere(replace(config, lake=lake or config.lake), known)
+    assert ("is not this host's own" in why) is is_shared
+
+
+def test_a_setting_of_approvals_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="KAPPA_APPROVALS_FROM='anyone' is neither airflow nor empty"):
+        Config.from_env({"KAPPA_APPROVALS_FROM": "anyone"})
 
 
 def test_an_override_moves_readers_for_a_reason_on_record_and_overrides_no_rejection(config: Config) -> None:

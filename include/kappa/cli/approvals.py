@@ -35,7 +35,8 @@ def approve(
 ) -> None:
     """Approve a verified epoch: its code, its report and the live epoch that it replaces, as they are shown.
 
-    `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`).
+    `kappa cutover` moves readers. A topology may ask for one approval or for two people (`approvals=`). Where the lake
+    or the drivers are not this host's own, only approvals in Airflow count, and this one is refused.
     """
     from kappa.lake.epochs import Epochs
 
@@ -96,5 +97,5 @@ def _state(chosen: Config, topology: str, epoch: int) -> dict[str, Any]:
     from kappa.lake.epochs import Epochs
 
     record = Epochs(chosen.lake).record(topology)
-    given = [event.actor for event in approval.given(record, epoch)]
+    given = [event.actor for event in approval.given(chosen, record, epoch)]
     return {"approved_by": given, "missing": max(0, approval.required(chosen, topology) - len(given))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -182,10 +183,11 @@ def rollback(
             act, what=many if len(topologies) > 1 else "", otherwise=f"{which} is live, or on its way: kappa status"
         )
         return
+    live = _live(chosen, topologies)  # to catch up may take hours, and readers be moved meanwhile
     wanted = act()
     for name, back in wanted.items():
         watch(chosen, name, back, until=lambda p: p.is_live or p.is_caught_up, quiet=json)
-    _move(chosen, wanted, reason, [], keep_old_running, True, json)
+    _move(chosen, wanted, reason, [], keep_old_running, True, json, replaces=live)
 
 
 def abort(topology: Topology, epoch: Epoch, reason: Reason = "", execute: Execute = False) -> None:
@@ -273,11 +275,12 @@ def _move(
     wait: bool,
     json: bool,
     override: str = "",
+    replaces: dict[str, int] | None = None,
 ) -> None:
     """Ask for the cutover of one topology or several, wait for it, and show what came of it."""
     from kappa.control import cutover as moves
 
-    _ask(chosen, wanted, reason, accepted, keep_old, override)
+    _ask(chosen, wanted, reason, accepted, keep_old, override, replaces)
     if wait and len(wanted) == 1:
         ((name, epoch),) = wanted.items()
         expiry = _expiry(chosen)
@@ -301,14 +304,17 @@ def _move(
 
 
 def _ask(
-    chosen: Config, wanted: dict[str, int], reason: str, accepted: list[str], keep_old: bool, override: str = ""
+    chosen: Config,
+    wanted: dict[str, int],
+    reason: str,
+    accepted: list[str],
+    keep_old: bool,
+    override: str = "",
+    replaces: dict[str, int] | None = None,
 ) -> None:
-    """Ask for the cutover of one topology or several."""
+    """Ask for the cutover of one topology or several, from these live epochs; by default from those of now."""
     from kappa.control import cutover as moves
-    from kappa.lake.epochs import Epochs
 
-    epochs = Epochs(chosen.lake)
-    live = {name: epochs.record(name).live for name in wanted}
     moves.cut_over_together(
         chosen,
         wanted,
@@ -317,8 +323,17 @@ def _ask(
         accept_verdict=accepted,
         keep_old_running=keep_old,
         override=override,
-        replaces={name: epoch for name, epoch in live.items() if epoch is not None},
+        replaces=_live(chosen, wanted) if replaces is None else replaces,
     )
+
+
+def _live(chosen: Config, topologies: Iterable[str]) -> dict[str, int]:
+    """Topology -> its live epoch, of those that have one."""
+    from kappa.lake.epochs import Epochs
+
+    epochs = Epochs(chosen.lake)
+    found = {name: epochs.record(name).live for name in topologies}
+    return {name: epoch for name, epoch in found.items() if epoch is not None}
 
 
 def _check_names(topologies: list[str], epoch: int | None, option: str) -> None:

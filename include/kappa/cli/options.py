@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
+import pwd
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,11 +62,12 @@ def config() -> Config:
 
 
 def actor() -> str:
-    """The user that runs the command, for the history."""
+    """The user that runs the command, for the history: as whom the system knows the process, whatever variables say."""
+    number = os.getuid()
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        return "unknown"
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # a user id without a name, as in containers
+        return f"uid {number}"
 
 
 def say(lines: str | Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kappa.config import Config
+from kappa.control import approvers
 from kappa.control.leftovers import Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
@@ -95,27 +96,22 @@ def required(config: Config, topology: str) -> int:
     return next((item.approvals for item in declared(config.topologies) if item.name == topology), 0)
 
 
-def person(actor: str) -> str:
-    """The person behind an actor: the same by Airflow and on the command line, where both know the same name."""
-    return actor.removeprefix("airflow:").strip().lower()
+def given(config: Config, record: TopologyRecord, epoch: int) -> list[Event]:
+    """Approvals of an epoch as it is now that count, one for each person, oldest first."""
+    return of_terms(config, record, terms(record, epoch)) if record.epoch(epoch).approvals else []
 
 
-def given(record: TopologyRecord, epoch: int) -> list[Event]:
-    """Approvals of an epoch as it is now, one for each person, oldest first."""
-    target = record.epoch(epoch)
-    return of_terms(target, terms(record, epoch)) if target.approvals else []
-
-
-def of_terms(epoch: EpochRecord, shown: Terms) -> list[Event]:
-    """Approvals of exactly these terms, one for each person, oldest first."""
-    found = {person(event.actor): event for event in reversed(epoch.approvals) if event.detail == shown.to_dict()}
-    return list(reversed(found.values()))
+def of_terms(config: Config, record: TopologyRecord, shown: Terms) -> list[Event]:
+    """Approvals of exactly these terms that count, one for each person, oldest first."""
+    mine = [event for event in record.epoch(shown.epoch).approvals if event.detail == shown.to_dict()]
+    return approvers.people(mine, airflow_only=bool(approvers.elsewhere(config, record)))
 
 
 def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
     """Put the approval of an epoch on record; its stage is ``APPROVED`` then. Idempotent.
 
-    Where the topology asks for two people, each of them calls it. A person counts once.
+    Where the topology asks for two people, each of them calls it. A person counts once. Where the lake or the drivers
+    are not this host's own, only a login of Airflow counts: :mod:`kappa.control.approvers`.
 
     Args:
         agreed: what was shown when the approval was given.
@@ -123,8 +119,8 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
         reason: why, or what was said.
 
     Raises:
-        MoveRefusedError: something else would go live than what was shown, the epoch was rejected, or its verification
-            failed.
+        MoveRefusedError: something else would go live than what was shown, the epoch was rejected, its verification
+            failed, or the approval would not count.
         IllegalTransitionError: the epoch is not verified.
     """
     epochs = Epochs(config.lake)
@@ -142,8 +138,10 @@ def approve(config: Config, agreed: Terms, *, actor: str, reason: str) -> None:
                 f"Epoch {agreed.epoch} of {agreed.topology!r} failed its verification: that is accepted on the command "
                 f"line only. See kappa diff {agreed.topology} {agreed.epoch}"
             )
-        known = given(record, agreed.epoch)
-        if len(known) >= max(1, required(config, agreed.topology)) or person(actor) in {person(e.actor) for e in known}:
+        _refuse_uncounted(config, record, agreed.epoch, actor)
+        known = given(config, record, agreed.epoch)
+        is_known = any(approvers.is_same(actor, event.actor) for event in known)
+        if is_known or len(known) >= max(1, required(config, agreed.topology)):
             return []
         return [now.event("approved", agreed.epoch, actor=actor, reason=reason, detail=agreed.to_dict())]
 
@@ -237,7 +235,7 @@ def reopen(config: Config, topology: str, epoch: int, *, actor: str, reason: str
     epochs.change(topology, decide)
 
 
-def check(record: TopologyRecord, epoch: int, *, needed: int = 0, override: str = "") -> dict[str, Any]:
+def check(config: Config, record: TopologyRecord, epoch: int, *, needed: int = 0, override: str = "") -> dict[str, Any]:
     """The approvals with which an epoch goes live, for the handover's record; empty where it has none.
 
     Args:
@@ -255,7 +253,7 @@ def check(record: TopologyRecord, epoch: int, *, needed: int = 0, override: str 
         return {}
     if target.approved is not None:
         _refuse_changed("was approved", Terms.from_dict(target.approved.detail), terms(record, epoch))
-    known = given(record, epoch)
+    known = given(config, record, epoch)
     by = " and ".join(event.actor for event in known)
     approved = {"approved": {"by": by, "at": known[-1].at.isoformat()}} if known else {}
     if len(known) >= needed:
@@ -263,9 +261,13 @@ def check(record: TopologyRecord, epoch: int, *, needed: int = 0, override: str 
     if override.strip():
         return {**approved, "override": {"reason": override.strip(), "needed": needed, "given": len(known)}}
     what = f"was approved by {by} only, and {needed} people have to" if known else "was not approved"
+    why = approvers.elsewhere(config, record)
+    way = f"Approve it: kappa approve {record.topology} {epoch} --execute"
+    if why:
+        way = f"Only logins of Airflow count, since {why}. Approve it there: DAG cutover__{record.topology}"
     raise MoveRefusedError(
-        f"Epoch {epoch} of {record.topology!r} {what}: readers stay where they are. Approve it: "
-        f"kappa approve {record.topology} {epoch} --execute. To do without, on record: --override REASON"
+        f"Epoch {epoch} of {record.topology!r} {what}: readers stay where they are. {way}. To do without, on record: "
+        "--override REASON"
     )
 
 
@@ -297,6 +299,15 @@ def _refuse_rejected(topology: str, epoch: EpochRecord) -> None:
         raise MoveRefusedError(
             f"Epoch {epoch.epoch} of {topology!r} was {described(epoch.rejected)}. To take it up again: "
             f"kappa start {topology} --epoch {epoch.epoch} --execute"
+        )
+
+
+def _refuse_uncounted(config: Config, record: TopologyRecord, epoch: int, actor: str) -> None:
+    why = approvers.elsewhere(config, record)
+    if why and not actor.startswith(approvers.AIRFLOW):
+        raise MoveRefusedError(
+            f"An approval of epoch {epoch} of {record.topology!r} by {actor}, a user of this host, does not count: "
+            f"{why}. Nothing was written. Answer in Airflow: DAG cutover__{record.topology}"
         )
 
 

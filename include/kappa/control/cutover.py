@@ -131,7 +131,9 @@ def cut_over_together(
             "from": member.live,
             "keep_old_running": keep_old_running,
             **shared,
-            **approval.check(now.of(member.topology), member.epoch, needed=_needed(member.topology), override=override),
+            **approval.check(
+                config, now.of(member.topology), member.epoch, needed=_needed(member.topology), override=override
+            ),
             **({"accepted_verdict": "failed"} if member.has_failed else {}),
         }
         return now.event("handover", member.epoch, topology=member.topology, actor=actor, reason=reason, detail=detail)

@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kappa.config import Config
-from kappa.control.approval import Terms, person
+from kappa.control.approval import Terms
+from kappa.control.approvers import person
 from kappa.control.leftovers import Found, Leftover
 from kappa.errors import IllegalTransitionError, MoveRefusedError, RefusedError, UnknownEpochError
 from kappa.lake.epoch_record import record_of
