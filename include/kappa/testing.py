@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any
 from kappa.errors import TopologyError, UsageError
 from kappa.faults import CrashAfter
 from kappa.kafka.encoding import topic_records
-from kappa.kafka.inputs import input_schemas, input_value, output_encoder
+from kappa.kafka.inputs import input_key, input_schemas, input_value, output_encoder
 from kappa.offsets import releases
 from kappa.offsets.floors import Floors, least_frontiers, of_longer_grace
 from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.slices.effects import collect
+from kappa.slices.records import in_memory
 from kappa.slices.state import newest
 from kappa.slices.writing import step_effects
-from kappa.spark.event_time import in_memory
-from kappa.spark.parsing.small import parse_rows
+from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
 from kappa.topology.ddl import ddl_of
@@ -61,14 +61,14 @@ class Input:
     Attributes:
         topic: the source.
         value: a mapping becomes JSON or Avro, as the source reads it, text UTF-8; bytes stay; None is a tombstone.
-        key: the record's key.
+        key: the record's key; a mapping or a number is encoded as the source's ``key_format`` says, text is UTF-8.
         partition: where it lies; offsets count up within a partition.
         timestamp_ms: its time, epoch milliseconds; None for what the driver's clock shows.
     """
 
     topic: str
     value: Mapping[str, Any] | bytes | str | None
-    key: bytes | None = None
+    key: Mapping[str, Any] | bytes | str | int | None = None
     partition: int = 0
     timestamp_ms: int | None = None
 
@@ -150,7 +150,7 @@ class TopologyDriver:
         tune(self._session, is_small=True)
         found = self._releases(timed)
         records = {
-            source.topic: self._parsed(source, [i for i in timed if i.topic == source.topic], found)
+            source.topic: self._records(source, [i for i in timed if i.topic == source.topic], found)
             for source in self.topology.sources
         }
         before = {table.name: self._before(table.name) for table in self.topology.tables}
@@ -232,27 +232,26 @@ class TopologyDriver:
         self.released.append((ranges_end(ranges), found))
         return found
 
-    def _parsed(self, source: Source, inputs: list[Input], found: Releases) -> DataFrame:
-        import pyarrow.compute as pc
-
-        times = self._times.setdefault(source.topic, {})
-        rows = parse_rows(self._raw(source, inputs), source, times, partial(input_schemas, source)).rows
-        for item in inputs:
-            time = time_of(item)
-            times[item.partition] = max(time, times.get(item.partition, time))
-        is_good = pc.is_null(rows["_dead"])
-        self.dead_letters.extend(
-            rows.filter(pc.invert(is_good)).select(["_topic", "_partition", "_offset", "_value", "_dead"]).to_pylist()
+    def _records(self, source: Source, inputs: list[Input], found: Releases) -> DataFrame:
+        topic = source.topic
+        is_timed = source.grace is not None
+        known = releases.merged([found, *(told for _, told in self.released)])
+        start = Start(
+            timestamps=self._times.get(topic, {}),
+            stream_times=self._stream_times.get(topic, {}) if is_timed else {},
+            released=known.get(topic, {}) if is_timed else {},
+            floors=self._floors.get(topic, {}) if is_timed else {},
+            now_ms=_millis(self._now),
         )
-        good = rows.filter(is_good).select(source.row_columns)
-        if source.grace is not None:
-            reached = self._stream_times.get(source.topic, {})
-            known = releases.merged([found, *(told for _, told in self.released)])
-            released, now_ms = known.get(source.topic, {}), _millis(self._now)
-            floors = self._floors.get(source.topic, {})
-            good, reached = in_memory(good, source, reached, times, now_ms, released, floors)
-            self._stream_times[source.topic] = releases.times_after(reached, released)
-        return frame_of(self._session, good)
+        records = in_memory(self._raw(source, inputs), source, start, partial(input_schemas, source))
+        after = records.after(start)
+        self._times[topic] = dict(after.timestamps)
+        if is_timed:
+            self._stream_times[topic] = releases.times_after(after.stream_times, start.released)
+        if records.dead is not None:
+            names = ["_topic", "_partition", "_offset", "_value", "_dead"]
+            self.dead_letters.extend(records.dead.select(names).to_pylist())
+        return records.frame
 
     def _partitions(self, topic: str) -> Sequence[int]:
         """Partitions of a topic: those that the driver was told of, else those that had records."""
@@ -262,9 +261,8 @@ class TopologyDriver:
         rows, topic = [], source.topic
         for item in inputs:
             at = (topic, item.partition)
-            rows.append(
-                (item.key, input_value(source, item.value), topic, item.partition, self._offsets[at], time_of(item))
-            )
+            key, value = input_key(source, item.key), input_value(source, item.value)
+            rows.append((key, value, topic, item.partition, self._offsets[at], time_of(item)))
             self._offsets[at] += 1
         columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, time BIGINT"
         frame = self._session.createDataFrame(rows, columns).coalesce(1)

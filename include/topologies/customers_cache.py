@@ -11,7 +11,7 @@ CUSTOMER = "id BIGINT NOT NULL, first_name STRING, last_name STRING, email STRIN
 
 def keep(slice: Slice) -> Effects:
     """The newest row of each customer; a change of kind ``d`` deletes, and so does the null value that follows it."""
-    changes = tombstones(slice["customers"], key={"id": "TRY_CAST(get_json_object(_key, '$.id') AS BIGINT)"})
+    changes = tombstones(slice["customers"], key="id")
     rows = changes.selectExpr(
         "id", "after.first_name", "after.last_name", "after.email", "_deleted OR op = 'd' AS _deleted", *ORDER
     )
@@ -21,7 +21,7 @@ def keep(slice: Slice) -> Effects:
 cache = Topology(
     name="customers.cache",
     version="2",
-    sources=[Source(topic="customers", schema=CHANGE)],
+    sources=[Source(topic="customers", schema=CHANGE, key_schema="id BIGINT", key_format="json", tombstones=True)],
     tables=[Table(name="cache", key=["id"], schema=CUSTOMER, masked=["first_name", "last_name", "email"])],
     step=keep,
 )

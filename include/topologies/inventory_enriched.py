@@ -38,7 +38,12 @@ enriched = Topology(
     sources=[
         Source(topic="orders", schema=ORDER, of="inventory.orders", time="CreatedTime", grace="10 minutes"),
         Source(
-            topic="products", schema=f"{PRODUCT}, CreatedTime BIGINT NOT NULL", time="CreatedTime", grace="1 minute"
+            topic="products",
+            schema=f"{PRODUCT}, CreatedTime BIGINT NOT NULL",
+            key_schema="sku STRING",
+            tombstones=True,
+            time="CreatedTime",
+            grace="1 minute",
         ),
     ],
     tables=[priced.waiting_table("waiting"), priced.versions_table("products")],

@@ -16,7 +16,7 @@ def follow(slice: Slice) -> Effects:
 latest = Topology(
     name="stocks.latest",
     version="2",
-    sources=[Source(topic="ticks", schema=TICK)],
+    sources=[Source(topic="ticks", schema=TICK, key_schema="symbol STRING", tombstones=True)],
     tables=[Table(name="latest", key=["symbol"], schema=TICK)],
     outputs=[Topic(name="latest-ticks", of="latest", key="symbol", on_replay="reconcile")],
     step=follow,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import hostile_json
 from support.avro import record, wired
+from support.ways import in_tasks
 
 from kappa.archive.rows import COLUMNS, PARTITION, archived_rows, schema_name, source_rows
 from kappa.lake import tables
-from kappa.spark.parsing import parse
 from kappa.spark.session import tune
 from kappa.topology import Source
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
@@ -21,7 +21,7 @@ from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 if TYPE_CHECKING:
     from conftest_spark import Log
 
-PLAIN = "id STRING NOT NULL, amount BIGINT"
+PLAIN = "id STRING, amount BIGINT"
 TIMES = (
     "d DATE, t TIMESTAMP, f FLOAT, m MAP<STRING, INT>, b BINARY, s STRUCT<d: DATE, m: MAP<STRING, ARRAY<TIMESTAMP>>>"
 )
@@ -64,6 +64,14 @@ class TestWhatComesBack:
     def test_is_what_parsing_gives_for_times_maps_and_bytes(self, spark: Any, log: Log, tmp_path: Path) -> None:
         hold_together(spark, log([(0, n, value) for n, value in enumerate(TIMED)]), tmp_path, TIMES, {TIMES})
 
+    def test_is_what_parsing_gives_for_tombstones_and_keys(self, spark: Any, log: Log, tmp_path: Path) -> None:
+        asked = source("n INT", key_schema="id BIGINT", key_format="long", tombstones=True)
+        keys = [(5).to_bytes(8), b"5", None]
+        raw = log([(0, n, value, key) for n, value in enumerate((b'{"n": 1}', None, b"{")) for key in keys])
+        for is_parsed in (True, False):
+            folder = tmp_path / str(is_parsed)
+            hold_together(spark, raw, folder, asked, {asked} if is_parsed else set(), is_parsed=is_parsed)
+
     def test_is_what_parsing_gives_when_another_schema_was_kept(self, spark: Any, log: Log, tmp_path: Path) -> None:
         raw = log([(0, 5, value) for value in TIMED])
         hold_together(spark, raw, tmp_path, "d STRING NOT NULL", {TIMES}, is_parsed=False)
@@ -84,14 +92,15 @@ def hold_together(
     raw: Any,
     folder: Path,
     schema: str | Source,
-    kept: set[str],
+    kept: set[str] | set[Source],
     *,
     is_parsed: bool = True,
     schemas: WriterSchemas | None = None,
 ) -> None:
     """Archive records parsed by some schemas, read them back by one, and compare with parsing alone."""
     asked = source(schema) if isinstance(schema, str) else schema
-    names = {str(schema_name(source(one))): source(one) for one in kept}
+    sources = [source(one) if isinstance(one, str) else one for one in kept]
+    names = {str(schema_name(one)): one for one in sources}
     path = str(folder / "records")
     tables.create(path, COLUMNS, partition_by=[PARTITION.name])
     taken = raw.selectExpr("*", "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers")
@@ -105,7 +114,7 @@ def hold_together(
         is_parsed=is_parsed,
         schemas=schemas,
     )
-    expected = parse(raw, asked, {}, in_arrow=False, schemas=schemas).collect()
+    expected = in_tasks(raw, asked, schemas=schemas).collect()
     found = back.drop("_seq").collect()
     good = [repr(row) for row in expected if row["_dead"] is None]
     assert good

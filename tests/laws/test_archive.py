@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from support.deaths import run_to_death
 from support.epochs import Lab, lab, read_messages
 from support.processes import QUICK_JVM
+from support.ways import in_tasks
 
 from kappa import control
 from kappa.archive.overview import stop
@@ -31,7 +32,6 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToDatetime, ToEarliest, ToOffset
 from kappa.spark.kafka_source import read_log
-from kappa.spark.parsing import parse
 from kappa.topology import Source
 from kappa.verify.certificate import certificate_of
 
@@ -238,7 +238,7 @@ class TestEquality:
             Source(topic=stream.topic, format="bytes"),
         ):
             raw = read_log(spark, stream.config.bootstrap_servers, stream.topic, ranges, headers=source.headers)
-            logged = parse(raw, source, {}).orderBy("_offset")
+            logged = in_tasks(raw, source).orderBy("_offset")
             begun = stream.kafka.low_watermarks([stream.topic])
             archive = Archive(stream.config.lake, stream.topic)
             assert archive.is_parsed(source, archive.chunks) == (source.schema == schema)

@@ -14,7 +14,8 @@ from kappa.driver import live, slicing
 from kappa.driver.context import Context
 from kappa.replay.stages import Stage
 from kappa.slices import ahead
-from kappa.slices.ahead import Parsed, ReadAhead, Wanted
+from kappa.slices.ahead import ReadAhead, Wanted
+from kappa.slices.records import Records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -37,7 +38,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     take = ReadAhead.take
 
-    def noted(self: ReadAhead, wanted: Wanted) -> Parsed | None:
+    def noted(self: ReadAhead, wanted: Wanted) -> Records | None:
         parsed = take(self, wanted)
         found.append(parsed is not None)
         return parsed
@@ -50,20 +51,19 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every frame that was read ahead."""
     found: list[Any] = []
-    parse = ahead.parse_large
+    parse = ahead.where_they_are
 
-    def noted(*given: Any, **named: Any) -> Parsed | None:
-        parsed = parse(*given, **named)
-        assert parsed is not None
-        found.append(parsed.frame)
-        return parsed
+    def noted(*given: Any, **named: Any) -> Records:
+        records = parse(*given, **named)
+        found.extend(records.persisted)
+        return records
 
-    monkeypatch.setattr(ahead, "parse_large", noted)
+    monkeypatch.setattr(ahead, "where_they_are", noted)
     return found
 
 
 def produce(stream: Lab) -> tuple[dict[str, int], list[Move]]:
-    """Records of which every eleventh is broken and every seventh has a line break, which Arrow leaves to Spark.
+    """Records of which every eleventh is broken and every seventh has a line break, which the converter reads.
 
     Returns:
         The balances and moves that follow, by plain Python.

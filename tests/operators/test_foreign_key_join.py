@@ -52,7 +52,10 @@ def joining(*names: str) -> Topology:
     return Topology(
         name="shop.joined",
         version="1",
-        sources=[Source(topic="orders", schema=ORDER), Source(topic="customers", schema=CUSTOMER)],
+        sources=[
+            Source(topic=topic, schema=schema, key_schema="id STRING", tombstones=True)
+            for topic, schema in {"orders": ORDER, "customers": CUSTOMER}.items()
+        ],
         tables=[
             Table(name="orders", key=["id"], schema=ORDER.replace("id STRING", "id STRING NOT NULL", 1)),
             Table(name="customers", key=["id"], schema=CUSTOMER.replace("id STRING", "id STRING NOT NULL", 1)),

@@ -264,7 +264,9 @@ def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None
     prices = Topology(
         name="tests.prices",
         version="1",
-        sources=[Source(topic="prices", schema="id BIGINT NOT NULL, price INT")],
+        sources=[
+            Source(topic="prices", schema="id BIGINT NOT NULL, price INT", key_schema="id BIGINT", tombstones=True)
+        ],
         tables=[Table(name="prices", key=["id"], schema="id BIGINT NOT NULL, price INT")],
         step=keep,
     )
@@ -277,19 +279,24 @@ def test_a_null_value_deletes_the_key_of_its_record(spark: SparkSession) -> None
             Input(topic="prices", key=b"2", value=None),
             Input(topic="prices", key=b"2", value={"id": 2, "price": None}),
             Input(topic="prices", value=None),
+            Input(topic="prices", key='{"id": 3}', value=None),
         ]
     )
 
     assert driver.rows("prices") == [{"id": 2, "price": None}, {"id": 3, "price": 5}]
+    assert [letter["_dead"] for letter in driver.dead_letters] == [
+        "id is a column of the key, and absent",
+        "of the key: the key is not BIGINT",
+    ]
 
 
-def test_a_key_that_is_no_plain_text_is_made_by_sql(spark: SparkSession) -> None:
-    columns = "v STRING, _key STRING"
-    records = spark.createDataFrame([("x", '{"id": 7}'), (None, '{"id": 8}')], columns)
+def test_null_values_that_the_source_does_not_ask_for_are_refused(spark: SparkSession) -> None:
+    records = spark.createDataFrame([("x", "a")], "v STRING, id STRING")
 
-    found = tombstones(records, key={"id": "CAST(get_json_object(_key, '$.id') AS BIGINT)"})
-
-    assert [(row["id"], row["_deleted"]) for row in found.collect()] == [(7, False), (8, True)]
+    with pytest.raises(TopologyError, match="tombstones=True"):
+        tombstones(records, key="id")
+    with pytest.raises(TopologyError, match=r"lack \['other'\]"):
+        tombstones(records.selectExpr("*", "FALSE AS _tombstone"), key=["id", "other"])
 
 
 # ---- newest_by and deduplicate

@@ -26,6 +26,12 @@ AS_OF = {how: table_join(left=ROW, table=ROW, key="id", how=how) for how in ("in
 NEWEST = {how: newest_table_join(left=ROW, table=ROW, key="id", how=how) for how in ("inner", "left")}
 
 
+def source(topic: str, **event_time: str) -> Source:
+    """Products are a table of which null values delete."""
+    keys = {"key_schema": "id STRING", "tombstones": True} if topic == "products" else {}
+    return Source(topic=topic, schema=ROW, **keys, **event_time)  # type: ignore[arg-type]
+
+
 def as_of_step(slice: Slice) -> Effects:
     """Orders with the product as it was at their time."""
     orders, products = slice["orders"], tombstones(slice["products"], key="id")
@@ -52,7 +58,7 @@ def as_of_step(slice: Slice) -> Effects:
 as_of_topology = Topology(
     name="inventory.enriched",
     version="1",
-    sources=[Source(topic=topic, schema=ROW, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()],
+    sources=[source(topic, time="at", grace=f"{ms} milliseconds") for topic, ms in GRACE.items()],
     tables=[
         table
         for how, join in AS_OF.items()
@@ -79,7 +85,7 @@ def newest_step(slice: Slice) -> Effects:
 newest_topology = Topology(
     name="inventory.newest",
     version="1",
-    sources=[Source(topic=topic, schema=ROW) for topic in GRACE],
+    sources=[source(topic) for topic in GRACE],
     tables=[NEWEST["left"].table("products")],
     outputs=[
         Append(name="inner_rows", schema=NEWEST["inner"].schema),
@@ -158,12 +164,12 @@ def test_of_versions_with_one_time_the_last_in_the_log_counts(spark: SparkSessio
     assert values(found, "left_rows") == [(1, 20)]
 
 
-def test_a_null_value_ends_the_version_before(spark: SparkSession) -> None:
+def test_a_null_value_ends_the_version_before_where_its_partition_stands(spark: SparkSession) -> None:
     found = driver(spark, as_of_topology)
 
     run(
         found,
-        [product(10_000, 10), product(12_000, None)],
+        [product(10_000, 10), product(12_000, 98, "b"), product(0, None, sent=900_000)],
         [order(11_999, 1), order(12_000, 2), product(20_000, 99, "b")],
     )
 

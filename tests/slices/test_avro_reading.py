@@ -37,6 +37,8 @@ SOURCE = Source(
     schema="n BIGINT NOT NULL, at TIMESTAMP, m DECIMAL(10,2), tags MAP<STRING, ARRAY<STRING>>",
     time="at",
     grace="1 hour",
+    key_schema="k STRING",
+    tombstones=True,
 )
 BASE = 1_700_000_000_000
 
@@ -86,7 +88,7 @@ def test_a_slice_beyond_memory_reads_what_one_in_memory_reads(log: Log, spark: S
     rows, letters, counts = small
     assert (counts.rows_read, counts.rows_parsed, counts.rows_dead) == (200, 120, 80)
     assert (len(rows), len(letters)) == (120, 80)
-    assert counts.stream_times == {"pos": {0: BASE + 199}}  # a tombstone counts by its timestamp
+    assert counts.stream_times == {"pos": {0: BASE + 196}}  # neither tombstones nor dead letters move it
     for reason in (
         "the value does not begin with zero and the id of a schema",
         "schema 99 is not in the schema registry",
@@ -113,7 +115,7 @@ def test_a_slice_waits_for_its_registry_and_later_ones_read_without_it(
 
 
 def test_what_the_registry_did_not_know_is_asked_again(log: Log, spark: SparkSession, tmp_path: Path) -> None:
-    raw, known = log([(0, BASE, wired(3, FIRST, {"n": 1, "at": BASE}))]).localCheckpoint(), registry()
+    raw, known = log([(0, BASE, wired(3, FIRST, {"n": 1, "at": BASE}), b"key")]).localCheckpoint(), registry()
     schemas = Schemas(str(tmp_path), known)
     for small_slice in (50_000, 0):
         assert read(spark, raw, schemas, 1, small_slice)[2].rows_dead == 1

@@ -53,10 +53,20 @@ def test_a_fold_does_not_stop_before_a_transaction_that_is_open(monkeypatch: pyt
 def test_a_partition_that_was_added_since_the_marker_begins_at_0(
     monkeypatch: pytest.MonkeyPatch, start: dict[int, int], is_taken: bool
 ) -> None:
-    marker = SimpleNamespace(seq=3, end=Offsets({"pos": {0: 5, 1: 2}}), max_timestamps={}, stream_times={})
+    marker = SimpleNamespace(
+        seq=3,
+        end=Offsets({"pos": {0: 5, 1: 2}}),
+        max_timestamps={},
+        stream_times={},
+        shapes={},
+        floors={},
+        set_aside=(),
+        set_aside_count=0,
+    )
     monkeypatch.setattr(markers, "read", lambda *_: marker)
     broker = SimpleNamespace(topics=lambda *_: ())
-    run: Any = SimpleNamespace(paths=PATHS, engines=SimpleNamespace(broker=broker), topology=SimpleNamespace(tables=()))
+    topology = SimpleNamespace(tables=(), sources=())
+    run: Any = SimpleNamespace(paths=PATHS, engines=SimpleNamespace(broker=broker), topology=topology, bound={})
     source = SeedSource(kind="from-changelog", epoch=1, seq=3)
     if is_taken:
         assert seeding._from_changelog(run, source, Offsets({"pos": start})) == seeding.Times(has_lost_releases=True)

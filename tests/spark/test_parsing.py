@@ -1,50 +1,48 @@
-"""Records of a topic as rows; and that Arrow reads JSON exactly as ``from_json`` does."""
+"""Records of a topic as rows, by each way."""
 
 from __future__ import annotations
 
-import os
-import secrets
-from random import Random
+import json
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from support.hostile_json import SCHEMA, value
+from support.avro import record, wired
+from support.ways import WAYS, Way
 
-from kappa.spark.parsing import arrow_kind, parse
-from kappa.spark.parsing.json_lines import rows_of
-from kappa.spark.parsing.small import parse_rows
-from kappa.spark.session import tune
 from kappa.topology import RECORD_COLUMNS, Source
+from kappa.topology.wire_schemas import WriterSchema
 
 if TYPE_CHECKING:
     from conftest_spark import Log
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
-#: Values of one comparison.
-VALUES = 2000
+
+@pytest.fixture(params=sorted(WAYS))
+def way(request: pytest.FixtureRequest) -> Way:
+    return WAYS[request.param]
 
 
-def one(log: Log, value: Any, schema: str, *, in_arrow: bool) -> Row:
+def one(log: Log, value: Any, schema: str, way: Way) -> Row:
     """The row of a topic's only record."""
-    (row,) = parse(log([(0, 0, value)]), Source(topic="pos", schema=schema), {}, in_arrow=in_arrow).collect()
+    (row,) = way(log([(0, 0, value)]), Source(topic="pos", schema=schema)).collect()
     return row
 
 
-@pytest.fixture(params=[True, False], ids=["in Arrow", "by Spark"])
-def in_arrow(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-def test_a_record_keeps_where_and_when_it_came(log: Log, in_arrow: bool) -> None:
+def test_a_record_keeps_where_and_when_it_came(log: Log, way: Way) -> None:
     raw = log([(1, 1_000, {"n": 1}, b"k"), (1, 3_000, {"n": 2}), (1, 2_000, {"n": 3})], "ticks")
 
-    rows = parse(raw, Source(topic="ticks", schema="n INT"), {1: 1_500}, in_arrow=in_arrow)
+    rows = way(raw, Source(topic="ticks", schema="n INT"), {1: 1_500})
 
-    assert rows.columns == ["n", *(name for name in RECORD_COLUMNS if name != "_headers"), "_value", "_dead"]
+    assert rows.columns == [
+        "n",
+        *(name for name in RECORD_COLUMNS if name not in ("_headers", "_tombstone")),
+        "_value",
+        "_dead",
+    ]
     assert [(r["n"], r["_key"], r["_topic"], r["_partition"], r["_offset"], r["_dead"]) for r in rows.collect()] == [
         (1, "k", "ticks", 1, 0, None),
         (2, None, "ticks", 1, 1, None),
@@ -64,7 +62,7 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, in_arrow: bool) -> None
         (b'""', "the value is not a JSON object"),
         (b'[{"id":"a"}]', "the value is not a JSON object"),
         (b'{"id":"a"', "the value is not JSON"),
-        (b'{"id":"a","n":"1"}', "a field of the value has another type"),
+        (b'{"id":"a","n":"1"}', "n does not fit INT"),
         (b'{"n":1}', "id is NOT NULL and absent"),
         (b'{"id":null}', "id is NOT NULL and absent"),
         (b'{"id":"a"}\n{"id":"b"}', "text follows the JSON object"),
@@ -77,20 +75,14 @@ def test_a_record_keeps_where_and_when_it_came(log: Log, in_arrow: bool) -> None
         (b'{"ID":"a"}', "id is NOT NULL and absent"),
     ],
 )
-def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(
-    log: Log, in_arrow: bool, value: bytes, reason: str
-) -> None:
-    row = one(log, value, "id STRING NOT NULL, n INT", in_arrow=in_arrow)
+def test_a_dead_letter_keeps_its_value_and_a_reason_without_it(log: Log, way: Way, value: bytes, reason: str) -> None:
+    row = one(log, value, "id STRING NOT NULL, n INT", way)
 
     assert (row["_dead"], bytes(row["_value"])) == (reason, value)
 
 
-@pytest.mark.timeout(120, func_only=True)
-@pytest.mark.parametrize("number", ["1e-214748364", '"1E+99999999"', "0.1e00012345", '"' + "9" * 1000 + '"'])
-@pytest.mark.parametrize("schema", ["m DECIMAL(12,2)", "m DECIMAL(38,20)"])
-def test_a_number_that_from_json_would_not_come_back_from_is_a_dead_letter(
-    log: Log, schema: str, number: str, in_arrow: bool
-) -> None:
+@pytest.mark.parametrize("number", ['"1E+99999999"', "0.1e00012345", '"' + "9" * 1000 + '"'])
+def test_a_number_past_any_decimal_is_a_dead_letter_at_no_cost(log: Log, number: str, way: Way) -> None:
     values = [
         f'{{"m":{number}}}',
         f'{{"m":{number}',
@@ -99,38 +91,108 @@ def test_a_number_that_from_json_would_not_come_back_from_is_a_dead_letter(
     ]
     source = Source(
         topic="pos",
-        schema=f"text STRING, {schema}, inner STRUCT<list: ARRAY<STRUCT<m: DECIMAL(5,2)>>>, tags MAP<STRING, "
+        schema="text STRING, m DECIMAL(12,2), inner STRUCT<list: ARRAY<STRUCT<m: DECIMAL(5,2)>>>, tags MAP<STRING, "
         "DECIMAL(5,2)>",
     )
 
-    rows = parse(log((0, 0, value.encode()) for value in values), source, {}, in_arrow=in_arrow).collect()
+    rows = way(log((0, 0, value.encode()) for value in values), source).collect()
 
-    out_of_range = "a number of the value is out of range, or a field has another type"
-    assert [row["_dead"] for row in rows] == [out_of_range, "the value is not JSON", out_of_range, out_of_range]
+    assert [row["_dead"] for row in rows] == [
+        "m does not fit DECIMAL(12,2)",
+        "the value is not JSON",
+        "inner.list.m does not fit DECIMAL(5,2)",
+        "tags does not fit DECIMAL(5,2)",
+    ]
 
 
-def test_text_that_looks_like_such_a_number_is_read(log: Log, in_arrow: bool) -> None:
-    row = one(log, b'{"id":"\\"5e12345","m":0.0}', "id STRING, m DECIMAL(12,2)", in_arrow=in_arrow)
+def test_text_that_looks_like_such_a_number_is_read(log: Log, way: Way) -> None:
+    row = one(log, b'{"id":"\\"5e12345","m":0.0}', "id STRING, m DECIMAL(12,2)", way)
 
     assert (row["id"], str(row["m"]), row["_dead"]) == ('"5e12345', "0.00", None)
 
 
-def test_a_good_record_keeps_no_value(log: Log, in_arrow: bool) -> None:
-    row = one(log, b' {"id":"a", "other":[1,{}]}\n', "id STRING NOT NULL, n INT", in_arrow=in_arrow)
+def test_a_good_record_keeps_no_value(log: Log, way: Way) -> None:
+    row = one(log, b' {"id":"a", "other":[1,{}]}\n', "id STRING NOT NULL, n INT", way)
 
     assert (row["id"], row["n"], row["_value"], row["_dead"]) == ("a", None, None, None)
 
 
-def test_a_tombstone_is_a_good_record_without_columns(log: Log, in_arrow: bool) -> None:
-    row = one(log, None, "id STRING NOT NULL", in_arrow=in_arrow)
+def test_a_tombstone_is_a_good_record_without_columns(log: Log, way: Way) -> None:
+    source = Source(topic="pos", schema="id STRING NOT NULL, n INT", key_schema="id STRING", tombstones=True)
 
-    assert (row["id"], row["_value"], row["_dead"]) == (None, None, None)
+    (row,) = way(log([(0, 0, None, b"a")]), source).collect()
+
+    assert (row["id"], row["n"], row["_value"], row["_dead"], row["_tombstone"]) == ("a", None, None, None, True)
 
 
-def test_types_that_only_spark_reads_are_read(log: Log) -> None:
+@pytest.mark.parametrize("format", ["json", "avro", "string", "bytes"])
+def test_a_null_value_that_nobody_asked_for_is_a_dead_letter(log: Log, way: Way, format: str) -> None:
+    source = Source(topic="pos", schema="id STRING NOT NULL", format=format)
+
+    (row,) = way(log([(0, 0, None, b"a")]), source).collect()
+
+    assert (row["_value"], row["_dead"]) == (None, "the value is null")
+
+
+AVRO_KEY = record(("id", "long"))
+KEYS: list[tuple[str, str, bytes | None, Any]] = [
+    ("text", "id STRING", b"a", "a"),
+    ("text", "id STRING", "é".encode(), "é"),
+    ("text", "id STRING", b"", ""),
+    ("text", "id STRING", b"\xff", "of the key: the value is not UTF-8"),
+    ("text", "id STRING", None, "id is a column of the key, and absent"),
+    ("text", "id BIGINT", b"200", 200),
+    ("text", "id BIGINT", b"-7", -7),
+    ("text", "id BIGINT", b'{"id": 1}', "of the key: the key is not BIGINT"),
+    ("text", "id BIGINT", b'1,"id":2', "of the key: the key is not BIGINT"),
+    ("text", "id BIGINT", b"99999999999999999999", "of the key: the key is not BIGINT"),
+    ("text", "id BIGINT", b"", "of the key: the key is not BIGINT"),
+    ("text", "id DECIMAL(5,2)", b"1.25", Decimal("1.25")),
+    ("text", "id DATE", b"2026-03-01", date(2026, 3, 1)),
+    ("text", "id DATE", b"20260301", "of the key: the key is not DATE"),
+    ("text", "id BINARY", b"\xff\0", bytearray(b"\xff\0")),
+    ("json", "id BIGINT", b'{"id": 5, "more": [1]}', 5),
+    ("json", "id BIGINT", b'{"id": "abc"}', "of the key: id does not fit BIGINT"),
+    ("json", "id BIGINT", b'{"schema": {}, "payload": {"id": 5}}', "id is a column of the key, and absent"),
+    ("json", "id BIGINT", b"5", "of the key: the value is not a JSON object"),
+    ("long", "id BIGINT", (5).to_bytes(8), 5),
+    ("long", "id BIGINT", (200).to_bytes(8), 200),
+    ("long", "id BIGINT", (-1).to_bytes(8, signed=True), -1),
+    ("long", "id BIGINT", b"200", "of the key: the key is not a number of 8 bytes"),
+    ("long", "id BIGINT", None, "id is a column of the key, and absent"),
+    ("int", "id BIGINT", (200).to_bytes(4), 200),
+    ("int", "id INT", (200).to_bytes(8), "of the key: the key is not a number of 4 bytes"),
+    ("avro", "id BIGINT", wired(2, AVRO_KEY, {"id": 200}), 200),
+    ("avro", "id BIGINT", b"200", "of the key: the value does not begin with zero and the id of a schema"),
+    ("avro", "id BIGINT", b"\0\0\0\0\x09\2", "of the key: schema 9 is not in the schema registry"),
+]
+
+
+@pytest.mark.parametrize("columns", ["n INT", "{}, n INT"], ids=["in the key alone", "in the value too"])
+def test_each_kind_of_key_is_read_or_makes_a_dead_letter(log: Log, way: Way, columns: str) -> None:
+    schemas = {2: WriterSchema(text=json.dumps(AVRO_KEY)), 9: None}
+    outcomes = []
+    for format, ddl, key, _ in KEYS:
+        source = Source(topic="pos", schema=columns.format(ddl), key_schema=ddl, key_format=format, tombstones=True)
+        rows = way(log([(0, 0, None, key), (0, 0, b"{}", key)]), source, schemas=schemas).collect()
+        outcomes.append([row["_dead"] or row["id"] for row in rows])
+
+    # The row of a value that lacks the column takes it from the key as a deletion does.
+    assert outcomes == [[expected] * 2 for *_, expected in KEYS]
+
+
+def test_a_value_that_has_the_column_does_not_ask_its_key(log: Log, way: Way) -> None:
+    source = Source(topic="pos", schema="id BIGINT, n INT", key_schema="id BIGINT", key_format="long", tombstones=True)
+
+    (row,) = way(log([(0, 0, {"id": 1, "n": 2}, b"no number")]), source).collect()
+
+    assert (row["id"], row["n"], row["_dead"], row["_tombstone"]) == (1, 2, None, False)
+
+
+def test_types_that_arrow_does_not_read_are_read(log: Log, way: Way) -> None:
     value = {"day": "2026-02-03", "at": "2026-02-03T04:05:06.789Z", "tags": {"a": 1}, "raw": "AQI=", "n": 1}
 
-    row = one(log, value, "day DATE, at TIMESTAMP, tags MAP<STRING, INT>, raw BINARY, n INT", in_arrow=True)
+    row = one(log, value, "day DATE, at TIMESTAMP, tags MAP<STRING, INT>, raw BINARY, n INT", way)
 
     assert (str(row["day"]), row["tags"], bytes(row["raw"]), row["n"], row["_dead"]) == (
         "2026-02-03",
@@ -141,38 +203,38 @@ def test_types_that_only_spark_reads_are_read(log: Log) -> None:
     )
 
 
-def test_text_and_bytes_come_in_the_column_value(log: Log) -> None:
+def test_text_and_bytes_come_in_the_column_value(log: Log, way: Way) -> None:
     raw = log([(0, 0, b"text"), (0, 1, b"\xff"), (0, 2, None), (0, 3, b"")])
 
-    texts = parse(raw, Source(topic="pos", format="string"), {}).collect()
-    contents = parse(raw, Source(topic="pos", format="bytes"), {}).collect()
+    texts = way(raw, Source(topic="pos", format="string")).collect()
+    contents = way(raw, Source(topic="pos", format="bytes")).collect()
 
     assert [(r["value"], r["_dead"]) for r in texts] == [
         ("text", None),
         (None, "the value is not UTF-8"),
-        (None, None),
+        (None, "the value is null"),
         ("", None),
     ]
     assert [r["value"] and bytes(r["value"]) for r in contents] == [b"text", b"\xff", None, b""]
     assert [r["_value"] and bytes(r["_value"]) for r in texts] == [None, b"\xff", None, None]
 
 
-def test_a_key_that_is_no_text_is_null(log: Log) -> None:
-    rows = parse(
-        log([(0, 0, {}, b"\xff"), (0, 1, {}, "é".encode())]), Source(topic="pos", schema="n INT"), {}
-    ).collect()
+def test_a_key_that_is_not_text_is_null(log: Log, way: Way) -> None:
+    raw = log([(0, 0, {}, b"\xff"), (0, 1, {}, "é".encode())])
+
+    rows = way(raw, Source(topic="pos", schema="n INT")).collect()
 
     assert [row["_key"] for row in rows] == [None, "é"]
 
 
-def test_headers_come_through(log: Log, in_arrow: bool) -> None:
+def test_headers_come_through(log: Log, way: Way) -> None:
     raw = log([(0, 0, {"n": 1}), (0, 1, {"n": 2})]).selectExpr(
         "*",
         "IF(offset = 0, array(named_struct('key', 'trace', 'value', X'01FF'), named_struct('key', 'none', 'value', "
         "NULL)), NULL) AS headers",
     )
 
-    rows = parse(raw, Source(topic="pos", schema="n INT", headers=True), {}, in_arrow=in_arrow).collect()
+    rows = way(raw, Source(topic="pos", schema="n INT", headers=True)).collect()
 
     assert [row["_headers"] and [tuple(header) for header in row["_headers"]] for row in rows] == [
         [("trace", bytearray(b"\x01\xff")), ("none", None)],
@@ -180,128 +242,8 @@ def test_headers_come_through(log: Log, in_arrow: bool) -> None:
     ]
 
 
-def test_records_out_of_order_stop_the_job(log: Log, spark: SparkSession) -> None:
+def test_records_out_of_order_stop_the_job(log: Log, way: Way) -> None:
     raw = log([(0, 0, {"n": 1}), (0, 1, {"n": 2})]).orderBy("offset", ascending=False).coalesce(1)
 
     with pytest.raises(Exception, match="out of order"):
-        parse(raw, Source(topic="pos", schema="n INT"), {}).collect()
-
-
-@pytest.mark.parametrize("round", [0, 1])
-def test_arrow_reads_json_as_from_json_does(log: Log, spark: SparkSession, round: int) -> None:
-    """Every way of parsing against ``from_json`` itself, on new values in each run, wrong in most possible ways."""
-    tune(spark, is_small=False)
-    seed = int(os.environ.get("TEST_SEED", secrets.randbits(32))) + round
-    random = Random(seed)
-    values = [value(random) for _ in range(VALUES)]
-    try:
-        compare(values, log, spark)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\nThe same values once more: TEST_SEED={seed - round}") from error
-
-
-def compare(values: list[bytes | None], log: Log, spark: SparkSession) -> None:
-    """Fail where a way of parsing differs from ``from_json``, or where Arrow accepts too few values to say much."""
-    source = Source(topic="pos", schema=SCHEMA)
-    raw = log((0, 0, value) for value in values).localCheckpoint()
-    expected = _from_json(raw)
-    accepted = _read_one_by_one(values, source)
-    small = parse_rows(raw, source, {}).rows
-
-    assert len(accepted) > 0.3 * len(values)
-    _assert_same(values, {place: expected[place] for place in accepted}, accepted)
-    _assert_same(values, expected, _good(parse(raw, source, {})))
-    _assert_same(values, expected, _good(parse(raw, source, {}, in_arrow=False)))
-    _assert_same(values, expected, _good(spark.createDataFrame(small)))
-    assert sorted(small["_offset"].to_pylist()) == list(range(len(values)))
-
-
-def _from_json(raw: DataFrame) -> dict[int, str | None]:
-    """What ``from_json`` makes of each record, as text; None for a dead letter."""
-    parsed = raw.selectExpr(
-        "offset",
-        "value",
-        f"from_json(CAST(value AS STRING), '{SCHEMA}, broken STRING', map('columnNameOfCorruptRecord', 'broken')) AS "
-        "row",
-    )
-    found = parsed.selectExpr(
-        "offset",
-        "value",
-        "is_valid_utf8(CAST(value AS STRING)) AS is_text",
-        "row.broken IS NOT NULL AS is_broken",
-        "row.* EXCEPT (broken)",
-    )
-    rows: dict[int, str | None] = {}
-    for offset, content, is_text, is_broken, *columns in found.collect():
-        is_good = content is None or (
-            is_text
-            and not is_broken
-            and bytes(content).lstrip(b" \t\r\n").startswith(b"{")
-            and not _is_followed(bytes(content).decode())
-        )
-        rows[offset] = repr(columns) if is_good else None
-    return rows
-
-
-def _is_followed(text: str) -> bool:
-    """Whether text follows the first JSON value, by a scan of its own: brackets are counted outside of strings."""
-    depth, quote, place = 0, "", 0
-    while place < len(text):
-        letter = text[place]
-        if quote and letter == "\\":
-            place += 1
-        elif quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter in "{[":
-            depth += 1
-        elif letter in "}]":
-            depth -= 1
-            if depth == 0:
-                return bool(text[place + 1 :].strip(" \t\r\n"))
-        place += 1
-    return False
-
-
-def _good(rows: DataFrame) -> dict[int, str | None]:
-    names = [column.name for column in Source(topic="pos", schema=SCHEMA).columns]
-    return {
-        row["_offset"]: repr([row[name] for name in names]) if row["_dead"] is None else None for row in rows.collect()
-    }
-
-
-def _read_one_by_one(values: list[bytes | None], source: Source) -> dict[int, str | None]:
-    """The rows that Arrow accepts with each value as a batch of its own: no refused neighbour spares one."""
-    kind = arrow_kind(source)
-    accepted: dict[int, str | None] = {}
-    for place, content in enumerate(values):
-        try:
-            text = None if content is None else content.decode()
-        except UnicodeDecodeError:
-            continue
-        if text is None:
-            continue
-        rows, refused = rows_of(pa.array([text]), kind)
-        if not np.any(refused):
-            accepted[place] = repr([_as_spark(rows.field(i)[0].as_py(), field.type) for i, field in enumerate(kind)])
-    return accepted
-
-
-def _as_spark(value: Any, kind: pa.DataType) -> Any:
-    from pyspark.sql import Row
-
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return Row(**{field.name: _as_spark(value[field.name], field.type) for field in kind})
-    return [_as_spark(item, kind.value_type) for item in value] if pa.types.is_list(kind) else value
-
-
-def _assert_same(values: list[bytes | None], expected: dict[int, str | None], found: dict[int, str | None]) -> None:
-    differing = [
-        f"{(values[place] or b'')[:200]!r}: from_json gives {expected[place]}, Kappa {found[place]}"
-        for place in expected
-        if expected[place] != found[place]
-    ]
-    assert not differing, "\n".join(differing[:20])
+        way(raw, Source(topic="pos", schema="n INT")).collect()

@@ -174,7 +174,7 @@ def _value(
         huge = drawn + " a" * (huge_bytes // 2) if draw > 0.98 else drawn
         return huge.encode(), "huge" if huge != drawn else "", {"value": huge}
     value = {**drawn, source.time: at} if _time_of(source) else dict(drawn)
-    fields = {column.name: value.get(column.name) for column in source.columns}
+    fields = {column.name: value.get(column.name) for column in source.value_columns}
     text = json.dumps(value, ensure_ascii=chance.random() < 0.5).encode()
     if draw < feed.nulls + 0.12:
         return chance.choice(_bad(source, value, text, sent_ms)), "dead", None
@@ -186,8 +186,10 @@ def _value(
 def _bad(source: Source, value: dict[str, Any], text: bytes, sent_ms: int) -> list[bytes]:
     """Values that no reader of the schema accepts."""
     found = [text[: len(text) // 2], b"", b"[]", b"\xff" + text, text + b"{}", b"null"]
-    required = [column.name for column in source.columns if not column.nullable]
-    numbers = [column.name for column in source.columns if column.type.upper().startswith(("BIGINT", "INT", "DECIMAL"))]
+    in_keys = {column.name for column in source.key_columns}
+    required = [column.name for column in source.value_columns if not column.nullable and column.name not in in_keys]
+    kinds = ("BIGINT", "INT", "DECIMAL")
+    numbers = [column.name for column in source.value_columns if column.type.upper().startswith(kinds)]
     found += [_json({name: item for name, item in value.items() if name != lost}) for lost in required]
     found += [b"{}"] if required else []
     found += [_json({**value, name: {"an": "object"}}) for name in numbers]
@@ -226,13 +228,16 @@ def placed(sent: Sequence[Sent], sources: Mapping[str, Source], partitions: int)
         order_ms.append(running[at])
         offset = offsets[at]
         offsets[at] += 1
+        is_null = one.input.value is None
         is_dead = "dead" in one.kinds
-        reached = stream.get(at, one.at) if source.grace is not None else running[at]
-        if source.grace is not None and source.time is None:
-            stream[at] = running[at]  # what is no record of the schema has Kafka's timestamp all the same
-        elif not is_dead:
-            own = 0 if source.is_wall_clock else one.at  # the driver's clock stands at 1970
-            stream[at] = max(own, stream.get(at, own))
+        if is_null:
+            is_dead = not source.tombstones or _text(one.input.key) is None
+        own = 0 if source.is_wall_clock else one.at  # the driver's clock stands at 1970
+        reached = stream.get(at, own) if source.grace is not None else running[at]
+        if is_null and _time_of(source):
+            own = min(own, reached)  # it has no time of its own, and moves nothing
+        elif source.grace is not None and not is_dead and not is_null:
+            stream[at] = max(own, reached)
         if is_dead:
             dead.append((topic, partition, offset))
             continue
@@ -243,10 +248,10 @@ def placed(sent: Sequence[Sent], sources: Mapping[str, Source], partitions: int)
                 offset=offset,
                 key=_text(one.input.key),
                 value=one.value,
-                at=0 if source.is_wall_clock else one.at,
+                at=own,
                 order_ms=running[at],
-                frontier=None if source.grace_ms is None else stream[at] - source.grace_ms,
-                is_out_of_order=one.at < reached,
+                frontier=None if source.grace_ms is None else stream.get(at, own) - source.grace_ms,
+                is_out_of_order=own < reached,
             )
         )
     frontiers: dict[str, int | None] = {}

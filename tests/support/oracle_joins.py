@@ -75,7 +75,7 @@ def logs(
     """Records of each topic in the order in which they were sent; times go back and forth, some far back.
 
     Args:
-        tombstones: the topic of which some records have no value; their event time is Kafka's.
+        tombstones: the topic of which some records have no value; each of its records has a key.
     """
     found: dict[str, list[Event]] = {}
     number = 0
@@ -93,7 +93,7 @@ def logs(
             found[topic].append(
                 Event(
                     topic=topic,
-                    id=chance.choice("aaabbc") if is_tombstone else chance.choice(["a", "a", "b", "c", None]),
+                    id=chance.choice("aaabbc") if topic == tombstones else chance.choice(["a", "a", "b", "c", None]),
                     value=None if is_tombstone else number,
                     at=sent[at] if is_tombstone else clocks[at] - late,
                     sent=sent[at],
@@ -158,10 +158,14 @@ class Placing:
         for event in batch:
             at = (event.topic, event.partition)
             self._order[at] = max(event.sent, self._order.get(at, event.sent))
-            self._stream[at] = max(event.at, self._stream.get(at, event.at))
+            own = event.at
+            if event.value is None:  # it has no time of its own, moves nothing, and lies where its partition stands
+                own = min(event.sent, self._stream.get(at, event.sent))
+            else:
+                self._stream[at] = max(own, self._stream.get(at, own))
             self._offsets[at] = self._offsets.get(at, -1) + 1
-            frontier = self._stream[at] - self.grace[event.topic]
-            yield replace(event, offset=self._offsets[at], order_ms=self._order[at], frontier=frontier)
+            frontier = self._stream.get(at, own) - self.grace[event.topic]
+            yield replace(event, at=own, offset=self._offsets[at], order_ms=self._order[at], frontier=frontier)
 
     def frontier(self, topic: str) -> int | None:
         """The frontier behind what was placed."""

@@ -35,7 +35,7 @@ def stocks_stats(history: History) -> Expected:
         }
         is_closed = _is_reached(end, frontier)
         if is_closed:
-            final.append({**row, **_last(members).place})
+            final.append({**row, **_place(members, final_at=end)})
         if not _is_reached(end + _HOUR, frontier):
             kept.append({**row, "is_closed": is_closed})
     return Expected(tables={"windows": kept}, outputs={"stats": final}, late=late)
@@ -58,7 +58,7 @@ def logs_browser_windows(history: History) -> Expected:
             "actions": len({member["action"] for member in members if member.has("action")}),
         }
         if _is_reached(end, history.frontiers["logs"]):
-            final.append({**row, **_last(members).place})
+            final.append({**row, **_place(members, final_at=end)})
         else:
             kept.append(row)
     return Expected(tables={"windows": kept}, outputs={"visits": final}, late=late)
@@ -98,7 +98,7 @@ def inventory_orders(history: History) -> Expected:
                 bounds = {"session_start": moment(first), "session_end": moment(last)}
                 pending.append({**row, **bounds, "cancellations": cancellations})
             elif row["CreatedTime"] is not None and not cancellations:
-                standing.append({**row, **_last(run).place})
+                standing.append({**row, **_place(run, final_at=last + 30 * _MINUTE)})
     demand = [
         {
             "sku": sku,
@@ -264,8 +264,10 @@ def _is_past(time: int, frontier: int | None) -> bool:
     return frontier is not None and time < frontier
 
 
-def _last(records: Iterable[Record]) -> Record:
-    return max(records, key=lambda record: record.order)
+def _place(records: Iterable[Record], *, final_at: int) -> dict[str, Any]:
+    """Where a row lies that is final at a time: at that time, and at the last record that it is made of."""
+    last = max(records, key=lambda record: record.order)
+    return {**last.place, "_order_timestamp": moment(final_at)}
 
 
 def _least(values: Iterable[Any]) -> Any:

@@ -62,9 +62,9 @@ def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -
 def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe(
-        [product("SKU1", 0, 1), product("SKU1", 10, None), order("o1", 9), order("o2", 11), order("o3", 9, "?")]
+        [product("SKU1", 0, 1), product("SKU2", 10, 5), product("SKU1", 10, None), order("o1", 9), order("o2", 11)]
     )
-    driver.pipe([product("SKU2", 60, 1)])
+    driver.pipe([order("o3", 9, "?"), product("SKU2", 60, 1)])
 
     assert prices(driver) == [("o1", Decimal("1.00")), ("o2", None), ("o3", None)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.ways import in_tasks
 
-from kappa.spark.parsing import parse
 from kappa.topology import Slice, Topology
 from kappa.topology.registry import load
 
@@ -38,7 +38,7 @@ class Stream:
             t.name: self._session.createDataFrame(list(self._tables[t.name].values()), t.schema)
             for t in self._topology.tables
         }
-        records = parse(self._log(sent, source.topic), source, {}).where("_dead IS NULL")
+        records = in_tasks(self._log(sent, source.topic), source).where("_dead IS NULL")
         effects = self._topology.step(Slice(seq=self._seq, records={source.topic: records}, tables=before))
         found = {
             name: frame.orderBy("_order_timestamp", "_partition", "_offset").collect()
@@ -157,7 +157,7 @@ def test_every_effect_has_the_declared_columns_and_types(
         topology = load(TOPOLOGIES / folder, name)
         source = topology.sources[0]
         before = {t.name: spark.createDataFrame([], t.schema) for t in topology.tables}
-        effects = topology.step(Slice(seq=1, records={source.topic: parse(log([]), source, {})}, tables=before))
+        effects = topology.step(Slice(seq=1, records={source.topic: in_tasks(log([]), source)}, tables=before))
         assert set(effects) == {member.name for member in (*topology.tables, *topology.appends)}
         for member in (*topology.tables, *topology.appends):
             declared: DataFrame = spark.createDataFrame([], member.schema)

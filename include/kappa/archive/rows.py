@@ -1,6 +1,6 @@
 """Records as an archive keeps them: raw, and beside that parsed by one or more schemas; and back into a source's rows.
 
-What comes back is what :func:`kappa.spark.parsing.parse` gives for the same records from Kafka.
+What comes back is what :mod:`kappa.spark.parsing` gives for the same records from Kafka.
 """
 
 from __future__ import annotations
@@ -8,30 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kappa.spark.parsing import (
-    arrow_kind,
-    decoded_rows,
-    event_time,
-    in_order_beside,
-    plain,
-    quoted_names,
-    state_of_value,
-    typed,
-)
+from kappa.spark.parsing import layout_of, parsed_beside, unordered
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
+from kappa.topology.members import RECORD_COLUMNS
 from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
 #: To be raised when parsing changes what it gives: rows that were parsed before are then parsed again from the raw
 #: bytes.
-_PARSING = 2
+_PARSING = 3
 #: What a Delta table takes as a name of a column without further ado.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -68,12 +59,12 @@ def schema_name(source: Source) -> str | None:
     None where nothing is gained or nothing can be kept: text and bytes, Avro, whose schemas an archiver does not know,
     and names of fields that Delta does not take.
     """
-    if source.format != "json" or not _can_be_kept(source.columns):
+    if source.format != "json" or source.key_format == "avro" or not _can_be_kept(source.columns):
         return None
     content: list[Any] = [_PARSING, [[column.name, column.type, column.nullable] for column in source.columns]]
-    time = event_time(source)
-    if time is not None:
-        content.append([time.column, time.ahead_ms])
+    content.append([source.key_schema, source.key_format, source.tombstones, source.timestamps])
+    if source.grace is not None and source.time is not None and not source.is_wall_clock:
+        content.append([source.time, source.ahead_ms])
     return f"parsed_{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]}"
 
 
@@ -81,7 +72,8 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     """Records in :data:`COLUMNS` without ``seq``, and for each schema a STRUCT of ``dead``, ``value`` and ``row``.
 
     ``dead`` STRING and ``value`` BINARY are null for a good record, else the reason and the value once more: dead
-    letters are then found without reading what all others were. ``row`` holds the source's columns, all nullable.
+    letters are then read without reading what all others were. ``row`` holds the source's columns, all nullable.
+    ``tombstone`` BOOLEAN stands beside them where the source asks for tombstones.
 
     Args:
         raw: a Kafka source's columns with headers, read with one task for each partition.
@@ -92,36 +84,18 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    records = raw.select(*(F.col(name).alias(f"_{name}") for name in ("partition", "offset", "timestamp")), *_raw())
-    by_arrow = {name: source for name, source in sources.items() if arrow_kind(source) is not None}
-    rows = in_order_beside(records, "_raw_value", by_arrow)
-    for name, source in sources.items():
-        begun = rows.withColumn("_value", F.col("_raw_value"))
-        if name in by_arrow:
-            begun = begun.selectExpr("*", f"{name}.row.*", f"{name}.state AS _state")
-        else:
-            begun = begun.withColumn("_state", state_of_value())
-        read = typed(begun, source, is_parsed=name in by_arrow)
-        parsed = F.struct(*quoted(column.name for column in source.columns))
-        rows = read.select(
-            *(column for column in rows.columns if column != name),
-            F.struct(F.col("_dead").alias("dead"), F.col("_value").alias("value"), parsed.alias("row")).alias(name),
-        )
-    columns = {
-        "partition": F.col("_partition"),
-        "offset": F.col("_offset"),
-        "timestamp": F.col("_timestamp"),
-        "running_max_ms": F.unix_millis(F.col("_order_timestamp")),
-        **{name: F.col(f"_raw_{name}") for name in ("key", "value", "headers")},
-        **{name: F.col(name) for name in sources},
-    }
-    return rows.select(*(column.alias(name) for name, column in columns.items()))
+    names = ("partition", "offset", "timestamp", "key", "value", "headers")
+    records = raw.select(*(F.col(name).alias(f"_{name}") for name in names))
+    rows = parsed_beside(records, {name: layout_of(source) for name, source in sources.items()})
+    running = F.unix_millis(F.col("_order_timestamp")).alias("running_max_ms")
+    return rows.select(*(F.col(f"_{name}").alias(name) for name in names), running, *sources)
 
 
 def source_rows(
     records: DataFrame, source: Source, *, is_parsed: bool, schemas: WriterSchemas | None = None
 ) -> DataFrame:
-    """Archived records as :func:`kappa.spark.parsing.parse` gives them, and ``_seq``, the archive's slice.
+    """Archived records as rows: the source's columns, those of the records, ``_value`` and ``_dead``, and ``_seq``, the
+    archive's slice; no event time.
 
     Args:
         records: rows of an archive and ``order_timestamp``, which becomes ``_order_timestamp``.
@@ -131,7 +105,6 @@ def source_rows(
         schemas: of Avro, the schemas that are known by their ids.
     """
     taken = [
-        "TRY_VALIDATE_UTF8(CAST(key AS STRING)) AS _key",
         *(["headers AS _headers"] if source.headers else []),
         f"{literal(source.topic)} AS _topic",
         "partition AS _partition",
@@ -140,25 +113,18 @@ def source_rows(
         "order_timestamp AS _order_timestamp",
         "seq AS _seq",
     ]
-    if is_parsed:
-        name = schema_name(source)
-        columns = [f"{name}.row.{quote(column.name)} AS {quote(column.name)}" for column in source.columns]
-        found = records.selectExpr(*columns, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead")
-        return found.selectExpr(*quoted_names(source), "_seq")
-    begun = records.selectExpr(*taken, "value AS _value")
-    if source.format == "avro":
-        return decoded_rows(begun, source, schemas or {}).selectExpr(*quoted_names(source), "_seq")
-    if source.format != "json":
-        return plain(begun, source.format).selectExpr(*quoted_names(source), "_seq")
-    rows = typed(begun.withColumn("_state", state_of_value()), source, is_parsed=False)
-    return rows.selectExpr(*quoted_names(source), "_seq")
-
-
-def _raw() -> Iterator[SparkColumn]:
-    from pyspark.sql import functions as F
-
-    for name in ("key", "value", "headers"):
-        yield F.col(name).alias(f"_raw_{name}")
+    names = [*quoted(source.row_columns), "_value", "_dead", "_seq"]
+    if not is_parsed:
+        raw = records.selectExpr("key AS _key", *taken, "value AS _value")
+        return unordered(raw, layout_of(source, schemas)).selectExpr(*names)
+    name = schema_name(source)
+    columns = [f"{name}.row.{quote(column.name)} AS {quote(column.name)}" for column in source.columns]
+    if source.tombstones:
+        columns.append(f"CAST({name}.tombstone AS {RECORD_COLUMNS['_tombstone']}) AS _tombstone")
+    key = "TRY_VALIDATE_UTF8(CAST(key AS STRING)) AS _key"
+    return records.selectExpr(*columns, key, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead").selectExpr(
+        *names
+    )
 
 
 def _can_be_kept(columns: Iterable[Column]) -> bool:

@@ -15,11 +15,11 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
     """Facts about the schemas of a topology. Reads only; a registry that does not answer says nothing."""
     lacking, refused, avro = [], [], []
     for source in topology.sources:
-        if source.format not in ("json", "avro"):
+        if source.format != "json" and not source.has_schema_ids:
             continue
         known = schemas.load(config.lake, source.topic)
         has_schema = any(one.kind != schemas.UNKNOWN for one in known.values())
-        if source.format == "avro" and not has_schema and not config.schema_registry:
+        if source.has_schema_ids and not has_schema and not config.schema_registry:
             lacking.append(source.topic)
         if source.format == "json" and any(one.subject for one in known.values()):
             avro.append(source.topic)

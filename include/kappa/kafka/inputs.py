@@ -15,8 +15,8 @@ from kappa.topology.avro_schema import avro_schema
 from kappa.topology.ddl import Column
 from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
 
-#: The one schema id of tests.
-_ID = 1
+#: The schema ids of tests: that of values, and that of keys.
+_ID, _KEY_ID = 1, 2
 
 
 def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -> bytes | None:
@@ -26,18 +26,34 @@ def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
-    if source.format != "avro":
-        return orjson.dumps(value)
-    import fastavro
+    return _avro(value, _ID, _text(source)) if source.format == "avro" else orjson.dumps(value)
 
-    datum = io.BytesIO()
-    fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(_text(source))), dict(value))
-    return b"\0" + _ID.to_bytes(4) + datum.getvalue()
+
+def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None) -> bytes | None:
+    """A mapping as JSON, or as Avro with a schema made from the columns of the source's keys; a number in the bytes of
+    its ``key_format``; text as UTF-8; bytes as they are.
+    """
+    if isinstance(key, Mapping):
+        return _avro(key, _KEY_ID, _key_text(source)) if source.key_format == "avro" else orjson.dumps(key)
+    if isinstance(key, int):
+        sizes = {"int": 4, "long": 8}
+        return key.to_bytes(sizes[source.key_format], signed=True) if source.key_format in sizes else str(key).encode()
+    return key.encode() if isinstance(key, str) else key
 
 
 def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
-    """The schemas of ids in tests: that of :func:`input_value`, and no other."""
-    return {number: WriterSchema(text=_text(source)) if number == _ID else None for number in ids}
+    """The schemas of ids in tests: those of :func:`input_value` and :func:`input_key`, and no others."""
+    texts = {_ID: _text, _KEY_ID: _key_text}
+    return {number: WriterSchema(text=texts[number](source)) if number in texts else None for number in ids}
+
+
+def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
+    """A value in the wire format of a schema registry."""
+    import fastavro
+
+    datum = io.BytesIO()
+    fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(schema)), dict(value))
+    return b"\0" + number.to_bytes(4) + datum.getvalue()
 
 
 def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
@@ -48,4 +64,8 @@ def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
 
 
 def _text(source: Source) -> str:
-    return avro_schema(source.topic, source.columns, is_loose=True)
+    return avro_schema(source.topic, source.value_columns, is_loose=True)
+
+
+def _key_text(source: Source) -> str:
+    return avro_schema(f"{source.topic}.key", source.key_columns, is_loose=True)

@@ -119,8 +119,8 @@ class LedgerRow:
 
     @property
     def format(self) -> int:
-        """The least format that says all that the row does: code of before would compute what is set aside, and open what
-        a floor keeps closed.
+        """The least format that says all that the row does: code of before would compute what is set aside, and open
+        what a floor keeps closed.
         """
         return FORMAT if {"set_aside", "floors"} & self.detail.keys() else 1
 

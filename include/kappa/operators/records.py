@@ -16,13 +16,13 @@ Where Spark has a word, there is no operator. What Kafka Streams calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators.keys import Key, in_order, in_sql, is_present, of_keys
-from kappa.topology.ddl import names_of, quote
+from kappa.topology.ddl import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -138,40 +138,40 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
     return df.withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
 
-def tombstones(df: DataFrame, *, key: str | Mapping[str, str]) -> DataFrame:
+def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
     """The records of a compacted topic with ``_deleted BOOLEAN``: true for a null value, which deletes its key.
 
-    How ``builder.table`` reads a topic in Kafka Streams. Call it on ``slice[...]`` itself: a null value is known by
-    all of the source's columns being null. Where the schema has no ``NOT NULL`` column, a value ``{}`` looks the same.
-    A record that has no key, in its value or beside it, is left out.
+    How ``builder.table`` reads a topic in Kafka Streams. The source says ``tombstones=True`` and what its keys hold,
+    ``key_schema``: a null value then is a row with the columns of the key. One whose key cannot be read is a dead
+    letter.
 
     No state. Class: any cut.
 
     Args:
         df: records as a slice has them.
-        key: column that holds the key. A tombstone takes it from the record's key, as text; or column -> SQL that
-            makes it from ``_key``, for a key that is no plain text: ``{"id": "get_json_object(_key, '$.id')"}``. A
-            column that the source lacks is added.
+        key: column or columns of the key, named in the source's ``key_schema``.
 
     Returns:
-        The rows with the key columns filled in, in their types, and ``_deleted``.
+        The rows and ``_deleted``.
+
+    Raises:
+        TopologyError: the rows lack a column of the key, or their source does not ask for null values.
 
     Examples:
         >>> from kappa.operators import tombstones
-        >>> tombstones(spark.sql("SELECT 'a' AS _key, CAST(NULL AS STRING) AS id"), key="id").collect()
-        [Row(_key='a', id='a', _deleted=True)]
+        >>> tombstones(spark.sql("SELECT 'a' AS id, TRUE AS _tombstone"), key="id").collect()
+        [Row(id='a', _tombstone=True, _deleted=True)]
     """
     from pyspark.sql import functions as F
 
-    values = [name for name in df.columns if not name.startswith("_")]
-    made = {key: "_key"} if isinstance(key, str) else dict(key)
-    kinds = {name: df.schema[name].dataType.simpleString() for name in made if name in values}
-    filled = {
-        name: F.expr(f"COALESCE({quote(name)}, CAST({sql} AS {kinds[name]}))" if name in kinds else sql)
-        for name, sql in made.items()
-    }
-    is_deleted = F.expr(" AND ".join(f"{quote(name)} IS NULL" for name in values))
-    return df.withColumn("_deleted", is_deleted).withColumns(filled).where(is_present(list(made)))
+    lacking = [name for name in names_of(key) if name not in df.columns]
+    if "_tombstone" not in df.columns or lacking:
+        cause = f"lack {lacking}" if lacking else "have no column _tombstone"
+        raise TopologyError(
+            f"tombstones: the rows {cause}. Give it records of a source with tombstones=True that names the columns of "
+            f"its keys: key_schema={', '.join(f'{name} STRING' for name in names_of(key))!r}."
+        )
+    return df.withColumn("_deleted", F.col("_tombstone"))
 
 
 def is_deleted(df: DataFrame) -> str:

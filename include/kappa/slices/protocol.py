@@ -26,7 +26,7 @@ from kappa.lake.merge_on_read import MERGED, contents_of
 from kappa.offsets import set_asides
 from kappa.offsets.coverage import common
 from kappa.offsets.floors import Floors, floors_detail
-from kappa.offsets.releases import Releases, releases_detail
+from kappa.offsets.releases import Releases, merged, releases_detail
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_as_dict
 from kappa.replay.certificate import Sends
@@ -38,6 +38,7 @@ from kappa.slices.reading import archived_ranges, is_small
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import send_effects, sent_ends
 from kappa.slices.writing import write_effects
+from kappa.spark.parsing.batches import Start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -165,7 +166,8 @@ def finish_slice(
         with lines.line("effects", plan.seq):
             effects = write_effects(run, plan, state, raw)
     if foresee is not None:
-        _read_ahead(run, foresee(plan, effects), effects)
+        released, floored = merged([state.released, plan.releases]), merged([state.floored, plan.floors])
+        _read_ahead(run, foresee(plan, effects), effects, released, floored)
     if plan.logged or plan.sends != "held":
         with lines.line("send", plan.seq):
             send_effects(run, plan, effects)
@@ -175,7 +177,9 @@ def finish_slice(
     return commit_slice(run, plan, effects, lines.seconds)
 
 
-def _read_ahead(run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow) -> None:
+def _read_ahead(
+    run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow, released: Releases, floored: Floors
+) -> None:
     """Begin to read and parse what the next slice will read, where that is many records of the log.
 
     Nothing of it is on record. A slice that reads anything else, or another driver, reads as if this were not there.
@@ -186,8 +190,15 @@ def _read_ahead(run: EpochRun, ranges: Sequence[OffsetRange], effects: LedgerRow
     wanted = []
     for source in run.topology.sources:
         mine = tuple(item for item in ranges if item.topic == source.topic)
-        if mine and source.format == "json" and not source.is_wall_clock:
-            wanted.append(Wanted(source=source, ranges=mine, before=effects.max_timestamps.get(source.topic, {})))
+        if mine and not source.has_schema_ids and not source.is_wall_clock:
+            is_timed, topic = source.grace is not None, source.topic
+            start = Start(
+                timestamps=effects.max_timestamps.get(topic, {}),
+                stream_times=effects.stream_times.get(topic, {}) if is_timed else {},
+                released=released.get(topic, {}) if is_timed else {},
+                floors=floored.get(topic, {}) if is_timed else {},
+            )
+            wanted.append(Wanted(source=source, ranges=mine, start=start))
     if (left := run.take_ahead()) is not None:
         left.close()
     run.scratch.ahead = ReadAhead(engines.session, engines.bootstrap_servers, wanted)
@@ -229,7 +240,7 @@ def commit_slice(
     run.look_at_commits()  # the row vouches for every commit up to the versions that it names
     # Looked up, not remembered: an attempt that died, or a writer that was replaced, may have merged meanwhile.
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
-    merged = {name: found.entry for name, found in pending.items() if found.rows}
+    entries = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
     make_durable(run.paths, committed.delta_versions, versions)
     names = ("roots", "releases", "set_aside", "floors")
@@ -259,7 +270,7 @@ def commit_slice(
                 **archived_detail(archived_ranges(plan)),
                 **carried,
                 **sent_ends(run, plan.sends, committed),
-                **({MERGED: merged} if merged else {}),
+                **({MERGED: entries} if entries else {}),
             },
         )
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,13 @@ from kappa.offsets.coverage import without
 from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
-from kappa.slices import dead_letters, tallies
-from kappa.slices.ahead import Parsed, ReadAhead, Wanted, parse_large
+from kappa.slices import dead_letters
+from kappa.slices.ahead import ReadAhead, Wanted
+from kappa.slices.records import Records, in_memory, of_archive, where_they_are
 from kappa.slices.schemas import Schemas
-from kappa.slices.tallies import Counts
-from kappa.spark.event_time import LATEST, by_spark, in_memory, latest
 from kappa.spark.kafka_source import read_log
-from kappa.spark.parsing import parse_counted, typed_rows
-from kappa.spark.parsing.avro import UNRESOLVED, unresolved_ids
-from kappa.spark.parsing.batches import LEFT
-from kappa.spark.parsing.small import parse_rows
-from kappa.spark.session import frame_of
+from kappa.spark.parsing.batches import Start
 from kappa.topology import Source
-from kappa.topology.ddl import quoted
 from kappa.topology.event_time import Frontier, frontier_of
 from kappa.topology.wire_schemas import WriterSchemas
 
@@ -36,8 +30,28 @@ if TYPE_CHECKING:
     from kappa.lake.ledger_rows import LedgerRow
 
 
-#: Most records of a source whose step is one task: more of them are worth a second core.
-ONE_TASK_ROWS = 10_000
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a slice read.
+
+    Attributes:
+        rows_read: records that Kafka or an archive gave, counted before parsing.
+        rows_parsed: records that parsed.
+        rows_dead: dead letters.
+        rows_set_aside: records that a decision set aside.
+        max_timestamps: topic -> partition -> running maximum of timestamps, epoch milliseconds.
+        stream_times: topic -> partition -> running maximum of event times, epoch milliseconds; of sources with event
+            time.
+        bytes_read: size of their keys and values; None if some came from an archive, which does not read them.
+    """
+
+    rows_read: int
+    rows_parsed: int
+    rows_dead: int
+    max_timestamps: Mapping[str, Mapping[int, int]]
+    stream_times: Mapping[str, Mapping[int, int]]
+    bytes_read: int | None
+    rows_set_aside: int = 0
 
 
 def is_small(ranges: Sequence[OffsetRange], small_slice: int) -> bool:
@@ -93,7 +107,7 @@ class Reading:
         self._bootstrap_servers = bootstrap_servers
         self._sources = sources
         self._plan = plan
-        self._carried = committed.max_timestamps
+        self._timestamps = {topic: dict(parts) for topic, parts in committed.max_timestamps.items()}
         self._stream_times = {topic: dict(parts) for topic, parts in committed.stream_times.items()}
         self._released = merged([released or {}, plan.releases])
         self._floored = merged([floored or {}, plan.floors])
@@ -103,20 +117,15 @@ class Reading:
         self._archived = archived_ranges(plan)
         self._begun = begun or Offsets()
         self._bound = bound or {}
-        self._read: list[int] = []
-        self._bytes: list[int | None] = []
+        self._read: list[Records] = []
         self._held: list[DataFrame] = []
-        self._dead: list[pa.Table] = []
-        self._rows: list[tuple[str, int, int, int, int]] = []
         self._threads = ThreadPoolExecutor(1, "counting")
         self._to_count: list[Callable[[], None]] = []
         self._counting: list[Future[None]] = []
         self.records: dict[str, DataFrame] = {}
         self.frontiers: dict[str, Frontier] = {}
-        self._small_slice = small_slice
         self._mask_key = mask_key
         self._schemas = schemas
-        self._is_history = plan.sends != "live"
         self._now_ms = round(plan.at.timestamp() * 1000)
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
@@ -137,6 +146,8 @@ class Reading:
         self._threads.shutdown(cancel_futures=True)
         if self._ahead is not None:
             self._ahead.close()
+        for records in self._read:
+            records.close()
         for frame in self._held:
             frame.unpersist()
 
@@ -145,20 +156,18 @@ class Reading:
         self._held.extend(frame.persist() for frame in frames)
 
     def _source(self, source: Source) -> DataFrame:
-        """The records of one source, from its archive and from the log behind that."""
+        """The records of one source, from its archive and from the log after that."""
         topic = self._topic(source)
-        before = dict(self._carried.get(topic, {}))
         archived = [r for r in self._archived if r.topic == topic]
         ranges = [r for r in self._plan.ranges if r.topic == topic]
         if not archived:
-            return self._logged(source, ranges, before)
-        frame = self._from_archive(source, archived, before)
+            return self._logged(source, ranges)
+        frame = self._from_archive(source, archived)
         rest = without(ranges, archived)
         if not rest:
             return frame
-        self.settle()
-        before |= {row[1]: row[4] for row in self._rows if row[0] == topic}
-        return frame.unionByName(self._logged(source, rest, before))
+        self.settle()  # the log goes on from the archive's times
+        return frame.unionByName(self._logged(source, rest))
 
     def _frontier(self, source: Source, grace_ms: int) -> Frontier:
         """The frontier of a source at the end of the slice, with what is released up to there."""
@@ -168,59 +177,64 @@ class Reading:
         self._stream_times[topic] = reached
         return frontier_of(reached, partitions, grace_ms, least_frontiers(self._floored.get(topic, {})))
 
-    def _timed(self, source: Source, rows: DataFrame, tally: pa.Table) -> DataFrame:
-        """Good rows with their event times, where the source has them, and how far those have come by partition."""
-        if source.grace is None:
-            return rows
-        topic = self._topic(source)
-        before = self._stream_times.get(topic, {})
-        released, floors = self._released.get(topic, {}), self._floored.get(topic, {})
-        timed = by_spark(rows, source, before, self._now_ms, released, floors)
-        reached = dict(before)
-        for row in tally.select(["_partition", LATEST]).to_pylist():
-            if row["_partition"] is not None and row[LATEST] is not None:
-                reached[row["_partition"]] = max(row[LATEST], reached.get(row["_partition"], row[LATEST]))
-        self._stream_times[topic] = reached
-        return timed
-
     def _topic(self, source: Source) -> str:
         """What the source's topic is called in Kafka, and in the ledger."""
         return self._bound.get(source.topic, source.topic)
 
-    def _logged(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        return self._small(source, ranges, before) if self.is_small else self._large(source, ranges, before)
+    def _start(self, source: Source) -> Start:
+        """Where a source stands now."""
+        topic = self._topic(source)
+        start = Start(timestamps=dict(self._timestamps.get(topic, {})), now_ms=self._now_ms)
+        if source.grace is None:
+            return start
+        times, released = dict(self._stream_times.get(topic, {})), self._released.get(topic, {})
+        return replace(start, stream_times=times, released=released, floors=self._floored.get(topic, {}))
 
-    def _from_archive(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        """Rows of the archive, never taken into memory whole: a step reads few of the columns, and only those are
-        fetched.
-        """
-        archive = self._archives[self._topic(source)]
-        is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
+    def _logged(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Records of the log, or given ones: a micro-batch's."""
+        from pyspark.sql import functions as F
 
-        def rows(schemas: WriterSchemas) -> DataFrame:
-            return archive.rows(self._session, source, ranges, before=before, begun=self._begun, schemas=schemas)
+        start = self._start(source)
+        if self._ahead is not None and self._raw is None and not self.is_small:
+            records = self._ahead.take(Wanted(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
+            if records is not None:
+                return self._noted(source, start, records)
+        if self._raw is None:
+            topic, headers = self._topic(source), source.headers
+            raw = read_log(self._session, self._bootstrap_servers, topic, ranges, headers=headers)
+        else:
+            raw = self._raw.where(F.col("topic") == source.topic)
+        read = in_memory if self.is_small else where_they_are
+        return self._noted(source, start, read(raw, source, start, self._look_up(source)))
 
-        frame = rows({}) if is_parsed else self._kept(source, rows)
-        good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
-        if is_parsed and source.grace is None:
-            self._to_count.append(lambda: self._count_archived(archive, source, ranges, frame))
-            return good
-        # Where there is event time, the frontier has to be known before the step is called.
-        return self._timed(source, good, self._count_archived(archive, source, ranges, frame))
+    def _from_archive(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        start, archive = self._start(source), self._archives[self._topic(source)]
+        archived = of_archive(self._session, archive, source, ranges, start, self._begun, self._look_up(source))
+        self._held.extend(archived.persisted)
+        if source.grace is not None or archived.persisted:
+            # Where there is event time, the frontier has to be known before the step is called.
+            self._noted(source, start, archived.count())
+        else:
+            self._to_count.append(lambda: self._note(source, start, archived.count()))
+        return archived.frame
 
-    def _count_archived(
-        self, archive: Archive, source: Source, ranges: Sequence[OffsetRange], frame: DataFrame
-    ) -> pa.Table:
-        counted = (*tallies.tally(), latest(source, "_dead IS NULL", self._now_ms))
-        by_chunk = frame.groupBy("_partition", "_seq").agg(*counted).toArrow()
-        if sum(by_chunk["dead"].to_pylist()):
-            self._dead.append(frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow())
-        counts = {(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}
-        archive.check_rows(counts, ranges)
-        tally = by_chunk.group_by("_partition").aggregate([("rows", "sum"), ("dead", "sum"), ("newest", "max")])
-        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
-        self._note_read(archive.count(ranges), None)
-        return by_chunk
+    def _look_up(self, source: Source) -> Callable[[Collection[int]], WriterSchemas]:
+        """Gives the schemas of a source's topic."""
+        if self._schemas is None:
+            return lambda _: {}
+        return partial(self._schemas.look_up, source.topic, is_history=self._plan.sends != "live")
+
+    def _noted(self, source: Source, start: Start, records: Records) -> DataFrame:
+        self._note(source, start, records)
+        return records.frame
+
+    def _note(self, source: Source, start: Start, records: Records) -> None:
+        """Take what was counted of a source's records, and go on after them."""
+        self._read.append(records)
+        topic, after = self._topic(source), records.after(start)
+        self._timestamps[topic] = dict(after.timestamps)
+        if source.grace is not None:
+            self._stream_times[topic] = dict(after.stream_times)
 
     def count_aside(self) -> None:
         """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle`
@@ -244,157 +258,24 @@ class Reading:
         while self._counting:
             self._counting.pop(0).result()
 
-    def _records(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """The records as Kafka has them."""
-        from pyspark.sql import functions as F
-
-        if self._raw is None:
-            topic = self._topic(source)
-            return read_log(self._session, self._bootstrap_servers, topic, ranges, headers=source.headers)
-        return self._raw.where(F.col("topic") == source.topic)
-
-    def _note_read(self, rows: int, size: int | None) -> None:
-        self._read.append(rows)
-        self._bytes.append(size)
-
-    def _kept(self, source: Source, rows: Callable[[WriterSchemas], DataFrame]) -> DataFrame:
-        """The rows that are made with the schemas of their values, kept; made again where some were not known yet.
-
-        Raises:
-            RegistryUnreachableError: one is in neither lake nor registry, as far as the registry answers.
-        """
-        from pyspark.sql import functions as F
-
-        if source.format != "avro":
-            self.hold([frame := rows({})])
-            return frame
-        assert self._schemas is not None
-        known = dict(self._schemas.known(source.topic))
-        while True:
-            self.hold([frame := rows(known)])
-            reasons = frame.where(F.col("_dead").startswith(UNRESOLVED)).select("_dead").distinct().toArrow()
-            ids = unresolved_ids(reasons["_dead"].to_pylist())
-            if not ids:
-                return frame
-            self._held.pop().unpersist()
-            known |= self._schemas.look_up(source.topic, ids, is_history=self._is_history)
-
-    def _small(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        import pyarrow.compute as pc
-
-        topic, schemas = self._topic(source), self._schemas
-        look_up = partial(schemas.look_up, source.topic, is_history=self._is_history) if schemas else None
-        parsed = parse_rows(self._records(source, ranges), source, before, look_up)
-        self._note_read(parsed.read, parsed.bytes)
-        rows = parsed.rows
-        tally = rows.group_by("_partition").aggregate(tallies.SUMS)
-        self._count(source, tally.rename_columns(["_partition", "rows", "dead", "newest"]))
-        is_good = pc.is_null(rows["_dead"])
-        self._dead.append(rows.filter(pc.invert(is_good)))
-        good = rows.filter(is_good).select(source.row_columns)
-        if source.grace is not None:
-            newest = {row[1]: row[4] for row in self._rows if row[0] == topic}
-            times, released = self._stream_times.get(topic, {}), self._released.get(topic, {})
-            floors = self._floored.get(topic, {})
-            good, self._stream_times[topic] = in_memory(good, source, times, newest, self._now_ms, released, floors)
-        frame = frame_of(self._session, good)
-        # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
-        return frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame
-
-    def _parsed(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> Parsed | None:
-        """What Arrow reads of the records, kept: as it was read ahead, or read now."""
-        wanted = Wanted(source=source, ranges=tuple(ranges), before=before)
-        if self._ahead is not None and self._raw is None and (parsed := self._ahead.take(wanted)) is not None:
-            return parsed
-        return parse_large(self._records(source, ranges), wanted, self._now_ms)
-
-    def _large(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        parsed = self._parsed(source, ranges, before)
-        if parsed is None:
-            return self._by_spark(source, ranges, before)
-        frame, tally = parsed.frame, parsed.tally
-        self._held.append(frame)
-        left, dead = sum(tally["left"].to_pylist()), sum(tally["dead"].to_pylist())
-        if left > self._small_slice:  # not worth the detour: read again, and let Spark parse all of it
-            self._held.pop().unpersist()
-            return self._by_spark(source, ranges, before)
-        names = source.row_columns
-        good = frame.where(f"_read IS NULL AND _dead IS NULL AND _state <> {LEFT}").selectExpr(*quoted(names))
-        if not left:
-            self._count_all(source, tally)
-            if dead:
-                self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
-            return self._timed(source, good, tally)
-        odd = frame.where(f"_dead IS NOT NULL OR _state = {LEFT}").toArrow()
-        to_do = pc.equal(odd["_state"], LEFT)
-        rows = typed_rows(self._session, odd.filter(to_do), source)
-        is_good = pc.is_null(rows["_dead"])
-        self._dead += [odd.filter(pc.invert(to_do)), rows.filter(pc.invert(is_good))]
-        self._count_all(source, tally, also_dead=rows.filter(pc.invert(is_good)))
-        slow = frame_of(self._session, rows.filter(is_good).select(names))
-        if source.grace is None:
-            return good.unionByName(slow)
-        also = slow.groupBy("_partition").agg(latest(source, "TRUE", self._now_ms)).toArrow()
-        both = pa.concat_tables([tally.select(also.column_names), also], promote_options="permissive")
-        return self._timed(source, good.unionByName(slow), both)
-
-    def _by_spark(self, source: Source, ranges: Sequence[OffsetRange], before: Mapping[int, int]) -> DataFrame:
-        """The same where Arrow reads nothing, or too little."""
-        frame = self._kept(
-            source,
-            lambda schemas: parse_counted(
-                self._records(source, ranges), source, before, in_arrow=False, schemas=schemas
-            ),
-        )
-        is_good = "_read IS NULL AND _dead IS NULL"
-        tally = (
-            frame.groupBy("_partition")
-            .agg(*tallies.tally(), *tallies.read_tally(), latest(source, is_good, self._now_ms))
-            .toArrow()
-        )
-        self._count_all(source, tally)
-        if sum(tally["dead"].to_pylist()):
-            self._dead.append(frame.where("_dead IS NOT NULL").toArrow())
-        return self._timed(source, frame.where(is_good).selectExpr(*quoted(source.row_columns)), tally)
-
-    def _count_all(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
-        """Note what was parsed and, from the rows that tasks added for it, what was read before."""
-        import pyarrow.compute as pc
-
-        self._note_read(*(pc.sum(tally[name]).as_py() or 0 for name in ("read", "bytes")))
-        self._count(source, tally.filter(pc.is_valid(tally["_partition"])), also_dead=also_dead)
-
-    def _count(self, source: Source, tally: pa.Table, *, also_dead: pa.Table | None = None) -> None:
-        more = Counter(also_dead["_partition"].to_pylist() if also_dead is not None else [])
-        # As numbers: a record's time may lie outside the years that Python has.
-        newest = tally["newest"].cast("int64").to_pylist()
-        counted = tally.select(["_partition", "rows", "dead"]).to_pylist()
-        for row, micros in zip(counted, newest, strict=True):
-            millis = micros // 1000
-            dead = row["dead"] + more[row["_partition"]]
-            self._rows.append((self._topic(source), row["_partition"], row["rows"], dead, millis))
-
     def dead_letters(self) -> pa.Table:
         """Dead letters of all sources, in the columns of the dead letter table."""
         self.settle()
-        return dead_letters.table(self._dead, self._sources, self._plan.seq, bound=self._bound, mask_key=self._mask_key)
+        letters = [records.dead for records in self._read if records.dead is not None]
+        return dead_letters.table(letters, self._sources, self._plan.seq, bound=self._bound, mask_key=self._mask_key)
 
     def counts(self) -> Counts:
         """What was read; ``rows_read`` is counted before parsing, the others after it."""
         self.settle()
-        times: dict[str, dict[int, int]] = {topic: dict(parts) for topic, parts in self._carried.items()}
-        for topic, partition, _, _, millis in self._rows:
-            times.setdefault(topic, {})[partition] = millis  # what comes from the log stands behind the archive's
-        dead = sum(row[3] for row in self._rows)
+        tallies = [tally for records in self._read for tally in records.tallies]
+        dead = sum(tally.dead for tally in tallies)
+        sizes = [records.bytes for records in self._read]
         return Counts(
-            rows_read=sum(self._read),
-            bytes_read=None if None in self._bytes else sum(size for size in self._bytes if size is not None),
-            rows_parsed=sum(row[2] for row in self._rows) - dead,
+            rows_read=sum(records.read for records in self._read),
+            bytes_read=None if None in sizes else sum(size for size in sizes if size is not None),
+            rows_parsed=sum(tally.rows for tally in tallies) - dead,
             rows_dead=dead,
-            max_timestamps=times,
+            max_timestamps={topic: dict(parts) for topic, parts in self._timestamps.items() if parts},
             stream_times={topic: dict(parts) for topic, parts in self._stream_times.items()},
         )
 

@@ -16,8 +16,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
 from kappa.slices.effects import collect, conformed, shared, with_seq
-from kappa.slices.reading import Reading, archived_ranges, is_small
-from kappa.slices.tallies import Counts
+from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
 from kappa.spark.pickling import send_by_value
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology

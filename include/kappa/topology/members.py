@@ -11,8 +11,9 @@ from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
+from kappa.topology.keys import check_key
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
-from kappa.topology.wire_schemas import FORMATS, Format
+from kappa.topology.wire_schemas import BY_SCHEMA_ID, FORMATS, Format, KeyFormat, Timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,9 +24,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _LONGEST_VERSIONED = 240
 #: What a replay means to the readers of a topic output.
 OnReplay = Literal["hold", "versioned", "reconcile"]
-#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` only where the source
-#: asks for them. ``_order_timestamp`` is the running maximum of ``_timestamp`` within the partition (UTC,
-#: milliseconds); records are totally ordered by (_order_timestamp, _topic, _partition, _offset).
+#: Columns that every record of a source has, whatever its schema, with their types; ``_headers`` and ``_tombstone``,
+#: whether the record has no value, only where the source asks for them. ``_order_timestamp`` is the running maximum of
+#: ``_timestamp`` within the partition (UTC, milliseconds); records are totally ordered by (_order_timestamp, _topic,
+#: _partition, _offset).
 RECORD_COLUMNS = {
     "_key": "STRING",
     "_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
@@ -34,6 +36,7 @@ RECORD_COLUMNS = {
     "_offset": "BIGINT",
     "_timestamp": "TIMESTAMP",
     "_order_timestamp": "TIMESTAMP",
+    "_tombstone": "BOOLEAN",
 }
 
 
@@ -56,6 +59,15 @@ class Source:
         format: ``json`` and ``avro`` give the schema's columns, ``avro`` of values in a schema registry's wire format;
             ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
+        key_schema: Spark DDL of what the record's key holds, for example ``id BIGINT``. A column that the value's
+            schema has too is taken from the key where the value lacks it; another one is added to the row. A record
+            without one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
+        key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` (in a schema registry's wire
+            format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
+        tombstones: whether a null value is a row, which deletes its key: with the columns of ``key_schema``, all others
+            null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
+        timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
+            times are text with a date, and a number makes a dead letter.
         headers: whether the step gets the column ``_headers``. They are carried at a price: reading takes several times
             as long.
         of: the topology whose versioned topic output it is. Each epoch then reads the versioned topic of one epoch of
@@ -82,6 +94,10 @@ class Source:
     schema: str = ""
     format: Format = "json"
     keyed: bool = True
+    key_schema: str = ""
+    key_format: KeyFormat = "text"
+    tombstones: bool = False
+    timestamps: Timestamps = "text"
     headers: bool = False
     of: str | None = None
     time: str | None = None
@@ -110,17 +126,29 @@ class Source:
                 f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
+        check_key(self)
         check_source(self)
         clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
         if clash:
             raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def value_columns(self) -> tuple[Column, ...]:
         """Columns that the value is parsed into."""
         if self.format in ("json", "avro"):
             return columns_of(self.schema, f"source {self.topic!r}")
         return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Columns that the key is parsed into."""
+        return columns_of(self.key_schema, f"the keys of source {self.topic!r}") if self.key_schema else ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of value and key: those of the value, then what only the key has."""
+        values = self.value_columns
+        return (*values, *(column for column in self.key_columns if column.name not in {c.name for c in values}))
 
     @property
     def grace_ms(self) -> int | None:
@@ -138,6 +166,11 @@ class Source:
         return self.time == WALL_CLOCK
 
     @property
+    def has_schema_ids(self) -> bool:
+        """Whether its keys or values begin with the id of a schema."""
+        return not {self.format, self.key_format}.isdisjoint(BY_SCHEMA_ID)
+
+    @property
     def ahead_ms(self) -> int:
         """How far past Kafka's timestamp the event time may lie, in milliseconds."""
         return milliseconds(self.ahead, f"Source {self.topic!r}: ahead")
@@ -145,7 +178,8 @@ class Source:
     @property
     def record_columns(self) -> tuple[str, ...]:
         """Those of :data:`RECORD_COLUMNS` that its records have."""
-        return tuple(name for name in RECORD_COLUMNS if self.headers or name != "_headers")
+        asked_for = {"_headers": self.headers, "_tombstone": self.tombstones}
+        return tuple(name for name in RECORD_COLUMNS if asked_for.get(name, True))
 
     @property
     def row_columns(self) -> list[str]:

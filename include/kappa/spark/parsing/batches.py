@@ -1,10 +1,13 @@
-"""What a Python worker does with the Arrow batches of a topic: it puts the running maximum beside each record and,
-where it can, parses the JSON."""
+"""The records of Arrow batches as rows: their columns, the reason of those that do not parse, and their event time.
+
+The same functions work in a task of Spark, batch after batch, and in the driver's memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +15,65 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kappa.errors import Terminal
-from kappa.spark.parsing import avro
-from kappa.spark.parsing.json_lines import rows_of
+from kappa.spark.parsing.decoders import Decode, decoder, key_decoder, texts
 from kappa.topology.wire_schemas import WriterSchemas
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from kappa.topology import Source
 
-#: What has become of a value: done with, for ``from_json``, not text, a tombstone, or not decoded.
-DONE, LEFT, NOT_TEXT, TOMBSTONE, REFUSED = 0, 1, 2, 3, 4
-#: Why a record is a dead letter, as far as it is known here.
-NOT_UTF8 = "the value is not UTF-8"
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: Why a record is a dead letter, as far as it does not depend on the format.
+NO_VALUE = "the value is null"
 ABSENT = "{} is NOT NULL and absent"
+NO_KEY = "{} is a column of the key, and absent"
 NO_TIME = "the event time {} is absent"
 TOO_FAR = "the event time {} lies too far past the record's timestamp, or is no time"
 #: No event time lies before this: what is kept in microseconds ends there.
 EARLIEST_MS = -9_000_000_000_000_000
-#: More than this share of a batch refused: the rest of the task is left to ``from_json`` unread.
-_TOO_MANY = 0.5
+#: Below the time of any record.
+_NEVER = np.iinfo(np.int64).min
+#: Partition -> offset -> least stream time from there on, epoch milliseconds.
+Released = Mapping[int, Mapping[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How the records of a source become rows; goes to Spark's workers.
+
+    Attributes:
+        source: how keys and values are read.
+        kind: the source's columns, all nullable.
+        value_kind: those that the value holds.
+        key_kind: those that the key holds.
+        schemas: of formats with ids of schemas, the schemas that are known.
+    """
+
+    source: Source
+    kind: pa.StructType
+    value_kind: pa.StructType
+    key_kind: pa.StructType
+    schemas: WriterSchemas = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where a source stands before a slice; all times are epoch milliseconds.
+
+    Attributes:
+        timestamps: partition -> running maximum of Kafka's timestamps; absent before the first record.
+        stream_times: partition -> stream time; absent before the first record.
+        released: releases of this slice and of those before.
+        floors: partition -> offset -> least frontier from there on.
+        now_ms: the time of the slice, for a source on the wall clock.
+    """
+
+    timestamps: Mapping[int, int] = field(default_factory=dict)
+    stream_times: Mapping[int, int] = field(default_factory=dict)
+    released: Released = field(default_factory=dict)
+    floors: Released = field(default_factory=dict)
+    now_ms: int = 0
 
 
 class RunningMaximum:
@@ -49,8 +94,7 @@ class RunningMaximum:
             Terminal: the offsets of a partition do not grow.
         """
         largest = np.empty_like(times)
-        starts = np.flatnonzero(np.diff(partitions)) + 1
-        for start, end in zip([0, *starts], [*starts, len(times)], strict=True):
+        for start, end in runs(partitions):
             partition = int(partitions[start])
             run = offsets[start:end]
             if run[0] <= self._last.get(partition, -1) or (np.diff(run) <= 0).any():
@@ -66,13 +110,76 @@ class RunningMaximum:
         return largest
 
 
+class StreamTime:
+    """Stream time of each partition, in microseconds; carries over from batch to batch.
+
+    Good records with a value move it, and releases. A null value, a dead letter and whatever else has no event time of
+    its own do not.
+
+    Args:
+        before: partition -> stream time before the first record, epoch milliseconds.
+        released: releases, by partition and offset.
+    """
+
+    def __init__(self, before: Mapping[int, int], released: Released) -> None:
+        self._reached = {partition: millis * 1000 for partition, millis in before.items()}
+        self._released = released
+
+    def follow(self, partitions: Ints, offsets: Ints, own: Ints, moves: Mask) -> tuple[Ints, Mask]:
+        """The stream time at each of the next records, and whether it stands where a release put it.
+
+        Args:
+            partitions: the records' partitions.
+            offsets: and their offsets.
+            own: event time of each record, epoch microseconds; means nothing where a record does not move.
+            moves: which records move the stream time.
+
+        Returns:
+            Epoch microseconds, the least number where there is no stream time yet; whether it is a release's.
+        """
+        reached = np.where(moves, own, _NEVER)
+        is_released = np.zeros(len(own), dtype=np.bool_)
+        for start, end in runs(partitions):
+            partition = int(partitions[start])
+            part = reached[start:end]
+            np.maximum.accumulate(part, out=part)
+            np.maximum(part, self._reached.get(partition, _NEVER), out=part)
+            if partition in self._released:
+                floor = _least(self._released[partition], offsets[start:end])
+                np.maximum(part, floor, out=part)
+                is_released[start:end] = (floor != _NEVER) & (floor // 1000 == part // 1000)
+            if part[-1] != _NEVER:
+                self._reached[partition] = int(part[-1])
+        return reached, is_released
+
+    def reached(self) -> dict[int, int]:
+        """Partition -> stream time after the last record, epoch milliseconds."""
+        return {partition: micros // 1000 for partition, micros in self._reached.items()}
+
+
+def runs(partitions: Ints) -> Iterator[tuple[int, int]]:
+    """Begin and end of each run of records of one partition."""
+    if not len(partitions):
+        return
+    starts = np.flatnonzero(np.diff(partitions)) + 1
+    yield from zip([0, *starts.tolist()], [*starts.tolist(), len(partitions)], strict=True)
+
+
+def _least(by_offset: Mapping[int, int], offsets: Ints) -> Ints:
+    """The least time at each of these offsets, microseconds; the least number where none holds yet."""
+    at = np.array(sorted(by_offset), dtype=np.int64)
+    least = np.array([_NEVER, *(by_offset[offset] * 1000 for offset in at)], dtype=np.int64)
+    times: Ints = np.maximum.accumulate(least)[np.searchsorted(at, offsets, side="right")]
+    return times
+
+
 def counted(
     batches: Iterable[pa.RecordBatch], work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
-    """What a work makes of the batches, and behind it one row that tells how many records came in and how large they
+    """What a work makes of the batches, and after it one row that tells how many records came in and how large they
     were.
 
-    The count is data of the task, taken before the work: a task or stage that runs again replaces it, while an
+    The count is part of the task's rows, taken before the work: a task or stage that runs again replaces it, while an
     accumulator of Spark would add to it. The columns ``_read`` and ``_bytes`` are null but for that row, where all
     others are.
 
@@ -97,187 +204,198 @@ def counted(
         return
     if schema is None:
         raise Terminal(f"{read} records were read and none came out of parsing: the parser lost them.", read=read)
-    told = {"_read": read, "_bytes": size}
-    yield pa.RecordBatch.from_arrays([pa.array([told.get(field.name)], field.type) for field in schema], schema=schema)
+    counts = {"_read": read, "_bytes": size}
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([counts.get(column.name)], column.type) for column in schema], schema=schema
+    )
 
 
 def size_of(records: pa.RecordBatch | pa.Table) -> int:
-    """Bytes of keys and values; a key that is no text is not there any more and does not count."""
+    """Bytes of keys and values."""
     lengths = [pc.sum(pc.binary_length(records[name])).as_py() for name in ("_key", "_value")]
     return sum(length or 0 for length in lengths)
 
 
-def ordered(batches: Iterable[pa.RecordBatch], before: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
-    """The batches with the column ``_order_timestamp`` added at the end.
+def placed(
+    batches: Iterable[pa.RecordBatch], layout: Layout, start: Start, stream: StreamTime | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that a layout makes of records, with ``_order_timestamp`` and, where the source has it, event time.
 
     Args:
-        batches: with columns ``_partition``, ``_offset`` and ``_timestamp``.
-        before: partition -> largest timestamp before the first record, in microseconds.
+        batches: records of each partition in the order of their offsets.
+        layout: how they are read.
+        start: where the source stands before the first.
+        stream: follows the stream times; a new one where it is left out.
 
     Raises:
         Terminal: the offsets of a partition do not grow.
     """
-    maximum = RunningMaximum(before)
+    maximum = RunningMaximum({partition: millis * 1000 for partition, millis in start.timestamps.items()})
+    if layout.source.grace is not None and stream is None:
+        stream = StreamTime(start.stream_times, start.released)
+    read = reader(layout)
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        times = batch["_timestamp"]
-        largest = maximum.follow(
-            batch["_partition"].to_numpy().astype(np.int64),
-            batch["_offset"].to_numpy(),
-            times.cast(pa.int64()).to_numpy(),
-        )
-        yield batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
+        rows = _ordered(read(batch), maximum)
+        yield rows if stream is None else _timed(rows, layout.source, stream, start)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventTime:
-    """Which column holds the time of a record, and how far past Kafka's timestamp it may lie.
+def reader(layout: Layout) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What makes rows of the records of a batch: the source's columns, ``_key`` as text, ``_tombstone`` where the
+    source has it, ``_value`` and ``_dead``; any other columns of the batch stay.
 
-    Attributes:
-        column: TIMESTAMP or BIGINT in epoch milliseconds.
-        ahead_ms: milliseconds.
-    """
-
-    column: str
-    ahead_ms: int
-
-
-def parsed(
-    batches: Iterable[pa.RecordBatch], kind: pa.StructType, required: Sequence[str], time: EventTime | None = None
-) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns of ``kind`` in front, ``_state`` and ``_dead`` behind; ``_value`` only where still
-    needed.
+    ``_dead`` is null for a good record, else the reason, which never holds the value. ``_value`` is null for a good
+    record. A dead letter's other columns mean nothing. The batch has ``_key`` and ``_value`` BINARY, and
+    ``_timestamp``.
 
     Args:
-        batches: with the column ``_value``.
-        kind: the columns to parse.
-        required: columns without which a record is a dead letter: its value is kept.
-        time: the event time, where a column holds it; a record without one is a dead letter.
+        layout: how keys and values are read.
     """
-    is_worth_it = True
-    for batch in batches:
-        rows, state = _rows(batch["_value"], kind, is_worth_it)
-        is_worth_it = is_worth_it and (state == LEFT).mean() <= _TOO_MANY
-        yield _finished(batch, rows, state, _dead(rows, state, required), time)
+    source = layout.source
+    values = decoder(source, layout.value_kind, layout.schemas)
+    keys = key_decoder(source, layout.key_kind, layout.schemas)
+    required = [c.name for c in source.value_columns if not c.nullable and c.name not in layout.key_kind.names]
+
+    def read(batch: pa.RecordBatch) -> pa.RecordBatch:
+        is_null = batch["_value"].is_null().to_numpy(zero_copy_only=False)
+        rows, dead = values(batch["_value"])
+        columns = dict(zip(layout.value_kind.names, rows.flatten(), strict=True))
+        if keys is not None:
+            dead = _with_keys(columns, batch["_key"], dead, is_null, layout, keys)
+        dead = _reasoned(dead, [(ABSENT.format(name), ~is_null & _is_absent(columns[name])) for name in required])
+        if not source.tombstones:
+            dead = _reasoned(dead, [(NO_VALUE, is_null)])
+        dead = pc.coalesce(dead, _untimely(columns, batch["_timestamp"], is_null, source))
+        value = pc.if_else(pc.is_valid(dead), batch["_value"], pa.scalar(None, pa.binary()))
+        changed = {"_key": texts(batch["_key"]), "_value": value}
+        others = {name: changed.get(name, batch[name]) for name in batch.schema.names}
+        if source.tombstones:
+            others["_tombstone"] = pa.array(is_null)
+        made = {**{name: columns[name] for name in layout.kind.names}, **others, "_dead": dead}
+        return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+    return read
 
 
-def parsed_beside(
-    batches: Iterable[pa.RecordBatch], values: str, kinds: Mapping[str, pa.StructType]
-) -> Iterator[pa.RecordBatch]:
-    """The batches with a STRUCT behind for each name: ``row``, the columns of its kind, and ``state``.
+def beside(batches: Iterable[pa.RecordBatch], layouts: Mapping[str, Layout]) -> Iterator[pa.RecordBatch]:
+    """The batches with ``_order_timestamp``, and for each name a STRUCT of what one layout makes of them: ``dead``,
+    ``value``, ``tombstone`` where its source has it, and ``row``, the source's columns.
 
     Args:
-        batches: with the values in one of their columns.
-        values: that column.
-        kinds: name -> the columns to parse.
+        batches: records of each partition in the order of their offsets.
+        layouts: by name.
+
+    Raises:
+        Terminal: the offsets of a partition do not grow.
     """
-    is_worth_it = dict.fromkeys(kinds, True)
+    maximum = RunningMaximum({})
+    readers = {name: reader(layout) for name, layout in layouts.items()}
     for batch in batches:
-        done = batch
-        for name, kind in kinds.items():
-            rows, state = _rows(batch[values], kind, is_worth_it[name])
-            is_worth_it[name] &= bool((state == LEFT).mean() <= _TOO_MANY)
-            done = done.append_column(name, pa.StructArray.from_arrays([rows, pa.array(state)], names=["row", "state"]))
+        done = _ordered(batch, maximum)
+        for name, read in readers.items():
+            rows, layout = read(batch), layouts[name]
+            parts = {"dead": rows["_dead"], "value": rows["_value"]}
+            if layout.source.tombstones:
+                parts["tombstone"] = rows["_tombstone"]
+            columns = [rows[column.name] for column in layout.kind]
+            parts["row"] = pa.StructArray.from_arrays(columns, fields=list(layout.kind))
+            done = done.append_column(name, pa.StructArray.from_arrays(list(parts.values()), names=list(parts)))
         yield done
 
 
-def parsed_avro(
-    batches: Iterable[pa.RecordBatch],
-    kind: pa.StructType,
-    required: Sequence[str],
-    time: EventTime | None,
-    schemas: WriterSchemas,
-) -> Iterator[pa.RecordBatch]:
-    """The same of Avro values; nothing of them is left.
-
-    Args:
-        schemas: schemas by id. A record of another id is a dead letter whose reason begins with ``avro.UNRESOLVED``.
-    """
-    known = avro.readers(schemas, kind)
-    for batch in batches:
-        rows, reasons = avro.decoded(batch["_value"], kind, known)
-        refused = pa.array(reasons, pa.string())
-        state = np.where(batch["_value"].is_null().to_numpy(zero_copy_only=False), TOMBSTONE, DONE).astype(np.int8)
-        state[refused.is_valid().to_numpy(zero_copy_only=False)] = REFUSED
-        yield _finished(batch, rows, state, pc.coalesce(refused, _dead(rows, state, required)), time)
-
-
-def _finished(
-    batch: pa.RecordBatch,
-    rows: pa.StructArray,
-    state: npt.NDArray[np.int8],
+def _with_keys(
+    columns: dict[str, pa.Array],
+    keys: pa.BinaryArray,
     dead: pa.StringArray,
-    time: EventTime | None,
-) -> pa.RecordBatch:
-    """A batch with the columns of its values in front; ``_value`` only where still needed."""
-    if time is not None:
-        dead = pc.coalesce(dead, _untimely(rows.field(time.column), batch["_timestamp"], state, time))
-    is_needed = pc.or_(pc.is_valid(dead), pa.array(state == LEFT))
-    kept = pc.if_else(is_needed, batch["_value"], pa.scalar(None, pa.binary()))
-    others = {name: kept if name == "_value" else batch[name] for name in batch.schema.names}
-    return pa.RecordBatch.from_arrays(
-        [*rows.flatten(), *others.values(), pa.array(state), dead],
-        names=[*(field.name for field in rows.type), *others, "_state", "_dead"],
-    )
+    is_null: Mask,
+    layout: Layout,
+    read: Decode,
+) -> pa.StringArray:
+    """Take columns that a value lacks from the key; why records are dead letters then."""
+    names = layout.key_kind.names
+    is_lacking = is_null.copy()
+    for name in names:
+        is_lacking |= _is_absent(columns[name]) if name in columns else True
+    places = np.flatnonzero(is_lacking)
+    rows, reasons = read(keys.take(pa.array(places)))
+    back = pa.array(np.cumsum(is_lacking) - 1, mask=~is_lacking)
+    dead = pc.coalesce(dead, reasons.take(back))
+    for column in layout.key_kind:
+        of_keys = rows.field(column.name).take(back)
+        columns[column.name] = pc.coalesce(columns[column.name], of_keys) if column.name in columns else of_keys
+    return _reasoned(dead, [(NO_KEY.format(name), _is_absent(columns[name])) for name in names])
 
 
-def _dead(rows: pa.StructArray, state: npt.NDArray[np.int8], required: Sequence[str]) -> pa.StringArray:
-    """Why a record is a dead letter; null for a good one, and for one that is left."""
-    found = pa.nulls(len(rows), pa.string())
-    for reason, is_dead in [
-        (NOT_UTF8, state == NOT_TEXT),
-        *(
-            (ABSENT.format(n), (state == DONE) & ~rows.field(n).is_valid().to_numpy(zero_copy_only=False))
-            for n in required
-        ),
-    ]:
+def _is_absent(values: pa.Array) -> Mask:
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _reasoned(dead: pa.StringArray, reasons: Sequence[tuple[str, Mask]]) -> pa.StringArray:
+    """The reasons so far, and these where there is none yet and their mask is true."""
+    for reason, is_dead in reasons:
         if is_dead.any():
-            found = pc.coalesce(found, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
-    return found
+            dead = pc.coalesce(dead, pc.if_else(pa.array(is_dead), pa.scalar(reason), pa.scalar(None, pa.string())))
+    return dead
 
 
-def _untimely(own: pa.Array, timestamps: pa.Array, state: npt.NDArray[np.int8], time: EventTime) -> pa.StringArray:
+def _untimely(columns: Mapping[str, pa.Array], timestamps: pa.Array, is_null: Mask, source: Source) -> pa.StringArray:
     """Why the event time of a record makes it a dead letter; null where it does not."""
-    millis = (
-        own if pa.types.is_integer(own.type) else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
-    )
+    if source.grace is None or source.time is None or source.is_wall_clock:
+        return pa.nulls(len(timestamps), pa.string())
+    own = columns[source.time]
+    is_millis = pa.types.is_integer(own.type)
+    millis = own if is_millis else pc.divide(pc.cast(own, pa.timestamp("us", "UTC")).cast("int64"), 1000)
     known = pc.fill_null(millis, 0).to_numpy(zero_copy_only=False)
-    latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + time.ahead_ms
-    is_done = state == DONE
-    is_absent = is_done & ~own.is_valid().to_numpy(zero_copy_only=False)
-    is_far = is_done & ((known > latest) | (known < EARLIEST_MS))
-    reasons = np.where(is_absent, NO_TIME.format(time.column), TOO_FAR.format(time.column))
+    latest = timestamps.cast(pa.int64()).to_numpy() // 1000 + source.ahead_ms
+    is_absent = ~is_null & _is_absent(own)
+    is_far = ~is_null & ((known > latest) | (known < EARLIEST_MS))
+    reasons = np.where(is_absent, NO_TIME.format(source.time), TOO_FAR.format(source.time))
     return pa.array(reasons, pa.string(), mask=~(is_absent | is_far))
 
 
-def _rows(
-    values: pa.BinaryArray, kind: pa.StructType, is_worth_it: bool
-) -> tuple[pa.StructArray, npt.NDArray[np.int8]]:
-    """A row for each value, null unless the state says that it was parsed; and the states."""
-    texts = _texts(values)
-    is_text = texts.is_valid().to_numpy(zero_copy_only=False)
-    state = np.where(values.is_null().to_numpy(zero_copy_only=False), TOMBSTONE, NOT_TEXT).astype(np.int8)
-    state[is_text] = LEFT
-    if not is_worth_it:
-        return pa.nulls(len(values), kind), state
-    rows, is_refused = rows_of(texts.drop_null() if texts.null_count else texts, kind)
-    state[np.flatnonzero(is_text)[~is_refused]] = DONE
-    if texts.null_count:
-        rows = rows.take(pa.array(np.cumsum(is_text) - 1, mask=~is_text))
-    return rows, state
+def _ordered(batch: pa.RecordBatch, maximum: RunningMaximum) -> pa.RecordBatch:
+    times = batch["_timestamp"]
+    largest = maximum.follow(
+        batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy(), times.cast(pa.int64()).to_numpy()
+    )
+    return batch.append_column("_order_timestamp", pa.array(largest).cast(times.type))
 
 
-def _texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Bytes as UTF-8 text, null where they are none."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+def _timed(batch: pa.RecordBatch, source: Source, stream: StreamTime, start: Start) -> pa.RecordBatch:
+    """The rows with ``_event_time``, ``_frontier`` and ``_is_released``; those of a dead letter mean nothing."""
+    assert source.grace_ms is not None
+    kind = batch["_timestamp"].type
+    of_kafka = batch["_timestamp"].cast(pa.int64()).to_numpy()
+    is_good = batch["_dead"].is_null().to_numpy(zero_copy_only=False)
+    is_null = batch["_value"].is_null().to_numpy(zero_copy_only=False) & ~is_good
+    if source.tombstones:
+        is_null = batch["_tombstone"].to_numpy(zero_copy_only=False)
+    own = _own_times(batch, source, of_kafka, start.now_ms)
+    partitions, offsets = batch["_partition"].to_numpy().astype(np.int64), batch["_offset"].to_numpy()
+    reached, is_released = stream.follow(partitions, offsets, own, is_good & ~is_null)
+    # A null value has no time of its own where a column holds it: it lies where its partition stands.
+    is_unknown = reached == _NEVER
+    if source.time is not None and not source.is_wall_clock:
+        own = np.where(is_null & ~is_unknown, np.minimum(own, reached // 1000 * 1000), own)
+    # Stream time is kept in whole milliseconds from slice to slice: the frontier at a record is cut to them as well.
+    frontier = (np.where(is_unknown, own, reached) // 1000 - source.grace_ms) * 1000
+    for partition, by_offset in start.floors.items():
+        at = np.flatnonzero(partitions == partition)
+        frontier[at] = np.maximum(frontier[at], _least(by_offset, offsets[at]))
+    rows = batch.append_column("_event_time", pa.array(own).cast(kind))
+    rows = rows.append_column("_frontier", pa.array(frontier).cast(kind))
+    return rows.append_column("_is_released", pa.array(is_released))
 
 
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+def _own_times(batch: pa.RecordBatch, source: Source, of_kafka: Ints, now_ms: int) -> Ints:
+    """Event times by the record alone, epoch microseconds; that of Kafka where a record has none."""
+    if source.time is None:
+        return of_kafka
+    if source.is_wall_clock:
+        return np.full(batch.num_rows, now_ms * 1000, dtype=np.int64)
+    own = batch[source.time]
+    if pa.types.is_integer(own.type):
+        # A dead letter's time may lie anywhere: it is not looked at.
+        millis = own.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        own = pa.array(np.where(abs(millis) <= -EARLIEST_MS, millis, 0) * 1000, mask=_is_absent(own))
+    micros = pc.coalesce(own.cast(pa.int64()), pa.array(of_kafka))
+    return np.asarray(micros.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -1,0 +1,234 @@
+"""The records of one source in a slice, from the log, from its archive, or as they are given: rows, counts and dead
+letters.
+
+Those of the log and given ones are taken into the driver's memory when they are few; what comes of it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kappa.archive.reader import Archive
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.slices import dead_letters
+from kappa.spark.event_time import EVENT_MS, latest_time, latest_time_of_archive, timed
+from kappa.spark.parsing import (
+    LookUp,
+    columns_to_read,
+    frame_of_records,
+    ids_of,
+    layout_of,
+    resolved,
+    row_columns,
+    rows_of_records,
+)
+from kappa.spark.parsing.batches import Start
+from kappa.spark.session import frame_of
+from kappa.topology import Source
+from kappa.topology.ddl import quoted
+from kappa.topology.wire_schemas import WriterSchemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Most records of a source whose step is one task: more of them are worth a second core.
+ONE_TASK_ROWS = 10_000
+_IS_GOOD = "_read IS NULL AND _dead IS NULL"
+#: Of rows: how many, how many dead letters, and the largest timestamp.
+_COUNTS = ("COUNT(_offset) AS rows", "COUNT(_dead) AS dead", "MAX(_order_timestamp) AS newest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What was counted of a partition's records.
+
+    Attributes:
+        partition: the partition.
+        rows: records.
+        dead: dead letters among them.
+        newest_ms: running maximum of Kafka's timestamps after the last record, epoch milliseconds.
+        event_ms: largest event time that moves its stream time, epoch milliseconds; None where none does.
+    """
+
+    partition: int
+    rows: int
+    dead: int
+    newest_ms: int
+    event_ms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """The records of one source.
+
+    Attributes:
+        frame: good rows, with event time where the source has it.
+        tallies: one per partition that has records.
+        dead: dead letters in the columns of :data:`kappa.slices.dead_letters.COLUMNS`.
+        read: how many records there were, counted before they were parsed.
+        bytes: size of their keys and values; None where they were not looked at.
+        persisted: to be let go after the slice.
+    """
+
+    frame: DataFrame
+    tallies: tuple[Tally, ...]
+    dead: pa.Table | None
+    read: int
+    bytes: int | None
+    persisted: tuple[DataFrame, ...] = ()
+
+    def close(self) -> None:
+        """Let go of what is kept in Spark's memory."""
+        for frame in self.persisted:
+            frame.unpersist()
+
+    def after(self, start: Start) -> Start:
+        """Where the source stands after them."""
+        timestamps = {tally.partition: tally.newest_ms for tally in self.tallies}
+        times = dict(start.stream_times)
+        for tally in self.tallies:
+            if tally.event_ms is not None:
+                times[tally.partition] = max(tally.event_ms, times.get(tally.partition, tally.event_ms))
+        return replace(start, timestamps={**start.timestamps, **timestamps}, stream_times=times)
+
+
+def in_memory(raw: DataFrame, source: Source, start: Start, look_up: LookUp) -> Records:
+    """Records of a log, taken into the driver's memory.
+
+    Args:
+        raw: a Kafka source's columns, read with one task for each partition.
+        source: how keys and values are read.
+        start: where the source stands before the first record.
+        look_up: gives the schemas of ids.
+    """
+    import pyarrow.compute as pc
+
+    records = raw.select(*columns_to_read(source)).toArrow()
+    layout = layout_of(source, look_up(ids_of(records, source)))
+    parsed = rows_of_records(records, layout, start)
+    is_good = pc.is_null(parsed.rows["_dead"])
+    good = parsed.rows.filter(is_good).select(row_columns(source))
+    sums = [("_offset", "count"), ("_dead", "count"), ("_order_timestamp", "max")]
+    counts = parsed.rows.group_by("_partition").aggregate(sums).rename_columns(["_partition", "rows", "dead", "newest"])
+    tallies = _tallies(counts)
+    reached = parsed.stream_times
+    frame = frame_of(raw.sparkSession, good)
+    return Records(
+        # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
+        frame=frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame,
+        tallies=tuple(replace(tally, event_ms=reached.get(tally.partition)) for tally in tallies),
+        dead=parsed.rows.filter(pc.invert(is_good)).select(list(dead_letters.COLUMNS)),
+        read=parsed.read,
+        bytes=parsed.bytes,
+    )
+
+
+def where_they_are(raw: DataFrame, source: Source, start: Start, look_up: LookUp) -> Records:
+    """Records of a log, parsed in Spark's tasks; the rows are kept there."""
+    import pyarrow.compute as pc
+    from pyspark.sql import functions as F
+
+    frame = resolved(source, lambda schemas: frame_of_records(raw, layout_of(source, schemas), start), look_up)
+    try:
+        sums = ["SUM(_read) AS read", "SUM(_bytes) AS bytes"]
+        counted = (*map(F.expr, [*_COUNTS, *sums]), latest_time(source, _IS_GOOD))
+        counts = frame.groupBy("_partition").agg(*counted).toArrow()
+        tallies = _tallies(counts.filter(pc.is_valid(counts["_partition"])))
+        dead = None
+        if any(tally.dead for tally in tallies):
+            dead = frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow()
+    except BaseException:
+        frame.unpersist()
+        raise
+    return Records(
+        frame=frame.where(_IS_GOOD).selectExpr(*quoted(row_columns(source))),
+        tallies=tallies,
+        dead=dead,
+        read=pc.sum(counts["read"]).as_py() or 0,
+        bytes=pc.sum(counts["bytes"]).as_py() or 0,
+        persisted=(frame,),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archived:
+    """Records of an archive, never taken into memory whole: a step reads few of the columns, and only those are read.
+
+    Attributes:
+        frame: good rows.
+        count: counts them, for :class:`Records` of the same frame.
+        persisted: to be let go after the slice.
+
+    Raises:
+        DataLossError: in ``count``, the archive has lost records, or has some twice.
+    """
+
+    frame: DataFrame
+    count: Callable[[], Records]
+    persisted: tuple[DataFrame, ...] = ()
+
+
+def of_archive(
+    session: SparkSession,
+    archive: Archive,
+    source: Source,
+    ranges: Sequence[OffsetRange],
+    start: Start,
+    begun: Offsets,
+    look_up: LookUp,
+) -> Archived:
+    """The archived records of these ranges.
+
+    Args:
+        archive: of the source's topic.
+        source: how keys and values are read, where they were not parsed by it when they were archived.
+        ranges: at most one per partition.
+        start: where the source stands before the first record.
+        begun: where the epoch's own reading begins.
+        look_up: gives the schemas of ids.
+    """
+    is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
+
+    def rows(schemas: WriterSchemas) -> DataFrame:
+        return archive.rows(session, source, ranges, before=start.timestamps, begun=begun, schemas=schemas)
+
+    frame = rows({}) if is_parsed else resolved(source, rows, look_up)
+    persisted = () if is_parsed else (frame,)
+    good = frame.where("_dead IS NULL").selectExpr(*quoted(source.row_columns))
+    if source.grace is not None:
+        good = timed(good, source, start).selectExpr(*quoted(row_columns(source)))
+
+    def count() -> Records:
+        from pyspark.sql import functions as F
+
+        counted = (*map(F.expr, _COUNTS), latest_time_of_archive(source, "_dead IS NULL", start.now_ms))
+        by_chunk = frame.groupBy("_partition", "_seq").agg(*counted).toArrow()
+        dead = None
+        if any(by_chunk["dead"].to_pylist()):
+            dead = frame.where("_dead IS NOT NULL").select(*dead_letters.COLUMNS).toArrow()
+        archive.check_rows({(row["_partition"], row["_seq"]): row["rows"] for row in by_chunk.to_pylist()}, ranges)
+        sums = [("rows", "sum"), ("dead", "sum"), ("newest", "max"), (EVENT_MS, "max")]
+        names = ["_partition", "rows", "dead", "newest", EVENT_MS]
+        counts = by_chunk.group_by("_partition").aggregate(sums).rename_columns(names)
+        read = archive.count(ranges)
+        return Records(frame=good, tallies=_tallies(counts), dead=dead, read=read, bytes=None)
+
+    return Archived(frame=good, count=count, persisted=persisted)
+
+
+def _tallies(counts: pa.Table) -> tuple[Tally, ...]:
+    # As numbers: a record's time may lie outside the years that Python has.
+    newest = counts["newest"].cast("int64").to_pylist()
+    return tuple(
+        Tally(
+            partition=row["_partition"],
+            rows=row["rows"],
+            dead=row["dead"],
+            newest_ms=micros // 1000,
+            event_ms=row.get(EVENT_MS),
+        )
+        for row, micros in zip(counts.drop_columns(["newest"]).to_pylist(), newest, strict=True)
+    )

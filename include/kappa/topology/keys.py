@@ -1,0 +1,52 @@
+"""What the keys of a source's records hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.topology.wire_schemas import KEY_FORMATS, TIMESTAMPS
+
+if TYPE_CHECKING:
+    from kappa.topology.members import Source
+
+#: Key formats of one column -> the types that it may have; None for any.
+_SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
+
+
+def check_key(source: Source) -> None:
+    """The key's format holds its columns, and null values name the key that they delete.
+
+    Raises:
+        TopologyError: it does not, or they do not.
+    """
+    what = f"Source {source.topic!r}"
+    if source.key_format not in KEY_FORMATS:
+        raise TopologyError(f"{what}: key_format {source.key_format!r} is not one of {', '.join(KEY_FORMATS)}.")
+    if source.timestamps not in TIMESTAMPS:
+        raise TopologyError(f"{what}: timestamps {source.timestamps!r} is not one of {', '.join(TIMESTAMPS)}.")
+    if not source.key_schema:
+        if source.tombstones or source.key_format != "text":
+            cause = "tombstones=True" if source.tombstones else f"key_format={source.key_format!r}"
+            raise TopologyError(
+                f"{what} has {cause} and no key_schema. Name the columns that the record's key holds: "
+                "key_schema='id BIGINT'."
+            )
+        return
+    columns = source.key_columns
+    if source.key_format in _SINGLE:
+        types = _SINGLE[source.key_format]
+        if len(columns) != 1 or (types is not None and columns[0].type not in types):
+            needed = f"one column of type {' or '.join(types)}" if types else "one column"
+            raise TopologyError(
+                f"{what}: key_schema {source.key_schema!r} does not fit key_format={source.key_format!r}, which holds "
+                f"{needed}. Name another key_format, or change key_schema."
+            )
+    values = {column.name: column for column in source.value_columns}
+    for column in columns:
+        other = values.get(column.name)
+        if other is not None and other.type != column.type:
+            raise TopologyError(
+                f"{what}: column {column.name!r} is {other.type} in schema and {column.type} in key_schema. Give both "
+                "the same type."
+            )
