@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias, AssetWatcher, BaseOperator
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kappa.errors import Transient
+from kappa.errors import first_line
 from kappa_airflow.announcements import Bookmark, announcements, last, served
 from kappa_airflow.connections import DEFAULT_SPARK_CONNECTION, config_with_spark
 from kappa_airflow.drivers import terminal_errors_fail
@@ -38,7 +38,8 @@ class MovesTrigger(BaseEventTrigger):
     """Wakes DAGs that are scheduled by its asset when readers were moved or rows backfilled, by whomever.
 
     It tells the last position in the record of epochs when it begins and each time that changes: after a triggerer
-    died, at least once. It reads what was added since its last look, some milliseconds in a thread.
+    died, at least once. It reads what was added since its last look, some milliseconds in a thread. What it cannot read
+    is told in the log, once, and looked at again.
 
     Args:
         poll_seconds: time between two looks.
@@ -47,6 +48,7 @@ class MovesTrigger(BaseEventTrigger):
     def __init__(self, *, poll_seconds: float = 5.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's triggers are not typed
         self.poll_seconds = poll_seconds
+        self._trouble = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments; all of them plain values."""
@@ -68,10 +70,15 @@ class MovesTrigger(BaseEventTrigger):
 
     def _look(self, epochs: Epochs) -> int | None:
         try:
-            return last(epochs.events())
-        except Transient as error:
-            self.log.warning("%s Looking again every %s s.", error, self.poll_seconds)
+            found = last(epochs.events())
+        except Exception as error:  # also a disk that fails: Airflow starts a watcher that ended no second time
+            words = f"{type(error).__name__}: {first_line(error)}"
+            if words != self._trouble:
+                self.log.warning("%s. Looking again every %s s.", words, self.poll_seconds)
+            self._trouble = words
             return None
+        self._trouble = ""
+        return found
 
 
 def moves(poll_seconds: float = 5.0) -> Asset:

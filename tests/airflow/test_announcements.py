@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from support.epoch_record import FIRST, SECOND, empty_lake, tell
 
 from kappa.config import Config
+from kappa.errors import LakeUnreachableError
 from kappa.lake.epochs import Epochs
 from kappa.offsets.vector import Offsets
 from kappa.replay.verdict import DiffReport, OutputDiff, TableDiff
@@ -223,6 +224,24 @@ def test_the_watcher_tells_where_the_record_stands_when_it_begins_and_when_that_
         assert await _first(MovesTrigger(**arguments).run()) == {"up_to": 4} and path.endswith(".MovesTrigger")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), LakeUnreachableError("gone"), ValueError("cut")])
+def test_the_watcher_outlives_what_it_cannot_read(
+    lake: Config, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    began(lake)
+    events, refusals = Epochs.events, [error, error]
+
+    def read(epochs: Epochs) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return events(epochs)
+
+    monkeypatch.setattr(Epochs, "events", read)
+    with capture_logs() as logs:
+        assert asyncio.run(_first(MovesTrigger(poll_seconds=0.01).run())) == {"up_to": 4}
+    assert not refusals and str(logs).count("Looking again") == 1
 
 
 def test_nothing_on_record_is_position_zero(lake: Config) -> None:
