@@ -1,4 +1,7 @@
-"""Orders with the payments that came within ten minutes of them, and orders that were not paid in that time."""
+"""Orders with the payments that came within ten minutes of them, and orders that were not paid in that time.
+
+While no payments come at all, orders go on: ``idle_after`` tells the join that none is under way.
+"""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import interval_join
@@ -37,7 +40,11 @@ matched = Topology(
     sources=[
         Source(topic="order-events", schema=EVENT, time="CreatedTime", grace="1 minute"),
         Source(
-            topic="payments", schema=f"{PAYMENT}, CreatedTime BIGINT NOT NULL", time="CreatedTime", grace="1 minute"
+            topic="payments",
+            schema=f"{PAYMENT}, CreatedTime BIGINT NOT NULL",
+            time="CreatedTime",
+            grace="1 minute",
+            idle_after="5 minutes",
         ),
     ],
     tables=[paid.left_table("orders"), paid.right_table("payments")],

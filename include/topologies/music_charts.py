@@ -6,9 +6,12 @@ from kappa.operators import agg, aggregate
 PLAY = "songID STRING NOT NULL, name STRING NOT NULL, genre STRING NOT NULL, duration_ms BIGINT NOT NULL"
 
 played = aggregate(rows=PLAY, key=["songID", "name", "genre"], aggregates={"times": agg.count()})
-# A count only grows, so that the five greatest of all counts so far are those of five songs.
+# A count only grows, so that the five greatest of all counts so far are those of five songs. Two songs may have one
+# name: a chart has their ids, and `songs` has the names.
 best = aggregate(
-    rows="chart STRING, name STRING, times BIGINT", key="chart", aggregates={"songs": agg.top("name", 5, by="times")}
+    rows="chart STRING, songID STRING, times BIGINT",
+    key="chart",
+    aggregates={"songs": agg.top("songID", 5, by="times")},
 )
 
 

@@ -156,10 +156,10 @@ def music_charts(history: History) -> Expected:
     plays = [play for play in history.of("plays") if (play["duration_ms"] or 0) >= 30_000]
     times = Counter((play["songID"], play["name"], play["genre"]) for play in plays)
     most: dict[str, dict[str, int]] = {}
-    for (_, name, genre), many in times.items():
+    for (song, _, genre), many in times.items():
         for chart in (genre, "all"):
-            names = most.setdefault(chart, {})
-            names[name] = max(many, names.get(name, 0))
+            songs_of = most.setdefault(chart, {})
+            songs_of[song] = max(many, songs_of.get(song, 0))
     charts = [
         {"chart": chart, "songs": [{"by": many, "value": name} for many, name in _five_best(names.items())]}
         for chart, names in most.items()

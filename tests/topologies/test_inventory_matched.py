@@ -67,6 +67,18 @@ def test_an_order_is_unpaid_once_when_no_payment_of_it_can_come_any_more(spark: 
     assert [row["reason"] for row in driver.rows("late_records")] == ["the right row is before its frontier"]
 
 
+def test_an_order_is_unpaid_in_time_while_no_payments_come_at_all(spark: SparkSession) -> None:
+    driver = TopologyDriver(MATCHED, spark, partitions={"order-events": 1, "payments": 1})
+    driver.pipe([order("o1", 20), payment("?", 19)])
+    driver.pipe([order("o2", 31)])
+    driver.pipe([order("o3", 33)])
+
+    driver.pipe([order("o4", 60)])
+    driver.pipe([order("o5", 61)])
+
+    assert matched(driver) == [("o1", None), ("o2", None), ("o3", None)]
+
+
 def test_no_state_is_older_than_the_window_behind_the_other_side(spark: SparkSession) -> None:
     driver = TopologyDriver(MATCHED, spark)
     for minute in range(0, 60, 15):
