@@ -157,7 +157,7 @@ def test_a_seeded_replay_says_nothing_of_the_room_that_one_record_takes(stream: 
 
 def test_a_fold_is_measured_and_the_next_one_is_held_against_it(stream: Lab) -> None:
     first = live(stream)
-    end = sum(o for _, o in stream.kafka.stable_offsets([stream.paths(first).changelog("balances")]).items())
+    end = sum(o for _, o in stream.kafka.settled_ends([stream.paths(first).changelog("balances")]).items())
     epoch = stream.plan_replay(FromMarker(epoch=first))
     stream.run(epoch)
     stream.await_stage(epoch, Stage.VERIFIED)

@@ -27,7 +27,7 @@ def test_the_middle_of_the_times_at_each_end_counts_and_markers_do_not(kafka: Br
         sender.init()
         for base in (0, 1_000):
             sender.send((Record(name, b"%d" % n, b"", None, BEGIN + base + n) for n in range(500)), None)
-    position, end = kafka.low_watermarks([name]), kafka.stable_offsets([name])
+    position, end = kafka.low_watermarks([name]), kafka.settled_ends([name])
 
     found = spread_of(kafka, position, end)
 
