@@ -30,10 +30,12 @@ from kappa.offsets.floors import Floors, least_frontiers, of_longer_grace
 from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.slices.effects import collect
+from kappa.operators.origin import Order, order_of
+from kappa.slices.effects import collect, conformed
 from kappa.slices.records import in_memory
 from kappa.slices.state import newest
-from kappa.slices.writing import step_effects
+from kappa.slices.writing import call_step
+from kappa.spark.catalyst import is_union
 from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
@@ -87,6 +89,8 @@ class TopologyDriver:
     Attributes:
         released: where each slice ended, with the idle partitions that it released.
         dead_letters: records that did not parse: topic, partition, offset, value and reason.
+        orders: append output -> the order in which its operator declares that its rows come to a topic; None of rows
+            that say nothing.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class TopologyDriver:
     ) -> None:
         self.topology = topology
         self.dead_letters: list[dict[str, Any]] = []
+        self.orders: dict[str, Order | None] = {}
         self._session = session
         self._now = now
         self._seq = 0
@@ -165,7 +170,9 @@ class TopologyDriver:
             if source.grace_ms is not None
         }
         given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers, secret=MASK_KEY)
-        effects = collect(step_effects(self.topology, given))
+        returned = call_step(self.topology, given)
+        effects = collect(conformed(self.topology, returned))
+        self.orders = {append.name: _order(returned[append.name]) for append in self.topology.appends}
         for append in self.topology.appends:
             rows = effects[append.name]
             known = self._outputs.get(append.name)
@@ -308,16 +315,17 @@ def assert_slice_invariant(
     differ.
 
     The records are run as one slice, as one slice a record, and in several random ways. What is compared with the one
-    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, key by key in
-    order (of a topic made from a table, and keyed like it, the newest value of each key); dead letters. Takes about a
-    second for each slice: hand in dozens of records, not thousands.
+    slice: rows of tables by key; rows of append outputs in the total order; what is sent to a topic, in the order that
+    the operator of its rows declares (docs/event-time.md): all of it, key by key, or in none (of a topic made from a
+    table, and keyed like it, the newest value of each key); dead letters. Takes about a second for each slice: hand in
+    dozens of records, not thousands.
 
     Args:
         inputs: records of its sources; those of one partition in the order given. One without a time is of 1970.
         cuts: how many random ways, each at one to four times.
         seed: which random ways.
-        by_arrival: also cut each partition at a place of its own, so that partitions and topics lag each other. What
-            was sent is then compared without its order.
+        by_arrival: also cut each partition at a place of its own, so that partitions and topics lag each other. Of
+            what was sent key by key the order is then not compared.
 
     Raises:
         AssertionError: a result differs; names the table, output or topic, the cut, and the first rows that differ.
@@ -379,20 +387,38 @@ def _results(
     for topic in (topic for topic in topology.topics if topic.of not in without):
         sent = driver.sent(topic.name)
         if topic.of not in keys:
-            # Kafka keeps the order of a key's records; those without a key have none.
-            sent.sort(
-                key=lambda one: (
-                    one[0] is not None,
-                    one[0] or b"",
-                    one[1] or b"" if one[0] is None or not is_ordered else b"",
-                )
-            )
-            found[f"topic {topic.name}"] = sent
+            found[f"topic {topic.name}"] = _as_declared(sent, driver.orders.get(topic.of), is_ordered=is_ordered)
         elif set(topic.key) == set(keys[topic.of]):
             found[f"topic {topic.name}"] = sorted(pair for pair in dict(sent).items() if pair[1] is not None)
     order = ("_topic", "_partition", "_offset")
     found["dead letters"] = sorted(driver.dead_letters, key=lambda letter: [letter[name] for name in order])
     return found
+
+
+def _as_declared(
+    sent: list[tuple[bytes | None, bytes | None]], order: Order | None, *, is_ordered: bool
+) -> list[tuple[bytes | None, bytes | None]]:
+    """What was sent, sorted by all but what the order of its rows says: that is compared.
+
+    Kafka keeps the order of a key's records; those without a key have none.
+
+    Args:
+        sent: key and value of each record.
+        order: what the operator of the rows declares.
+        is_ordered: whether partitions come in one order under all cuts that are compared.
+    """
+    if order == "topic":
+        return sent
+    by_value = not is_ordered or order in ("contributor", "none")
+    return sorted(
+        sent, key=lambda one: (one[0] is not None, one[0] or b"", one[1] or b"" if one[0] is None or by_value else b"")
+    )
+
+
+def _order(effect: DataFrame) -> Order | None:
+    """The order that rows are marked with. What several operators emit into one topic is in order of each key."""
+    found = order_of(effect)
+    return "key" if found == "topic" and is_union(effect) else found
 
 
 def _difference(topology: str, what: str, way: str, expected: list[Any], found: list[Any]) -> str:

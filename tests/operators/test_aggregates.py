@@ -14,12 +14,11 @@ from support.plans import executed_plan
 
 from kappa.operators import agg, aggregate, aggregate_table, cogroup, newest_by, two_phase
 from kappa.operators.agg import Aggregate
-from kappa.slices.effects import plain_type
 from kappa.spark.catalyst import suspects
 from kappa.spark.session import tune
 from kappa.testing import TopologyDriver
 from kappa.topology import Effects, Slice, Source, Topology
-from kappa.topology.ddl import columns_of
+from kappa.topology.ddl import columns_of, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

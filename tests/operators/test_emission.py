@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
-from kappa import Append, Source, Topic, Topology
+from kappa import Append, Source, Topic, Topology, operators
+from kappa.errors import TopologyError
 from kappa.operators import (
     agg,
     aggregate,
@@ -23,8 +26,10 @@ from kappa.operators import (
     sliding_window,
     tumbling_window,
 )
+from kappa.operators.origin import ORDERS, ORIGIN_TYPE, order_of, ordered
 from kappa.operators.windowed import Windowed
-from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+from kappa.spark.catalyst import is_union
+from kappa.testing import BEGIN, Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Effects, Slice, Table
 
 if TYPE_CHECKING:
@@ -182,3 +187,53 @@ def arrival(chance: random.Random, log: Sequence[Input]) -> list[list[Input]]:
 
 def test_an_honest_topology_of_windows_with_a_topic_is_slice_invariant(spark: SparkSession) -> None:
     assert_slice_invariant(topology("tumbling"), OUT_OF_ORDER, spark, cuts=1)
+
+
+def test_an_order_that_is_declared_and_not_kept_is_told(spark: SparkSession) -> None:
+    hours = OPERATORS["tumbling"]
+
+    def step(slice: Slice) -> Effects:
+        found = hours(slice["pos"], before=slice.table("state"), frontier=slice.frontier("pos"))
+        astray = found.final.withColumn("_order_timestamp", F.lit(BEGIN))
+        final = ordered(astray, "topic") if declared else astray
+        return {"state": found.changes, "final": final, "late_records": found.late}
+
+    kept = topology("tumbling")
+    outputs = [output for output in kept.outputs if getattr(output, "of", output.name) == "final"]
+    odd = replace(kept, tables=[hours.table("state")], outputs=outputs, step=step)
+    declared = False
+    assert_slice_invariant(odd, OUT_OF_ORDER, spark, cuts=0, by_arrival=True)
+    declared = True
+    with pytest.raises(AssertionError, match="topic final depends on how the log is cut"):
+        assert_slice_invariant(odd, OUT_OF_ORDER, spark, cuts=0, by_arrival=True)
+
+
+def test_rows_of_two_operators_in_one_topic_are_in_order_of_each_key(spark: SparkSession) -> None:
+    driver = TopologyDriver(topology("tumbling"), spark)
+    driver.pipe(OUT_OF_ORDER)
+    assert driver.orders == {"final": "topic", "numbered": "topic", "late_records": None}
+    final = ordered(spark.sql("SELECT TIMESTAMP'2026-01-01' AS _order_timestamp"), "topic")
+    assert (is_union(final.where("TRUE")), is_union(final.unionByName(final).select("*"))) == (False, True)
+    assert order_of(final.selectExpr("_order_timestamp", "1 AS one")) == "topic"
+
+
+def test_newest_refuses_pairs_and_newest_by_takes_them_in_one_order(spark: SparkSession) -> None:
+    pairs = (
+        "SELECT 'a' AS k, n, TIMESTAMP'2026-01-01' AS _order_timestamp, 't' AS _topic, 0 AS _partition, 0L AS _offset"
+    )
+    both = ordered(spark.sql(f"{pairs} FROM VALUES (1), (2) AS t(n)"), "contributor")
+    with pytest.raises(TopologyError, match="pairs of a join"):
+        newest(both, key="k")
+
+    last = newest_by(rows="k STRING, n INT", key="k")
+    nothing = spark.createDataFrame([], f"k STRING, n INT, origin {ORIGIN_TYPE}")
+    for first, second in (("n = 1", "n = 2"), ("n = 2", "n = 1")):
+        earlier = last(both.where(first), before=nothing).changes
+        later = last(both.where(second), before=earlier.drop("_deleted")).changes
+        assert [row["n"] for row in (later if first == "n = 1" else earlier).collect()] == [2]
+        assert later.count() == (first == "n = 1")
+
+
+def test_every_operator_declares_its_order() -> None:
+    others = {"agg", "late_records", "masked", "rekey", "tombstones"}
+    assert set(ORDERS) == set(operators.__all__) - others

@@ -820,6 +820,21 @@ def _(here: Site) -> Provoked:
     )
 
 
+@provokes("time-in-seconds")
+def _(here: Site) -> Provoked:
+    row = "id STRING NOT NULL, amount BIGINT"
+    here.deploy(sources=f'Source(topic="{{topic}}", schema="{row}", time="amount", grace="0 seconds")')
+    here.create()
+    here.produce(10, at=datetime(2026, 3, 1, tzinfo=UTC), amount=1_772_323_200)
+    here.live()
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": here.topic, "column": "amount", "value": 1_772_323_200},
+        says="as epoch milliseconds is 1970-01-21T12:18:43.200Z; Kafka's timestamp of the record is 2026-03-01",
+        remedy="timestamps='epoch_seconds'",
+    )
+
+
 @provokes("releases-lost")
 def _(here: Site) -> Provoked:
     here.deploy(

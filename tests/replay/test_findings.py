@@ -14,6 +14,7 @@ from kappa.replay.facts import ActiveFacts, Facts, LiveFacts, LogFacts, MarkerFa
 from kappa.replay.findings import Finding, Severity
 from kappa.replay.plan import ReplayPlan
 from kappa.replay.request import Seed
+from kappa.replay.rules import log as log_rules
 from kappa.replay.rules.step import Cause, Suspect, step_findings
 from kappa.replay.stages import Stage
 from kappa.replay.starts import FromMarker, FromSavepoint, ToDatetime
@@ -361,3 +362,18 @@ def test_what_somebody_found_in_the_step_is_in_the_plan_and_its_id(facts: Facts,
 def test_computing_twice_needs_a_live_epoch(facts: Facts, plan_of: PlanOf) -> None:
     assert codes(plan_of(facts, determinism=True)) == []
     assert codes(plan_of(replace(facts, live=None), determinism=True)) == ["determinism-without-live-epoch"]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_told"),
+    [
+        (1_772_323_200, True),  # the record's own second
+        (1_772_323_200 - 365 * 86_400, True),
+        (1_772_323_200 - 400 * 86_400, False),
+        (1_772_323_200_000, False),
+        (0, False),
+        (-1_772_323_200, False),
+    ],
+)
+def test_a_time_in_seconds_is_told_by_the_record_that_it_is_near(value: int, is_told: bool) -> None:
+    assert log_rules.is_in_seconds(value, 1_772_323_200_000) == is_told

@@ -127,11 +127,12 @@ class Site:
         key: bytes = b"a",
         size: int = 0,
         account: str = "a",
+        amount: int = 1,
     ) -> None:
         """Records a millisecond apart."""
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
         first = round(at.timestamp() * 1000)
-        value = json.dumps({"id": account, "amount": 1, "more": "x" * size}).encode()
+        value = json.dumps({"id": account, "amount": amount, "more": "x" * size}).encode()
         for number in range(count):
             producer.produce(topic or self.topic, value, key, partition=partition, timestamp=first + number)
         assert producer.flush(30) == 0

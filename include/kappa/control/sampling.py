@@ -24,6 +24,7 @@ from kappa.offsets.coverage import without
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.facts import Facts
 from kappa.replay.request import ReplayRequest, Seed
+from kappa.replay.rules.log import is_in_seconds
 from kappa.replay.span import ReplaySpan, span_of
 from kappa.replay.topic_retention import FoldFacts, Probe, RetentionFacts
 
@@ -42,13 +43,14 @@ _CHECK_MS = "log.retention.check.interval.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class _Sample:
-    """The records read at one place: the first, the share of the span before it, sizes and values by offset."""
+    """The records read at one place: the first, the share of the span before it, sizes, values and times by offset."""
 
     at: datetime
     offset: int
     share: float
     sizes: Mapping[int, int]
     values: Mapping[int, bytes]
+    times: Mapping[int, int]
 
 
 def sounded(
@@ -67,6 +69,7 @@ def sounded(
         free_bytes=_free_bytes(config.lake),
         retention=_retention(broker, samples, facts, size, now),
         spread=_spread(samples, facts),
+        in_seconds=_in_seconds(samples, facts),
         fold=_fold(config, broker, record, request, span, facts),
     )
 
@@ -89,7 +92,10 @@ def _samples(broker: Broker, span: ReplaySpan, facts: Facts) -> dict[TopicPartit
             values = {m.offset() or 0: m.value() or b"" for m in messages}
             time, offset = _time(first.timestamp()[1]), first.offset() or 0
             reached = (offset - whole.start) / whole.count
-            found.setdefault(at, []).append(_Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values))
+            times = {m.offset() or 0: m.timestamp()[1] for m in messages}
+            found.setdefault(at, []).append(
+                _Sample(at=time, offset=offset, share=reached, sizes=sizes, values=values, times=times)
+            )
     return found
 
 
@@ -120,6 +126,25 @@ def _spread(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> tu
                     if seen.setdefault((name, key), at) != at:
                         found.add(name)
     return tuple(sorted(found))
+
+
+def _in_seconds(samples: Mapping[TopicPartition, list[_Sample]], facts: Facts) -> dict[str, tuple[int, int]]:
+    """Topics of which most records say epoch seconds where milliseconds are read: one such time, and Kafka's."""
+    assert facts.topology is not None
+    found = {}
+    for source in (source for source in facts.topology.sources if source.time_in_ms is not None):
+        taken = [sample for at, parts in samples.items() if at[0] == source.topic for sample in parts]
+        both = [
+            (row.get(source.time_in_ms or ""), sample.times[offset])
+            for sample in taken
+            for offset, value in sample.values.items()
+            if (row := _fields(value)) is not None
+        ]
+        times = [(value, sent) for value, sent in both if isinstance(value, int) and not isinstance(value, bool)]
+        odd = [pair for pair in times if is_in_seconds(*pair)]
+        if 2 * len(odd) > len(times):
+            found[source.topic] = odd[0]
+    return found
 
 
 def _fields(value: bytes) -> dict[str, Any] | None:

@@ -39,6 +39,7 @@ __all__ = [
     "merged",
     "min",
     "parts_of",
+    "read_columns",
     "sum",
     "text_of",
     "top",
@@ -60,11 +61,13 @@ class Aggregate:
     Attributes:
         text: it with all its parameters, the same text for the same aggregate; part of a table's shape.
         parts: the columns that it keeps, by its name and the rows' columns; the first one is its value.
+        columns: names of the columns that it reads.
         is_ordered: whether it looks at the order columns of the rows.
     """
 
     text: str
     parts: Callable[[str, Types], tuple[Part, ...]] = field(compare=False, repr=False)
+    columns: tuple[str, ...] = ()
     is_ordered: bool = False
 
 
@@ -77,7 +80,9 @@ def count(column: str | None = None) -> Aggregate:
         sql = _sql(types, column, "count")
         return (_counted(name, sql, is_value=True),)
 
-    return Aggregate(text="count()" if column is None else f"count({column})", parts=parts)
+    if column is None:
+        return Aggregate(text="count()", parts=parts)
+    return Aggregate(text=f"count({column})", parts=parts, columns=(column,))
 
 
 def sum(column: str) -> Aggregate:
@@ -89,7 +94,7 @@ def sum(column: str) -> Aggregate:
     def parts(name: str, types: Types) -> tuple[Part, ...]:
         return (_summed(name, types, column, "sum", is_value=True),)
 
-    return Aggregate(text=f"sum({column})", parts=parts)
+    return Aggregate(text=f"sum({column})", parts=parts, columns=(column,))
 
 
 def min(column: str) -> Aggregate:
@@ -121,7 +126,7 @@ def avg(column: str) -> Aggregate:
         value = Part(name=name, type=kind, derived=f"CAST({whole} / {divisor} AS {kind})", is_value=True)
         return value, total, many
 
-    return Aggregate(text=f"avg({column})", parts=parts)
+    return Aggregate(text=f"avg({column})", parts=parts, columns=(column,))
 
 
 def first(column: str) -> Aggregate:
@@ -166,7 +171,7 @@ def distinct(column: str, k: int = 1024) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"distinct({column}, k={k})", parts=parts)
+    return Aggregate(text=f"distinct({column}, k={k})", parts=parts, columns=(column,))
 
 
 def top(column: str, n: int, *, by: str) -> Aggregate:
@@ -196,7 +201,7 @@ def top(column: str, n: int, *, by: str) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"top({column}, n={n}, by={by})", parts=parts)
+    return Aggregate(text=f"top({column}, n={n}, by={by})", parts=parts, columns=(column, by))
 
 
 def collect(column: str, most: int = 100) -> Aggregate:
@@ -223,7 +228,7 @@ def collect(column: str, most: int = 100) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"collect({column}, most={most})", parts=parts, is_ordered=True)
+    return Aggregate(text=f"collect({column}, most={most})", parts=parts, columns=(column,), is_ordered=True)
 
 
 def parts_of(
@@ -257,6 +262,18 @@ def parts_of(
         except TopologyError as error:
             raise TopologyError(f"{what}: {name!r} = {error}", **error.data) from error
     return tuple(found)
+
+
+def read_columns(aggregates: Mapping[str, Aggregate], *, rows: str, what: str) -> tuple[Column, ...]:
+    """The declared columns that aggregates read, each once.
+
+    Args:
+        aggregates: by the name of their column.
+        rows: Spark DDL of the rows.
+        what: the operator, for messages.
+    """
+    names = {name for aggregate in aggregates.values() for name in aggregate.columns}
+    return tuple(column for column in columns_of(rows, what) if column.name in names)
 
 
 def text_of(aggregates: Mapping[str, Aggregate]) -> str:
@@ -307,7 +324,7 @@ def _least(what: str, column: str) -> Aggregate:
         own = f"{what.upper()}({quote(name)})"
         return (Part(name=name, type=types[column].type, of_row=sql, of_parts=own, is_value=True),)
 
-    return Aggregate(text=f"{what}({column})", parts=parts)
+    return Aggregate(text=f"{what}({column})", parts=parts, columns=(column,))
 
 
 def _at_an_end(what: str, function: str, column: str) -> Aggregate:
@@ -323,7 +340,7 @@ def _at_an_end(what: str, function: str, column: str) -> Aggregate:
             ),
         )
 
-    return Aggregate(text=f"{what}({column})", parts=parts, is_ordered=True)
+    return Aggregate(text=f"{what}({column})", parts=parts, columns=(column,), is_ordered=True)
 
 
 def _place(sql: str) -> str:

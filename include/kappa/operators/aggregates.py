@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
+from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quote
@@ -61,8 +62,12 @@ def aggregate(*, rows: str, key: Key, aggregates: Mapping[str, Aggregate]) -> Ke
         [Row(id='a', total=8)]
     """
     keys = keys_of(rows, key, "aggregate")
-    parts = parts_beside(aggregates, rows=rows, what="aggregate", keys=keys)
-    return KeyAggregates(keys=keys, parts=parts, made_by=made_by("aggregate", keys, aggregates))
+    return KeyAggregates(
+        keys=keys,
+        parts=parts_beside(aggregates, rows=rows, what="aggregate", keys=keys),
+        reads=agg.read_columns(aggregates, rows=rows, what="aggregate"),
+        made_by=made_by("aggregate", keys, aggregates),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +77,13 @@ class KeyAggregates:
     Attributes:
         keys: key columns.
         parts: columns of the aggregates.
+        reads: columns that the aggregates read.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     parts: tuple[Part, ...]
+    reads: tuple[Column, ...]
     made_by: str
 
     def table(self, name: str) -> Table:
@@ -89,7 +96,12 @@ class KeyAggregates:
         Args:
             rows: its rows, with the order columns.
             before: the table before the slice.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
         """
+        check_stream(rows, "aggregate")
+        check_rows(rows, (*self.keys, *self.reads), "aggregate")
         fresh = agg.lifted(with_key(rows, self.keys), quoted_names(self.keys), self.parts)
         return changed(fresh, before, self.keys, self.parts)
 
@@ -149,7 +161,13 @@ def cogroup(*, key: Key, rows: Mapping[str, str], aggregates: Mapping[str, Mappi
     }
     text = "; ".join(f"{name}: {agg.text_of(aggregates[name])}" for name in sorted(rows))
     names = [column.name for column in keys]
-    return Cogroup(keys=keys, streams=streams, parts=_united(streams), made_by=f"cogroup(key={names}, {text})")
+    return Cogroup(
+        keys=keys,
+        streams=streams,
+        parts=_united(streams),
+        reads={name: agg.read_columns(aggregates[name], rows=rows[name], what="cogroup") for name in rows},
+        made_by=f"cogroup(key={names}, {text})",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +178,14 @@ class Cogroup:
         keys: key columns.
         streams: stream -> columns of its aggregates.
         parts: those of all streams.
+        reads: stream -> columns that its aggregates read.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     streams: Mapping[str, tuple[Part, ...]]
     parts: tuple[Part, ...]
+    reads: Mapping[str, tuple[Column, ...]]
     made_by: str
 
     def table(self, name: str) -> Table:
@@ -180,13 +200,17 @@ class Cogroup:
             before: the table before the slice.
 
         Raises:
-            TopologyError: a stream is missing, or unknown.
+            TopologyError: a stream is missing, or unknown; a column of its rows is missing or of another type, or they
+                are changes of a table.
         """
         if set(rows) != set(self.streams):
             raise TopologyError(
                 f"cogroup: the step gives rows of {sorted(rows)}; the streams are {sorted(self.streams)}. Give "
                 "each once."
             )
+        for name, frame in rows.items():
+            check_stream(frame, f"cogroup: {name!r}")
+            check_rows(frame, (*self.keys, *self.reads[name]), f"cogroup: {name!r}")
         fresh = [self._lifted(with_key(rows[name], self.keys), parts) for name, parts in self.streams.items()]
         return changed(reduce(lambda left, right: left.union(right), fresh), before, self.keys, self.parts)
 

@@ -9,7 +9,7 @@ from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import late_rows
-from kappa.operators.windowed import Windowed, check_names, floored, keys_of, length, needed
+from kappa.operators.windowed import Windowed, check_names, check_windowed, floored, keys_of, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
 from kappa.topology.durations import shown
@@ -99,7 +99,12 @@ class AtMostEvery:
             rows: its records, with event time.
             before: the table before the slice.
             frontier: that of its end.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
+                changes of a table.
         """
+        check_windowed(rows, (*self.keys, *self.others), _NAME)
         from pyspark.sql import functions as F
 
         others = quoted(column.name for column in self.others)
@@ -115,7 +120,9 @@ class AtMostEvery:
         found = whole.selectExpr(*quoted(group), "_newest.*", "_known")
         return Windowed(
             changes=found.where(f"_known OR NOT ({due})").selectExpr(*columns, f"({due}) AS _deleted"),
-            final=found.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")),
+            final=origin.ordered(
+                found.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")), "topic"
+            ),
             late=late_rows(rows.where("FALSE"), operator=_NAME, reason=""),
         )
 

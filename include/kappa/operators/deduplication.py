@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import agg, origin
-from kappa.operators.keys import Key, in_order, is_present, key_columns, key_ddl, of_keys
+from kappa.operators.frames import check_rows, check_stream, check_times
+from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
+from kappa.operators.sequence import in_order
 from kappa.operators.session import SessionWindow, session_window
+from kappa.operators.windowed import check_names
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, columns_of, quote, quoted
 from kappa.topology.durations import milliseconds, shown
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 _LATE = "its time lies before the frontier"
 #: The column of a session's state that holds its first record: structs compare by their fields, the place before all.
 _FIRST = "first"
+#: Columns of that state that no key may be called like.
+_OWN = (_FIRST, "session_start", "session_end", "origin")
 _PLACE = origin.ORIGIN_TYPE.removeprefix("STRUCT<").removesuffix(">")
 #: When the first record of a key is emitted.
 Emit = Literal["first", "final"]
@@ -87,13 +92,19 @@ class Deduplicate:
             frontier: ``slice.frontier`` of the rows' source, with ``within``.
 
         Raises:
-            TopologyError: the frontier is missing where there is ``within``, or given where there is none.
+            TopologyError: the frontier is missing where there is ``within``, or given where there is none; a column of
+                the rows is missing or of another type, or they are changes of a table.
         """
         if (self.within_ms is None) != (frontier is None):
             raise TopologyError(
                 f"deduplicate of {list(self.key)}: within and frontier go together. Give frontier=slice.frontier(...) "
                 "where there is a within, and only there."
             )
+        check_stream(rows, "deduplicate")
+        columns = self._keys if self.sessions is None else columns_of(self.rows, "the rows of deduplicate")
+        check_rows(rows, columns, "deduplicate")
+        if frontier is not None:
+            check_times(rows, "deduplicate")
         keyed = rows.where(is_present(self.key))
         if self.sessions is not None and frontier is not None:
             return self._final(keyed, before, frontier, self.sessions)
@@ -102,7 +113,7 @@ class Deduplicate:
     def _for_ever(self, rows: DataFrame, before: DataFrame) -> DistinctRows:
         seen = of_keys(before.select(*quoted(self.key)), rows, self.key)
         unseen = rows.join(seen, on=list(self.key), how="left_anti")
-        numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(self.key)}) AS _has_earlier")
+        numbered = unseen.selectExpr("*", f"LAG(TRUE) OVER ({in_order(unseen, self.key)}) AS _has_earlier")
         first = numbered.where("_has_earlier IS NULL").drop("_has_earlier")
         changes = first.selectExpr(*quoted(self.key), f"{origin.OF_ROW} AS {origin.ORIGIN}", "FALSE AS _deleted")
         return DistinctRows(rows=first, changes=changes, late=None)
@@ -114,7 +125,7 @@ class Deduplicate:
         within = f"INTERVAL '{self.within_ms // 1000}.{self.within_ms % 1000:03d}' SECOND"
         known = before.selectExpr(*quoted(self.key), "last_seen AS _known")
         late = late_rows(rows.where(IS_LATE), operator="deduplicate", reason=_LATE)
-        so_far = f"MAX(_event_time) OVER ({in_order(self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        so_far = f"MAX(_event_time) OVER ({in_order(rows, self.key)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         admitted = rows.where(IS_IN_TIME).join(known, on=list(self.key), how="left")
         followed = admitted.selectExpr("*", f"GREATEST(_known, {so_far}) AS _seen")
         kept = followed.where(f"_seen IS NULL OR _event_time > _seen + {within}").drop("_known", "_seen")
@@ -210,6 +221,7 @@ def _sessions(rows: str, keys: tuple[Column, ...], within: str) -> SessionWindow
             f"deduplicate: columns {maps} hold a MAP. Maps have no order, which tells the rows of one record apart. "
             "Leave these columns out of rows, or use emit='first'."
         )
+    check_names([column.name for column in keys], "deduplicate with emit='final'", _OWN)
     record = ", ".join([_PLACE, *(f"{quote(column.name)}: {column.type}" for column in columns)])
     return session_window(
         rows=f"{key_ddl(keys)}, {_FIRST} STRUCT<{record}>",

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, names_of, quote, quoted
 
 if TYPE_CHECKING:
@@ -22,13 +21,6 @@ BY_KEYS = "kappa.stateByKeys"
 def in_sql(name: str) -> str:
     """A column, or a field of one, as SQL takes the name that Spark's functions take."""
     return name if "`" in name else ".".join(map(quote, name.split(".")))
-
-
-def in_order(key: Key) -> str:
-    """SQL of a window over the rows of a key in the total order; made with Spark's functions it takes a call for each
-    word.
-    """
-    return f"PARTITION BY {', '.join(map(in_sql, names_of(key)))} ORDER BY {', '.join(ORDER)}"
 
 
 def is_present(key: Key) -> str:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.operators import origin
-from kappa.operators.keys import Key, is_present, key_columns, key_ddl, of_keys
-from kappa.operators.records import is_deleted, newest
-from kappa.topology import Table
+from kappa.operators.frames import check_rows
+from kappa.operators.keys import Key, key_columns, key_ddl, of_keys
+from kappa.operators.records import is_deleted, last_of_each
+from kappa.operators.sequence import content as content_of
+from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quote, quoted
 
 if TYPE_CHECKING:
@@ -78,26 +80,32 @@ class NewestBy:
             deletions: that of :meth:`deletions`.
 
         Raises:
-            TopologyError: ``deletions`` is missing where the scope is ``all``, or given where it is not.
+            TopologyError: ``deletions`` is missing where the scope is ``all``, or given where it is not; a column of
+                the rows is missing or of another type.
         """
         if (self.scope == "all") != (deletions is not None):
             raise TopologyError(
                 f"newest_by of {list(self.key)}: its scope is {self.scope!r}, and the table of deletions is "
                 f"{'missing' if deletions is None else 'given'}. Give it where the scope is 'all', and only there."
             )
+        check_rows(rows, self._columns, "newest_by")
         keys, names = quoted(self.key), quoted(column.name for column in self._columns)
-        mine = newest(rows.where(is_present(self.key)), key=self.key).selectExpr(
-            *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", f"{is_deleted(rows)} AS _deleted"
+        declared = rows.selectExpr(*names, *ORDER, f"{is_deleted(rows)} AS _deleted")
+        mine = last_of_each(declared, key=self.key).selectExpr(
+            *names, f"{origin.OF_ROW} AS {origin.ORIGIN}", "_deleted"
         )
-        was = of_keys(before.selectExpr(*keys, f"{origin.ORIGIN} AS _known"), mine, self.key)
+        # Rows of one record are in one slice; several pairs of one left row need not be.
+        content = content_of(before.select(*names)) if origin.order_of(rows) == "contributor" else []
+        place = f"STRUCT({', '.join([origin.ORIGIN, *content])})"
+        was = of_keys(before.selectExpr(*keys, f"{place} AS _known"), mine, self.key)
         known = mine.join(was, on=list(self.key), how="left")
         columns = [*names, origin.ORIGIN]
         if deletions is None:
-            newer = known.where(f"_known IS NULL OR {origin.ORIGIN} > _known")
+            newer = known.where(f"_known IS NULL OR {place} > _known")
             return NewestRows(changes=_changed(newer, columns), deletions=None)
         gone = of_keys(deletions.selectExpr(*keys, f"{origin.ORIGIN} AS _gone"), mine, self.key)
         newer = known.join(gone, on=list(self.key), how="left").where(
-            f"(_known IS NULL OR {origin.ORIGIN} > _known) AND (_gone IS NULL OR {origin.ORIGIN} > _gone)"
+            f"(_known IS NULL OR {place} > _known) AND (_gone IS NULL OR {origin.ORIGIN} > _gone)"
         )
         marks = newer.where("_deleted OR _gone IS NOT NULL").selectExpr(
             *keys, origin.ORIGIN, "NOT _deleted AS _deleted"

@@ -8,7 +8,43 @@ such rows in one order, wherever slices end. See docs/decisions/final-rows-have-
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from kappa.topology import ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: In which order an operator's rows come to a topic, however the log is cut. ``topic``: one order in each partition,
+#: that of the places of rows that are final by a frontier. ``key``: the rows of a key in the order of its records,
+#: where these lie in one partition. ``contributor``: pairs of a join, which follow the arrival of their contributors.
+#: ``none``: updates of a table; of each key the newest is the same, at equal offsets.
+Order = Literal["topic", "key", "contributor", "none"]
+#: The order of each operator's rows. Those that are not named leave the order that rows have.
+ORDERS: dict[str, Order] = {
+    "aggregate": "none",
+    "aggregate_table": "none",
+    "at_most_every": "topic",
+    "cogroup": "none",
+    "deduplicate": "key",
+    "foreign_key_join": "none",
+    "hopping_window": "topic",
+    "interval_join": "contributor",
+    "lookup": "key",
+    "newest": "key",
+    "newest_by": "none",
+    "newest_table_join": "key",
+    "running_total": "key",
+    "session_window": "topic",
+    "sliding_window": "topic",
+    "table_join": "topic",
+    "table_table_join": "none",
+    "threshold_crossings": "key",
+    "tumbling_window": "topic",
+    "two_phase": "none",
+}
+#: In the metadata of the first order column.
+_ORDER = "kappa.order"
 
 #: The column of a state table that keeps it, with its type.
 ORIGIN = "origin"
@@ -17,6 +53,19 @@ ORIGIN_TYPE = "STRUCT<_order_timestamp: TIMESTAMP, _topic: STRING, _partition: I
 OF_PARTS = f"MAX({ORIGIN})"
 #: As a scalar: of one row.
 OF_ROW = f"STRUCT({', '.join(ORDER)})"
+
+
+def ordered(rows: DataFrame, order: Order) -> DataFrame:
+    """The rows that an operator emits, marked with their order: it goes where their first order column goes."""
+    return rows.withMetadata(ORDER[0], {_ORDER: order})
+
+
+def order_of(rows: DataFrame) -> Order | None:
+    """The order that rows are marked with; None for records, and for rows without a place."""
+    if ORDER[0] not in rows.columns:
+        return None
+    found: Order | None = rows.schema[ORDER[0]].metadata.get(_ORDER)
+    return found
 
 
 def final_at(time: str, of: str = ORIGIN) -> tuple[str, ...]:

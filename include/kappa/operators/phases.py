@@ -10,6 +10,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.aggregates import changed, keys_of, made_by, parts_beside, table_of
+from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.topology import Table
 from kappa.topology.ddl import Column
@@ -62,7 +63,11 @@ def two_phase(
         raise TopologyError("two_phase: 'part' is a column of its own. Give the key or the aggregate another name.")
     parts = parts_beside(aggregates, rows=rows, what="two_phase", keys=keys)
     return TwoPhaseAggregates(
-        keys=keys, columns=parts, salts=salts, made_by=f"{made_by('two_phase', keys, aggregates)}, salts={salts}"
+        keys=keys,
+        columns=parts,
+        reads=agg.read_columns(aggregates, rows=rows, what="two_phase"),
+        salts=salts,
+        made_by=f"{made_by('two_phase', keys, aggregates)}, salts={salts}",
     )
 
 
@@ -86,12 +91,14 @@ class TwoPhaseAggregates:
     Attributes:
         keys: key columns.
         columns: those of the aggregates.
+        reads: columns that the aggregates read.
         salts: into how many parts the rows of a key are divided; None for their partitions.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     columns: tuple[Part, ...]
+    reads: tuple[Column, ...]
     salts: int | None
     made_by: str
 
@@ -110,7 +117,12 @@ class TwoPhaseAggregates:
             rows: its rows, with the order columns.
             before: the table of the result before the slice.
             parts: that of the first phase; None where it is not kept.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, or they are changes of a table.
         """
+        check_stream(rows, "two_phase")
+        check_rows(rows, (*self.keys, *self.reads), "two_phase")
         salt = f"CAST(PMOD(XXHASH64(_topic, _partition, _offset), {self.salts}) AS INT)"
         part = "_partition" if self.salts is None else salt
         names, within = quoted_names(self.keys), (*self.keys, _PART)

@@ -21,7 +21,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.operators.keys import Key, in_order, in_sql, is_present, of_keys
+from kappa.operators.frames import check_stream
+from kappa.operators.keys import Key, in_sql, is_present, of_keys
+from kappa.operators.origin import order_of
+from kappa.operators.sequence import along, column, in_order
 from kappa.topology.ddl import names_of
 
 if TYPE_CHECKING:
@@ -35,15 +38,21 @@ Number = int | Decimal
 def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: DataFrame | None = None) -> DataFrame:
     """The rows of ``df`` with, at each, the total of its key so far (what ``aggregate`` forwards in Kafka Streams).
 
-    Rows of a key are added up in the total order. A null amount adds nothing; a key that is null has no history.
+    Rows of a key are added up in the total order, several rows of one record by their content: their columns, from the
+    first to the last. :func:`newest` and :func:`threshold_crossings` of the same key follow that sequence. A null
+    amount adds nothing. A key that is null has no history: the total at each of its rows is its amount.
 
     Args:
         df: rows with the key, the amount and the order columns.
         key: column or columns that a total belongs to, named alike in ``before``.
-        amount: numeric column to add up; may be null.
+        amount: column of integers or of DECIMAL to add up; may be null.
         total: name of the new column, never null. It has the type of ``before``'s, else that of Spark's ``sum``.
         before: the totals so far, at most one row a key: usually ``slice.table(...)``, with columns ``key`` and
             ``total``. None means that there are none.
+
+    Raises:
+        TopologyError: the amount or the total is DOUBLE, FLOAT or not a number; the total has fewer digits behind the
+            point than the amount; the rows are changes of a table.
 
     Examples:
         >>> from kappa.operators import running_total
@@ -54,13 +63,20 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
     """
     from pyspark.sql import functions as F
 
-    window = f"{in_order(key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    so_far = f"SUM(COALESCE({in_sql(amount)}, 0)) OVER ({window})"
+    check_stream(df, "running_total")
+    kinds = {amount: _kind(df, amount)}
+    if before is not None:
+        kinds[total] = _kind(before, total)
+    _check_addable(kinds, amount=amount)
+    window = f"{in_order(df, key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    own = f"COALESCE({column(df, amount)}, 0)"
+    is_keyed = " AND ".join(f"{column(df, name)} IS NOT NULL" for name in names_of(key))
+    so_far = f"IF({is_keyed}, SUM({own}) OVER ({window}), {own})"
     if before is None:
-        return df.withColumn(total, F.expr(so_far))
-    kind = before.schema[total].dataType.simpleString()
+        return along(df.withColumn(total, F.expr(so_far)), key, total, df)
     joined = df.join(_carried(before, df, key, total), on=list(names_of(key)), how="left")
-    return joined.withColumn(total, F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kind})")).drop("_before")
+    whole = F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kinds[total]})")
+    return along(joined.withColumn(total, whole).drop("_before"), key, total, df)
 
 
 def threshold_crossings(
@@ -106,7 +122,8 @@ def threshold_crossings(
     """
     value, kind = in_sql(total), df.schema[total].dataType.simpleString()
     crossed = _crossed(value, kind, thresholds, step)
-    earlier = f"LAG({value}) IGNORE NULLS OVER ({in_order(key)}) AS _earlier"
+    check_stream(df, "threshold_crossings")
+    earlier = f"LAG({value}) IGNORE NULLS OVER ({in_order(df, key)}) AS _earlier"
     rows = df.where(is_present(key)).selectExpr("*", earlier)
     if before is not None:
         rows = rows.join(_carried(before, rows, key, total), on=list(names_of(key)), how="left")
@@ -117,12 +134,18 @@ def threshold_crossings(
 def newest(df: DataFrame, *, key: Key) -> DataFrame:
     """The last row of each key in the total order (what a KTable keeps of a stream).
 
+    Of several rows of one record the last by content is taken: by their columns, from the first to the last; of rows of
+    :func:`running_total` the one that was added last. A row with a null key has no history and is left out.
+
     As a table it is right where records of a key share a partition, as they do in a topic with that key. Where they do
     not, :func:`kappa.operators.newest_by` remembers the order that a row had.
 
     Args:
         df: rows with the key and the order columns.
         key: column or columns of which each value keeps one row.
+
+    Raises:
+        TopologyError: the rows are pairs of a join: in which order a key gets those depends on where slices end.
 
     Examples:
         >>> from kappa.operators import newest
@@ -131,11 +154,21 @@ def newest(df: DataFrame, *, key: Key) -> DataFrame:
         >>> newest(rows, key="id").select("id", "n").collect()
         [Row(id='a', n=2)]
     """
+    if order_of(df) in ("contributor", "none"):
+        raise TopologyError(
+            "newest: the rows are pairs of a join. Which pair of a key comes last depends on where slices end. Use "
+            "newest_by, which compares the places of pairs, and their content where these are equal."
+        )
+    return last_of_each(df, key=key)
+
+
+def last_of_each(df: DataFrame, *, key: Key) -> DataFrame:
+    """What :func:`newest` keeps, of rows in any order."""
     from pyspark.sql import functions as F
 
     # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
-    has_next = F.expr(f"LEAD(TRUE) OVER ({in_order(key)})")
-    return df.withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
+    has_next = F.expr(f"LEAD(TRUE) OVER ({in_order(df, key)})")
+    return df.where(is_present(key)).withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
 
 def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
@@ -177,6 +210,44 @@ def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
 def is_deleted(df: DataFrame) -> str:
     """SQL: whether a row deletes its key, as :func:`tombstones` marks it; rows without ``_deleted`` delete none."""
     return "COALESCE(_deleted, FALSE)" if "_deleted" in df.columns else "FALSE"
+
+
+def _kind(df: DataFrame, name: str) -> str:
+    """The type of a column, or of a field of one."""
+    return df.selectExpr(column(df, name)).schema[0].dataType.simpleString()
+
+
+def _check_addable(kinds: Mapping[str, str], *, amount: str) -> None:
+    """Sums of these types are the same in whatever portions they are made.
+
+    Raises:
+        TopologyError: they are not.
+    """
+    scales = {name: _scale(kind) for name, kind in kinds.items()}
+    odd = {name: kinds[name].upper() for name, scale in scales.items() if scale is None}
+    if odd:
+        shown = ", ".join(f"{name!r} is {kind}" for name, kind in odd.items())
+        raise TopologyError(
+            f"running_total: {shown}; what is added up has to be an integer or a DECIMAL, since sums of others depend "
+            "on the order of adding. Cast it before, and declare the table so.",
+            columns=odd,
+        )
+    for total, scale in scales.items():
+        if (scale or 0) < (scales[amount] or 0):
+            raise TopologyError(
+                f"running_total: the total {total!r} is {kinds[total].upper()}, the amount {amount!r} "
+                f"{kinds[amount].upper()}: each slice would round it. Give the total as many digits behind the point, "
+                "or cast the amount before.",
+                total=kinds[total],
+                amount=kinds[amount],
+            )
+
+
+def _scale(kind: str) -> int | None:
+    """Digits behind the point; None of what is no exact number."""
+    if kind in ("tinyint", "smallint", "int", "bigint"):
+        return 0
+    return int(kind.rstrip(")").rpartition(",")[2]) if kind.startswith("decimal(") else None
 
 
 def _carried(before: DataFrame, rows: DataFrame, key: Key, total: str) -> DataFrame:

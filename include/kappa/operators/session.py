@@ -10,7 +10,7 @@ from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
 from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
-from kappa.operators.windowed import BEFORE_THE_FRONTIER, Windowed, keys_of, later, length, needed
+from kappa.operators.windowed import BEFORE_THE_FRONTIER, Windowed, check_windowed, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import shown
@@ -70,6 +70,7 @@ def session_window(*, rows: str, key: Key, gap: str, aggregates: Mapping[str, Ag
         keys=keys,
         gap_ms=gap_ms,
         parts=agg.parts_of(aggregates, rows=rows, what=_NAME, taken=[*_OWN, *names]),
+        reads=agg.read_columns(aggregates, rows=rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, gap={shown(gap_ms)}, {agg.text_of(aggregates)})",
     )
 
@@ -82,12 +83,14 @@ class SessionWindow:
         keys: key columns.
         gap_ms: the longest time between two records of a session.
         parts: columns of the aggregates.
+        reads: columns that the aggregates read.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     gap_ms: int
     parts: tuple[Part, ...]
+    reads: tuple[Column, ...]
     made_by: str
 
     def table(self, name: str) -> Table:
@@ -108,7 +111,12 @@ class SessionWindow:
             rows: its records, with event time.
             before: the table before the slice.
             frontier: that of its end.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
+                changes of a table.
         """
+        check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed, key = with_key(rows, self.keys), quoted_names(self.keys)
         whole = self._merged(keyed.where(IS_IN_TIME), before, frontier)
         # A row for each row of the state that a session replaces, and for its own while it is open.
@@ -126,7 +134,7 @@ class SessionWindow:
         final = whole.where("_closes").selectExpr(*key, "session_start", "session_end", *values, *place)
         return Windowed(
             changes=changes,
-            final=final,
+            final=origin.ordered(final, "topic"),
             late=late_rows(keyed.where(IS_LATE), operator=_NAME, reason=BEFORE_THE_FRONTIER),
         )
 

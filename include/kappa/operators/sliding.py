@@ -15,6 +15,7 @@ from kappa.operators.windowed import (
     BOUNDS,
     KNOWN,
     Windowed,
+    check_windowed,
     floored,
     keys_of,
     later,
@@ -78,6 +79,7 @@ def sliding_window(*, rows: str, key: Key, size: str, aggregates: Mapping[str, A
         keys=keys,
         size_ms=size_ms,
         parts=agg.parts_of(aggregates, rows=rows, what=_NAME, taken=[*_OWN, *names]),
+        reads=agg.read_columns(aggregates, rows=rows, what=_NAME),
         made_by=f"{_NAME}(key={names}, size={shown(size_ms)}, {agg.text_of(aggregates)})",
     )
 
@@ -90,12 +92,14 @@ class SlidingWindow:
         keys: key columns.
         size_ms: the longest time between two records of a window.
         parts: columns of the aggregates.
+        reads: columns that the aggregates read.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     size_ms: int
     parts: tuple[Part, ...]
+    reads: tuple[Column, ...]
     made_by: str
 
     def table(self, name: str) -> Table:
@@ -116,7 +120,12 @@ class SlidingWindow:
             rows: its records, with event time.
             before: the table before the slice.
             frontier: that of its end.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
+                changes of a table.
         """
+        check_windowed(rows, (*self.keys, *self.reads), _NAME)
         keyed = with_key(rows, self.keys)
         at = "TIMESTAMP_MILLIS(UNIX_MILLIS(_event_time)) AS event_time"
         admitted = keyed.where(IS_IN_TIME).selectExpr("*", at)
@@ -164,7 +173,8 @@ class SlidingWindow:
         whole = agg.merged(within, None, [*names, "window_start", "window_end"], parts)
         values = quoted(part.name for part in agg.values(parts))
         place = origin.final_at("window_end")
-        return whole.selectExpr(*quoted(names), "window_start", "window_end", *values, *place)
+        final = whole.selectExpr(*quoted(names), "window_start", "window_end", *values, *place)
+        return origin.ordered(final, "topic")
 
     def _closing(self, fresh: DataFrame, state: DataFrame, frontier: Frontier) -> DataFrame:
         """Bounds of the windows that close; one of them may have no record."""

@@ -10,6 +10,7 @@ from kappa.errors import TopologyError
 from kappa.operators import agg
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.aggregates import Aggregated, keys_of, made_by, parts_beside, table_of
+from kappa.operators.frames import check_rows
 from kappa.operators.keys import Key, quoted_names, with_key
 from kappa.operators.records import is_deleted
 from kappa.topology import Table
@@ -67,7 +68,11 @@ def aggregate_table(*, rows: str, of: Key, key: Key, aggregates: Mapping[str, Ag
     keys = keys_of(rows, key, what)
     parts = parts_beside(aggregates, rows=rows, what=what, keys=keys)
     return TableAggregates(
-        keys=keys, of=keys_of(rows, of, what), parts=(*parts, _MEMBERS), made_by=made_by(what, keys, aggregates)
+        keys=keys,
+        of=keys_of(rows, of, what),
+        parts=(*parts, _MEMBERS),
+        reads=agg.read_columns(aggregates, rows=rows, what=what),
+        made_by=made_by(what, keys, aggregates),
     )
 
 
@@ -79,12 +84,14 @@ class TableAggregates:
         keys: columns to group by.
         of: key columns of the table that is aggregated.
         parts: columns of the aggregates.
+        reads: columns that the aggregates read.
         made_by: the operator with its parameters.
     """
 
     keys: tuple[Column, ...]
     of: tuple[Column, ...]
     parts: tuple[Part, ...]
+    reads: tuple[Column, ...]
     made_by: str
 
     @property
@@ -104,7 +111,12 @@ class TableAggregates:
                 removes its key.
             rows: that table's rows before the slice.
             before: the table of this operator before the slice.
+
+        Raises:
+            TopologyError: a column of the changes or the rows is missing or of another type.
         """
+        for frame in (changes, rows):
+            check_rows(frame, (*self.of, *self.keys, *self.reads), "aggregate_table")
         of = [column.name for column in self.of]
         new = changes.where(f"NOT {is_deleted(changes)}")
         # What changed is hashed, usually less than the table: Spark would sort both.

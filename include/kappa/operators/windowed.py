@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators.agg import Part
+from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds
@@ -71,6 +72,17 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
             f"{operator}: columns {taken} have names of the operator's own, which begin with '_' or are {sorted(own)}. "
             "Rename them in the step."
         )
+
+
+def check_windowed(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
+    """The rows are records with event time, in the types that were declared.
+
+    Raises:
+        TopologyError: they are not.
+    """
+    check_stream(rows, operator)
+    check_times(rows, operator)
+    check_rows(rows, columns, operator)
 
 
 def needed(state: DataFrame, fresh: DataFrame, on: Sequence[str], closing: str) -> DataFrame:

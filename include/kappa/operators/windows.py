@@ -23,7 +23,7 @@ from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.keys import Key, key_ddl, with_key
 from kappa.operators.late import RELEASED, late_rows
-from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, floored, keys_of, later, length, needed
+from kappa.operators.windowed import BOUNDS, KNOWN, Windowed, check_windowed, floored, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds, shown
@@ -32,6 +32,8 @@ from kappa.topology.event_time import Frontier, Reach
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: In so many windows a record may be.
+_MOST_WINDOWS = 5_000
 _OWN = ("window_start", "window_end", "is_closed", "origin")
 _CLOSED = Part(name="is_closed", type="BOOLEAN NOT NULL", of_row="FALSE", of_parts="BOOL_OR(is_closed)")
 
@@ -110,6 +112,7 @@ class HoppingWindow:
         every_ms: from one window's start to the next one's.
         keep_ms: how long a closed window's row stays; None for not at all.
         parts: columns of the aggregates.
+        reads: columns that the aggregates read.
         made_by: the operator with its parameters.
     """
 
@@ -119,6 +122,7 @@ class HoppingWindow:
     every_ms: int
     keep_ms: int | None
     parts: tuple[Part, ...]
+    reads: tuple[Column, ...]
     made_by: str
 
     def table(self, name: str) -> Table:
@@ -140,7 +144,12 @@ class HoppingWindow:
             rows: its records, with event time.
             before: the table before the slice.
             frontier: that of its end.
+
+        Raises:
+            TopologyError: a column of the rows is missing or of another type, they have no event time, or they are
+                changes of a table.
         """
+        check_windowed(rows, (*self.keys, *self.reads), self.name)
         keyed = with_key(rows, self.keys)
         fresh = agg.lifted(self._opened(keyed), quoted(self._group), self._merging)
         whole = agg.merged(fresh, self._needed(fresh, before, frontier), self._group, self._merging)
@@ -153,9 +162,10 @@ class HoppingWindow:
             changes.append(f"(is_closed OR {closes}) AS is_closed")
             is_new = "NOT is_closed"
         values = quoted(part.name for part in agg.values(self.parts))
+        final = whole.where(f"{is_new} AND {closes}")
         return Windowed(
             changes=whole.where(f"_known OR NOT ({goes})").selectExpr(*changes),
-            final=whole.where(f"{is_new} AND {closes}").selectExpr(*columns, *values, *origin.final_at("window_end")),
+            final=origin.ordered(final.selectExpr(*columns, *values, *origin.final_at("window_end")), "topic"),
             late=self._late(keyed),
         )
 
@@ -230,6 +240,13 @@ def _windows(
             f"{name}: a window of {shown(size_ms)} every {shown(every_ms)} leaves out the records in between. Use an "
             "every of at most the size."
         )
+    if -(-size_ms // every_ms) > _MOST_WINDOWS:
+        raise TopologyError(
+            f"{name}: each record would be in {-(-size_ms // every_ms):,} windows of {shown(size_ms)}, one every "
+            f"{shown(every_ms)}, and a row of state in each. At most {_MOST_WINDOWS:,} are taken: use a longer every, "
+            "a shorter size, or a sliding_window, which has a window at each record.",
+            windows=-(-size_ms // every_ms),
+        )
     taken = [*_OWN, *(column.name for column in keys)]
     made_by = f"{name}(key={[column.name for column in keys]}, size={shown(size_ms)}, every={shown(every_ms)}, "
     return HoppingWindow(
@@ -239,5 +256,6 @@ def _windows(
         every_ms=every_ms,
         keep_ms=keep_ms,
         parts=agg.parts_of(aggregates, rows=rows, what=name, taken=taken),
+        reads=agg.read_columns(aggregates, rows=rows, what=name),
         made_by=f"{made_by}keep={None if keep_ms is None else shown(keep_ms)}, {agg.text_of(aggregates)})",
     )

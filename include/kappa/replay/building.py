@@ -46,6 +46,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += request_rules.unknown_thresholds(limits_of(request.thresholds), topology)
     found += log_rules.open_transactions(facts.log.stable, facts.log.high)
     found += log_rules.future_timestamps(topology, facts.log.future_ms)
+    found += log_rules.times_in_seconds(topology, facts.in_seconds)
     found += live_rules.live_findings(topology, facts.log, facts.live) if facts.live else []
     if facts.live and request.resolved_seed is not Seed.FROM_CHANGELOG:
         found += live_rules.wall_clock_time(topology, facts.live.epoch)

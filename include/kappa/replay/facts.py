@@ -13,7 +13,7 @@ from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
 from kappa.replay.stages import Stage
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts
-from kappa.topology import Topology
+from kappa.topology import Source, Topology
 from kappa.topology.shapes import Shape, shapes_of
 
 
@@ -28,6 +28,7 @@ class SourceFacts:
         is_wall_clock: whether a record's event time is when its slice was planned.
         has_event_time: whether records can be late.
         has_idle: whether its windows do not wait for partitions without new records.
+        time_in_ms: the column whose number is the event time in epoch milliseconds, if it is one.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class SourceFacts:
     is_wall_clock: bool = False
     has_event_time: bool = False
     has_idle: bool = False
+    time_in_ms: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,6 +267,8 @@ class Facts:
         chain: how sources are bound that are versioned topics of other topologies; the facts name topics as Kafka does.
         spread: tables of which one key was seen in several partitions of keyed sources.
         step: what was found in the step's plans, if they were inspected: that takes Spark.
+        in_seconds: topic -> the time that a record of it says and the one that Kafka says, where most of those that
+            were looked at say epoch seconds.
     """
 
     topology: TopologyFacts | None
@@ -292,6 +296,7 @@ class Facts:
     chain: ChainFacts = field(default_factory=ChainFacts)
     spread: tuple[str, ...] = ()
     step: tuple[Finding, ...] = ()
+    in_seconds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def topology_facts(topology: Topology, code: str, mask: str = "", schemas: SchemaFacts | None = None) -> TopologyFacts:
@@ -310,6 +315,7 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
                 is_wall_clock=source.is_wall_clock,
                 has_event_time=source.grace is not None and not source.is_wall_clock,
                 has_idle=source.idle_after is not None,
+                time_in_ms=_time_in_ms(source),
             )
             for source in topology.sources
         ),
@@ -324,3 +330,8 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
         mask=mask,
         schemas=schemas or SchemaFacts(),
     )
+
+
+def _time_in_ms(source: Source) -> str | None:
+    types = {column.name: column.type for column in source.columns}
+    return source.time if source.grace is not None and types.get(source.time or "") == "BIGINT" else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.lake import tables
 from kappa.operators.records import is_deleted
 from kappa.spark.session import is_part
 from kappa.topology import Append, Table, Topology
-from kappa.topology.ddl import quote, quoted
+from kappa.topology.ddl import plain_type, quote, quoted
 from kappa.topology.event_time import LATE_RECORDS
 
 if TYPE_CHECKING:
@@ -62,17 +62,6 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
     else:
         chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
     return frame.selectExpr(*chosen)
-
-
-def plain_type(kind: Any) -> Any:
-    """A Spark or Delta type without nullability and metadata, for comparison."""
-    if isinstance(kind, dict):
-        return {
-            k: plain_type(v)
-            for k, v in kind.items()
-            if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")
-        }
-    return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
 
 
 def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:

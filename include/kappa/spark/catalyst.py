@@ -224,6 +224,14 @@ def _is_sorted(plan: Any) -> bool:
     return kind in _IN_ORDER and _is_sorted(plan.children().head())
 
 
+def is_union(frame: DataFrame) -> bool:
+    """Whether the rows are those of several frames, one after the other."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.nodeName() in _IN_ORDER:
+        plan = plan.children().head()
+    return bool(plan.nodeName() == "Union")
+
+
 def _expression(expression: Any, name: str, settled: tuple[str, ...] = ()) -> Iterator[_Found]:
     """Suspects in an expression.
 

@@ -91,6 +91,17 @@ def keyed_otherwise(kind: Any) -> bool:
     return any(keyed_otherwise(kind[part]) for part in ("elementType", "valueType") if part in kind)
 
 
+def plain_type(kind: Any) -> Any:
+    """A Spark or Delta type without nullability and metadata, for comparison."""
+    if isinstance(kind, dict):
+        return {
+            k: plain_type(v)
+            for k, v in kind.items()
+            if k not in ("nullable", "containsNull", "valueContainsNull", "metadata")
+        }
+    return [plain_type(item) for item in kind] if isinstance(kind, list) else kind
+
+
 def is_numeric(column: Column) -> bool:
     """Whether values of a column are numbers."""
     kind = str(column.delta)

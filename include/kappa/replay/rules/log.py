@@ -12,6 +12,7 @@ from datetime import datetime
 from kappa.offsets.vector import Offsets
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Declaration, Finding, refuses, warns
+from kappa.topology.event_time import shown
 
 UNKNOWN_TOPIC = refuses(
     "unknown-topic",
@@ -176,6 +177,34 @@ def vector_above_log(
         elif offset > readable:
             found.append(hidden(**given, stable=readable))
     return found
+
+
+#: How far a time in seconds may lie from Kafka's timestamp of its record and still be told by it.
+_NEAR_MS = 366 * 24 * 3600 * 1000
+TIME_IN_SECONDS = warns(
+    "time-in-seconds",
+    "Source {topic!r}: column {column!r} of a record is {value}, which as epoch milliseconds is {shown}; Kafka's "
+    "timestamp of the record is {sent}. It seems to hold epoch seconds: windows would be those of January 1970.",
+    "Declare the column TIMESTAMP and the source timestamps='epoch_seconds', or send milliseconds.",
+    meaning="most records that were looked at hold epoch seconds in the column that is their event time, which is read "
+    "as milliseconds",
+)
+
+
+def is_in_seconds(value: int, record_ms: int) -> bool:
+    """Whether a number is a time in epoch seconds: as milliseconds it lies decades before its record, as seconds not a
+    year from it.
+    """
+    return 0 < value * 100 < record_ms and abs(value * 1000 - record_ms) < _NEAR_MS
+
+
+def times_in_seconds(topology: TopologyFacts, in_seconds: Mapping[str, tuple[int, int]]) -> list[Finding]:
+    """What is before its time makes no dead letter, as what is ahead of it does."""
+    columns = {source.topic: source.time_in_ms for source in topology.sources}
+    return [
+        TIME_IN_SECONDS({"shown": shown(value), "sent": shown(sent)}, topic=topic, column=columns[topic], value=value)
+        for topic, (value, sent) in sorted(in_seconds.items())
+    ]
 
 
 #: By how much the timestamp of a record may lie ahead before a topic that takes it is named.

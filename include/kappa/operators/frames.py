@@ -1,0 +1,73 @@
+"""What a step hands to operators, checked before anything is computed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+from kappa.topology.ddl import Column, plain_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TIMES = ("_event_time", "_frontier")
+
+
+def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> None:
+    """The rows have the columns that were declared, in the types that were declared: nothing is cast in silence.
+
+    Args:
+        rows: the rows.
+        columns: those that the operator reads.
+        operator: the operator, for messages.
+
+    Raises:
+        TopologyError: one is missing, or of another type.
+    """
+    fields = {field.name.lower(): field for field in rows.schema}
+    for column in columns:
+        field = fields.get(column.name.lower())
+        if field is None:
+            raise TopologyError(
+                f"{operator}: the rows lack column {column.name!r}; they have {sorted(rows.columns)}. Select it in the "
+                "step.",
+                column=column.name,
+            )
+        kind = field.dataType.jsonValue()
+        if kind != "void" and plain_type(kind) != plain_type(column.delta):
+            raise TopologyError(
+                f"{operator}: column {column.name!r} of the rows is {field.dataType.simpleString().upper()}, declared "
+                f"is {column.type}. Declare it as it is, or cast it in the step.",
+                column=column.name,
+            )
+
+
+def check_stream(rows: DataFrame, operator: str) -> None:
+    """The rows are those of a stream, and no changes of a table.
+
+    Raises:
+        TopologyError: they have ``_deleted``.
+    """
+    if "_deleted" in rows.columns:
+        raise TopologyError(
+            f"{operator}: the rows have _deleted, so they are changes of a table, of which an update would count as "
+            "one more row. Use aggregate_table for aggregates of a table; or hand over the rows that delete nothing: "
+            "rows.where('NOT _deleted').drop('_deleted')."
+        )
+
+
+def check_times(rows: DataFrame, operator: str) -> None:
+    """The rows have event time.
+
+    Raises:
+        TopologyError: they have none.
+    """
+    missing = [name for name in _TIMES if name not in rows.columns]
+    if missing:
+        raise TopologyError(
+            f"{operator}: the rows have no event time, columns {missing} are missing. Records of a source with grace "
+            "have it; changes of a table and rows that are final do not. Hand over rows of slice[...] or of "
+            "running_total, and keep these columns where the step selects.",
+            missing=missing,
+        )

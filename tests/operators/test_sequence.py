@@ -1,0 +1,156 @@
+"""Several rows of one record: their content orders them, wherever they lie and whichever columns a step keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kappa.errors import TopologyError
+from kappa.operators import deduplicate, newest, newest_by, running_total, threshold_crossings
+from kappa.operators.origin import ORIGIN_TYPE
+from kappa.operators.sequence import content
+from kappa.spark.session import tune
+from kappa.topology import ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+LINE = "who STRING, sku STRING, amount BIGINT"
+LINES = [
+    ("ada", "pen", -1),
+    ("ada", "ink", -5),
+    ("ada", "pen", -1),
+    ("ada", "ink", 7),
+    (None, "pen", 3),
+    (None, "x", 4),
+]
+
+
+@pytest.fixture(autouse=True)
+def _small(spark: SparkSession) -> None:
+    """Plans as those of a small slice."""
+    tune(spark, is_small=True)
+
+
+def lines(spark: SparkSession, rows: Sequence[tuple[Any, ...]], *, parts: int = 1) -> DataFrame:
+    """Lines of one invoice: all have its place."""
+    place = "TIMESTAMP'2026-01-01' AS _order_timestamp, 'pos' AS _topic, 0 AS _partition, 0L AS _offset"
+    values = ", ".join(
+        f"({'NULL' if who is None else repr(who)}, {sku!r}, CAST({amount} AS BIGINT))" for who, sku, amount in rows
+    )
+    frame = spark.sql(f"SELECT *, {place} FROM VALUES {values} AS t(who, sku, amount)")
+    return frame.repartition(parts) if parts > 1 else frame
+
+
+def ways(spark: SparkSession) -> list[DataFrame]:
+    return [lines(spark, LINES), lines(spark, LINES[::-1], parts=3)]
+
+
+def before(spark: SparkSession, total: int = 100) -> DataFrame:
+    return spark.sql(f"SELECT 'ada' AS who, {total}L AS total")
+
+
+def totals(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    return running_total(frame, key="who", amount="amount", total="total", before=before(spark))
+
+
+def test_totals_add_up_the_lines_of_a_record_by_content(spark: SparkSession) -> None:
+    for frame in ways(spark):
+        found = totals(frame, spark).where("who IS NOT NULL").select("sku", "amount", "total").collect()
+        assert sorted(map(tuple, found)) == [("ink", -5, 95), ("ink", 7, 102), ("pen", -1, 100), ("pen", -1, 101)]
+
+
+def test_each_row_without_a_key_has_a_total_of_its_own(spark: SparkSession) -> None:
+    for frame in ways(spark):
+        for given in (totals(frame, spark), running_total(frame, key="who", amount="amount", total="total")):
+            found = given.where("who IS NULL").select("sku", "total").collect()
+            assert sorted(map(tuple, found)) == [("pen", 3), ("x", 4)]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ["*"],
+        ["who", "total", *ORDER],
+        ["sku", "who", "total", *ORDER],
+        ["total AS balance", "who", *ORDER],
+        ["*", "-total AS owed"],
+    ],
+    ids=lambda kept: ", ".join(kept)[:30],
+)
+def test_the_newest_total_is_the_one_after_all_lines_whatever_a_step_keeps(
+    spark: SparkSession, kept: list[str]
+) -> None:
+    for frame in ways(spark):
+        found = newest(totals(frame, spark).selectExpr(*kept), key="who").collect()
+        assert [row["balance" if "total AS balance" in kept else "total"] for row in found] == [100]
+
+
+def test_a_threshold_is_crossed_once_by_the_lines_of_a_record(spark: SparkSession) -> None:
+    for frame in ways(spark):
+        crossed = threshold_crossings(
+            totals(frame, spark), key="who", total="total", thresholds=[101], before=before(spark)
+        )
+        assert [tuple(row) for row in crossed.select("sku", "amount", "threshold").collect()] == [("ink", 7, 101)]
+
+
+def test_the_first_line_of_a_record_is_kept_of_those_that_repeat_it(spark: SparkSession) -> None:
+    first = deduplicate(rows="who STRING, sku STRING", key="who", within=None)
+    seen = spark.createDataFrame([], "who STRING")
+    for frame in ways(spark):
+        found = first(frame, before=seen).rows.select("sku", "amount").collect()
+        assert [tuple(row) for row in found] == [("ink", -5)]
+
+
+def test_newest_rows_are_the_last_by_content(spark: SparkSession) -> None:
+    last = newest_by(rows=LINE, key="who")
+    nothing = spark.createDataFrame([], f"{LINE}, origin {ORIGIN_TYPE}")
+    for frame in ways(spark):
+        for found in (newest(frame, key="who"), last(frame, before=nothing).changes):
+            assert [tuple(row) for row in found.select("sku", "amount").collect()] == [("pen", -1)]
+
+
+def test_maps_order_rows_as_text_and_after_all_other_columns(spark: SparkSession) -> None:
+    frame = lines(spark, LINES).selectExpr("MAP('b', sku) AS tags", "ARRAY(STRUCT(amount)) AS parts", "*")
+    assert content(frame)[-1] == "TO_JSON(STRUCT(`tags`))"
+    tagged = lines(spark, [("ada", sku, 1) for sku in "bca"], parts=3).selectExpr(
+        "who", "MAP('k', sku) AS tags", *ORDER
+    )
+    assert [row["tags"] for row in newest(tagged, key="who").collect()] == [{"k": "c"}]
+
+
+def test_a_column_with_a_dot_in_its_name_is_a_key_and_an_amount(spark: SparkSession) -> None:
+    frame = lines(spark, LINES).withColumnsRenamed({"amount": "net.amount"})
+    found = running_total(frame, key="who", amount="net.amount", total="total")
+    assert newest(found, key="who").collect()[0]["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("amount", "total", "said"),
+    [
+        ("CAST(amount AS DOUBLE)", "BIGINT", "'amount' is DOUBLE"),
+        ("CAST(amount AS FLOAT)", None, "'amount' is FLOAT"),
+        ("sku", None, "'amount' is STRING"),
+        ("amount", "DOUBLE", "'total' is DOUBLE"),
+        ("CAST(amount AS DECIMAL(12,4))", "DECIMAL(12,2)", "each slice would round it"),
+        ("CAST(amount AS DECIMAL(12,4))", "BIGINT", "each slice would round it"),
+    ],
+)
+def test_a_total_that_would_depend_on_the_cuts_is_refused(
+    spark: SparkSession, amount: str, total: str | None, said: str
+) -> None:
+    rows = lines(spark, LINES).selectExpr("who", "sku", f"{amount} AS amount", *ORDER)
+    known = None if total is None else spark.createDataFrame([], f"who STRING, total {total}")
+    with pytest.raises(TopologyError, match=said):
+        running_total(rows, key="who", amount="amount", total="total", before=known)
+
+
+def test_a_total_may_have_more_digits_than_the_amount(spark: SparkSession) -> None:
+    rows = lines(spark, LINES).selectExpr("who", "CAST(amount AS DECIMAL(12,2)) AS amount", *ORDER)
+    known = spark.createDataFrame([], "who STRING, total DECIMAL(18,4)")
+    found = running_total(rows, key="who", amount="amount", total="total", before=known)
+    assert dict(found.dtypes)["total"] == "decimal(18,4)"
