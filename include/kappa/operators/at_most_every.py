@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.operators import origin
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
-from kappa.operators.late import late_rows
+from kappa.operators.late import no_late_rows
 from kappa.operators.windowed import Windowed, check_names, check_windowed, floored, keys_of, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, columns_of, ddl_of, quoted
@@ -123,7 +123,7 @@ class AtMostEvery:
             final=origin.ordered(
                 found.where(due).selectExpr(*quoted(group), *others, *origin.final_at("boundary")), "topic"
             ),
-            late=late_rows(rows.where("FALSE"), operator=_NAME, reason=""),
+            late=no_late_rows(rows, operator=_NAME),
         )
 
     def _fresh(self, rows: DataFrame) -> DataFrame:

@@ -149,7 +149,7 @@ class Deduplicate:
             *ORDER,
             *("_event_time", "_frontier"),
         )
-        found = sessions(records, before=before, frontier=frontier)
+        found = sessions.of_admitted(records, before=before, frontier=frontier)
         place = origin.final_at(ORDER[0], of=_FIRST)
         return DistinctRows(
             rows=found.final.selectExpr(*(f"{_FIRST}.{name}" for name in columns), *place),

@@ -16,7 +16,7 @@ Where Spark has a word, there is no operator. What Kafka Streams calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 

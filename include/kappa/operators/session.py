@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kappa.operators import agg, origin
 from kappa.operators.agg import Aggregate, Part
 from kappa.operators.keys import Key, key_ddl, quoted_names, with_key
-from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows
+from kappa.operators.late import IS_IN_TIME, IS_LATE, late_rows, no_late_rows
 from kappa.operators.windowed import BEFORE_THE_FRONTIER, Windowed, check_windowed, keys_of, later, length, needed
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
@@ -117,6 +117,14 @@ class SessionWindow:
                 changes of a table.
         """
         check_windowed(rows, (*self.keys, *self.reads), _NAME)
+        late = with_key(rows, self.keys).where(IS_LATE)
+        return replace(
+            self.of_admitted(rows, before=before, frontier=frontier),
+            late=late_rows(late, operator=_NAME, reason=BEFORE_THE_FRONTIER),
+        )
+
+    def of_admitted(self, rows: DataFrame, *, before: DataFrame, frontier: Frontier) -> Windowed:
+        """The sessions of a slice, for operators that tell of late records themselves: ``late`` has none."""
         keyed, key = with_key(rows, self.keys), quoted_names(self.keys)
         whole = self._merged(keyed.where(IS_IN_TIME), before, frontier)
         # A row for each row of the state that a session replaces, and for its own while it is open.
@@ -132,11 +140,7 @@ class SessionWindow:
         values = quoted(part.name for part in agg.values(self.parts))
         place = origin.final_at(later("session_end", self.gap_ms))
         final = whole.where("_closes").selectExpr(*key, "session_start", "session_end", *values, *place)
-        return Windowed(
-            changes=changes,
-            final=origin.ordered(final, "topic"),
-            late=late_rows(keyed.where(IS_LATE), operator=_NAME, reason=BEFORE_THE_FRONTIER),
-        )
+        return Windowed(changes=changes, final=origin.ordered(final, "topic"), late=no_late_rows(keyed, operator=_NAME))
 
     def _merged(self, admitted: DataFrame, before: DataFrame, frontier: Frontier) -> DataFrame:
         """Sessions that have new records or that close."""

@@ -15,8 +15,10 @@ from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
+from kappa.operators.late import Refused, refusals
 from kappa.slices.effects import collect, conformed, shared, with_seq
 from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
+from kappa.spark.catalyst import hands_on
 from kappa.spark.pickling import send_by_value
 from kappa.spark.session import is_too_large, tune
 from kappa.topology import Slice, Topology
@@ -196,11 +198,13 @@ def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
     """The effects of a slice as the step returns them, one for each table and append output.
 
     Raises:
-        TopologyError: an effect is missing or undeclared, or the step would end the process.
+        TopologyError: an effect is missing or undeclared, late records of an operator are in none, or the step would
+            end the process.
     """
     send_by_value(topology.step)
     try:
-        effects = topology.step(given)
+        with refusals() as refused:
+            effects = topology.step(given)
     except SystemExit as error:  # else the driver would end, and be started again for ever
         raise TopologyError(
             f"The step of {topology.name!r} called for the end of the process (exit code {error.code!r}); it may only "
@@ -214,7 +218,26 @@ def call_step(topology: Topology, given: Slice) -> dict[str, DataFrame]:
             returned=sorted(effects),
             declared=sorted(declared),
         )
+    _check_late(topology, effects, refused)
     return dict(effects)
+
+
+def _check_late(topology: Topology, effects: Mapping[str, DataFrame], refused: Refused) -> None:
+    """Late records of each operator are in an effect: none is dropped in silence.
+
+    Raises:
+        TopologyError: those of one are not.
+    """
+    frames = [frame for name, frame in effects.items() if name == LATE_RECORDS and hasattr(frame, "schema")]
+    lost = [
+        operator for operator, late in refused.not_among(frames) if not any(hands_on(frame, late) for frame in frames)
+    ]
+    if lost:
+        raise TopologyError(
+            f"The step of {topology.name!r} returns late records of other operators and drops those of {lost}. Return "
+            "all of them: 'late_records': late_records(one.late, other.late).",
+            operators=lost,
+        )
 
 
 def rows_in_memory(
