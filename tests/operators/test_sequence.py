@@ -11,8 +11,9 @@ from kappa.errors import TopologyError
 from kappa.operators import deduplicate, newest, newest_by, running_total, threshold_crossings
 from kappa.operators.origin import ORIGIN_TYPE
 from kappa.operators.sequence import content
+from kappa.slices.effects import conform
 from kappa.spark.session import tune
-from kappa.topology import ORDER
+from kappa.topology import ORDER, Append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,6 +128,14 @@ def test_a_column_with_a_dot_in_its_name_is_a_key_and_an_amount(spark: SparkSess
     frame = lines(spark, LINES).withColumnsRenamed({"amount": "net.amount"})
     found = running_total(frame, key="who", amount="net.amount", total="total")
     assert newest(found, key="who").collect()[0]["total"] == 0
+
+
+def test_nothing_of_a_sequence_is_written_with_the_rows(spark: SparkSession) -> None:
+    found = totals(lines(spark, LINES), spark)
+    assert found.schema["total"].metadata
+    kept = conform(found, Append(name="totals", schema="who STRING, total BIGINT"), "ops.totals")
+    assert [field.metadata for field in kept.schema.fields if field.metadata] == []
+    assert kept.columns[:2] == ["who", "total"]
 
 
 @pytest.mark.parametrize(

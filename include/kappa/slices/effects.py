@@ -61,7 +61,9 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
         chosen.append(f"{is_deleted(frame)} AS _deleted")
     else:
         chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
-    return frame.selectExpr(*chosen)
+    # What operators tell each other in the metadata of columns is not written anywhere.
+    marked = {f.name for f in frame.schema.fields if f.metadata} & {column.name for column in member.columns}
+    return reduce(lambda rows, name: rows.withMetadata(name, {}), sorted(marked), frame.selectExpr(*chosen))
 
 
 def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
