@@ -44,16 +44,22 @@ def check_rows(rows: DataFrame, columns: Iterable[Column], operator: str) -> Non
 
 
 def check_stream(rows: DataFrame, operator: str) -> None:
-    """The rows are those of a stream, and no changes of a table.
+    """The rows are those of a stream: no changes of a table, and no null values of a topic that is read as one.
 
     Raises:
-        TopologyError: they have ``_deleted``.
+        TopologyError: they have ``_deleted`` or ``_tombstone``.
     """
     if "_deleted" in rows.columns:
         raise TopologyError(
             f"{operator}: the rows have _deleted, so they are changes of a table, of which an update would count as "
             "one more row. Use aggregate_table for aggregates of a table; or hand over the rows that delete nothing: "
-            "rows.where('NOT _deleted').drop('_deleted')."
+            "rows.where('NOT _deleted').drop('_deleted', '_tombstone')."
+        )
+    if "_tombstone" in rows.columns:
+        raise TopologyError(
+            f"{operator}: the rows have _tombstone, so null values are among them and each would count as a row. Hand "
+            "over the others: rows.where('NOT _tombstone').drop('_tombstone'); or read the topic as a table, with "
+            "tombstones and newest_by."
         )
 
 
