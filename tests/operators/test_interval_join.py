@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.oracle_joins import Event, Placing, arrivals, closing, interval_joined, logs, moment
+from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
 from kappa.operators import interval_join
 from kappa.operators.interval_join import IntervalJoin
 from kappa.operators.late import late_records
-from kappa.testing import TopologyDriver
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+from kappa.topology.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,29 +113,41 @@ def test_rows_of_two_slices_meet_whichever_comes_first(spark: SparkSession) -> N
     assert values(found, "inner") == [(1, 2), (3, 4)]
 
 
-def test_a_row_without_a_partner_waits_for_the_other_side(spark: SparkSession) -> None:
+def test_a_row_without_a_partner_waits_for_both_frontiers(spark: SparkSession) -> None:
     found = driver(spark, "left", "outer")
 
-    # Its reach ends at 11,000: the frontier of the payments must be past that, that of the orders does not count.
-    run(found, [order(10_000)], [order(60_000, 3), payment(12_500, 4, "b")])
+    # Its reach ends at 11,000. The payments' frontier comes to 11,000, then the orders', then the payments' past it.
+    run(found, [order(10_000)], [payment(12_500, 4, "b")], [order(12_001, 3)])
     before = values(found, "left")
     run(found, [payment(12_501, 5, "b")])
 
     assert before == []
     assert values(found, "left") == [(1, None)]
-    # Both payments are before the orders' frontier already; nothing can meet them.
-    assert values(found, "outer") == [(1, None), (None, 4), (None, 5)]
-    assert [row["id"] for row in found.rows("outer_rows") if row["value"] is None] == ["b", "b"]
+    # The orders' frontier is at 11,001: the reach of both payments ends later.
+    assert values(found, "outer") == [(1, None)]
+
+
+def test_rows_without_a_partner_come_in_order_of_their_times(spark: SparkSession) -> None:
+    # The second order is behind the first one, in time and in the log, and comes when the payments are past both.
+    log = [order(10_500, 1), payment(30_000, 9, "z"), order(10_000, 2), order(30_000, 3)]
+    small, large = driver(spark, "left"), driver(spark, "left")
+
+    run(small, *([event] for event in log))
+    run(large, log)
+
+    rows = [[row["value"] for row in found.rows("left_rows")] for found in (small, large)]
+    assert rows == [[2, 1], [2, 1]]
+    assert [row["_order_timestamp"] for row in large.rows_in_order("left_rows")] == [moment(11_000), moment(11_500)]
 
 
 def test_a_row_that_has_had_a_partner_is_never_emitted_alone(spark: SparkSession) -> None:
     found = driver(spark, "left")
 
     # The payment goes with the second slice, the order with the last.
-    run(found, [order(10_000), payment(8_000)], [order(20_000, 3)], [payment(50_000, 4)])
+    run(found, [order(10_000), payment(8_000)], [order(20_000, 3)], [payment(50_000, 4), order(30_000, 5, "b")])
 
     assert values(found, "left") == [(1, 2), (3, None)]
-    assert found.rows("left_orders") == []
+    assert [row["value"] for row in found.rows("left_orders")] == [5]
 
 
 def test_a_row_before_its_own_frontier_is_refused(spark: SparkSession) -> None:
@@ -146,13 +160,83 @@ def test_a_row_before_its_own_frontier_is_refused(spark: SparkSession) -> None:
     assert (late["operator"], late["record"]) == ("interval_join", '{"id":"a","value":2,"at":8999}')
 
 
-def test_a_row_without_a_key_is_left_out(spark: SparkSession) -> None:
-    found = driver(spark, "outer")
+def test_rows_without_a_key_are_kept_where_rows_without_a_partner_are(spark: SparkSession) -> None:
+    found = driver(spark, *HOWS)
 
-    run(found, [order(10_000, 1, None), payment(10_000, 2, None)], [order(50_000, 3), payment(50_000, 4)])
+    run(found, [order(10_000, 1, None), payment(10_000, 2, None)])
+    before = {how: values(found, how) for how in HOWS}
+    run(found, [order(50_000, 3), payment(50_000, 4)], [order(10_000, 5, None)])
 
-    assert values(found, "outer") == [(3, 4)]
-    assert found.rows("late_records") == []
+    assert before == {how: [] for how in HOWS}
+    assert values(found, "inner") == [(3, 4)]
+    assert values(found, "left") == [(1, None), (3, 4)]
+    assert values(found, "outer") == [(1, None), (3, 4), (None, 2)]
+    # A late one is refused where it would be kept.
+    assert [row["record"] for row in found.rows("late_records")] == ['{"value":5,"at":10000}']
+
+
+def test_rows_of_a_key_are_compared_within_some_reaches(spark: SparkSession) -> None:
+    place = "TIMESTAMP_SECONDS(id) AS _order_timestamp, 't' AS _topic, 0 AS _partition, id AS _offset"
+    times = "TIMESTAMP_SECONDS(id) AS _event_time, CAST(NULL AS TIMESTAMP) AS _frontier"
+    rows = spark.range(100).selectExpr("'a' AS id", "1 AS value", "id AS at", *place.split(", "), *times.split(", "))
+    none = rows.limit(0).drop("_frontier")
+    before = {"left_before": none, "right_before": none.select("*")}
+    found = JOINS["inner"](rows, rows, **before, left_frontier=Frontier(ms=0), right_frontier=Frontier(ms=0)).rows
+
+    assert found.count() == 100 * 4 - 2 - 1 - 1
+    joins = [line for line in executed_plan(found).splitlines() if "Join [" in line]
+    assert joins and all("_cell" in line for line in joins)
+
+
+def test_a_record_may_have_several_rows_of_one_key(spark: SparkSession) -> None:
+    line, payment_row = "id STRING, value INT", "id STRING, amount INT"
+    join = interval_join(left=line, right=payment_row, key="id", within="1 second", how="outer")
+
+    def step(slice: Slice) -> Effects:
+        joined = join(
+            slice["orders"].selectExpr("* EXCEPT (lines)", "INLINE(lines)"),
+            slice["payments"],
+            left_before=slice.table("lines"),
+            right_before=slice.table("payments"),
+            left_frontier=slice.frontier("orders"),
+            right_frontier=slice.frontier("payments"),
+        )
+        return {
+            "rows": joined.rows,
+            "lines": joined.left_changes,
+            "payments": joined.right_changes,
+            "late_records": joined.late,
+        }
+
+    ordered = Topology(
+        name="inventory.lines",
+        version="1",
+        sources=[
+            Source(
+                topic="orders",
+                schema="lines ARRAY<STRUCT<id: STRING, value: INT>>, at BIGINT",
+                time="at",
+                grace="1 second",
+            ),
+            Source(topic="payments", schema=f"{payment_row}, at BIGINT", time="at", grace="1 second"),
+        ],
+        tables=[join.left_table("lines"), join.right_table("payments")],
+        outputs=[Append(name="rows", schema=join.schema)],
+        step=step,
+    )
+    lines = [{"id": "a", "value": 5}, {"id": None, "value": 4}, {"id": "a", "value": 1}, {"id": "a", "value": 5}]
+    log = [
+        Input(topic="orders", value={"lines": lines, "at": 1_000}, timestamp_ms=1_000),
+        Input(topic="payments", value={"id": "a", "amount": 9, "at": 1_500}, timestamp_ms=1_500),
+    ]
+    found = TopologyDriver(ordered, spark)
+    found.pipe(log[:1])
+    kept = [(row["_row"], row["id"], row["value"]) for row in found.rows("lines")]
+    found.pipe(log[1:])
+
+    assert kept == [(1, None, 4), (2, "a", 1), (3, "a", 5), (4, "a", 5)]
+    assert sorted(row["value"] for row in found.rows("rows")) == [1, 5, 5]
+    assert_slice_invariant(ordered, log, spark, cuts=1, by_arrival=True)
 
 
 def test_state_goes_with_the_other_sides_frontier(spark: SparkSession) -> None:
@@ -208,9 +292,7 @@ def test_keys_may_differ_in_name_and_names_may_meet() -> None:
         how="left",
     )
 
-    assert found.schema == (
-        "`order_id` STRING NOT NULL, `customer` STRING NOT NULL, `amount` INT NOT NULL, `amount_right` INT"
-    )
+    assert found.schema == ("`order_id` STRING, `customer` STRING, `amount` INT NOT NULL, `amount_right` INT")
 
 
 def test_the_state_names_what_it_was_made_by() -> None:
@@ -271,7 +353,10 @@ def held_against_the_oracle(session: SparkSession, seed: int, *hows: str, record
                     (event.value, is_met if is_tracked else None) for event, is_met in rows.items()
                 ), f"{how} {side}; {said}"
     late = sorted(row["_offset"] for row in found.rows_in_order("late_records"))
-    refused = [e for events in seen.values() for e in events if e.id is not None and not e.is_admitted]
+    keeps_all = {"orders": hows != ("inner",), "payments": "outer" in hows}
+    refused = [
+        e for side, events in seen.items() for e in events if not e.is_in_time and (e.id is not None or keeps_all[side])
+    ]
     assert late == sorted(event.offset for event in refused), f"late; seed {seed}"
 
 
@@ -288,8 +373,9 @@ def as_row(pair: tuple[Event | None, Event | None]) -> tuple[Any, ...]:
     left, right = pair
     one = left or right
     assert one is not None
+    final = None if left and right else one.at + (AFTER if left else BEFORE)
     return (
-        moment(one.order_ms),
+        moment(one.order_ms if final is None else final),
         one.topic,
         one.partition,
         one.offset,

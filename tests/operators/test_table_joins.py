@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.oracle_joins import Event, Placing, arrivals, as_of, closing, logs, newest_seen, still_asked
+from support.oracle_joins import (
+    Event,
+    Placing,
+    arrivals,
+    as_of,
+    closing,
+    lesser_of,
+    logs,
+    moment,
+    newest_seen,
+    still_asked,
+)
 from support.plans import executed_plan
 
 from kappa import Append, Effects, Slice, Source, Topology
 from kappa.errors import TopologyError
-from kappa.operators import lookup, newest_table_join, table_join, tombstones
-from kappa.testing import TopologyDriver
+from kappa.operators import late_records, lookup, newest_table_join, table_join, tombstones
+from kappa.operators.table_join import TableJoin, TableJoined
+from kappa.testing import Input, TopologyDriver, assert_slice_invariant
+from kappa.topology.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,23 +137,118 @@ def test_a_row_sees_the_version_of_its_own_time(spark: SparkSession) -> None:
     run(
         found,
         [product(10_000, 10), product(11_000, 20), product(20_000, 99, "b")],
-        [order(9_999, 1), order(10_000, 2), order(10_999, 3), order(11_000, 4)],
+        [order(9_999, 1), order(10_000, 2), order(10_999, 3), order(11_000, 4), order(20_000, 5)],
     )
 
     assert values(found, "left_rows") == [(1, None), (2, 10), (3, 10), (4, 20)]
     assert values(found, "inner_rows") == [(2, 10), (3, 10), (4, 20)]
 
 
-def test_a_row_waits_until_the_tables_frontier_is_past_its_time(spark: SparkSession) -> None:
+def test_a_row_waits_until_both_frontiers_are_past_its_time(spark: SparkSession) -> None:
     found = driver(spark, as_of_topology)
 
-    run(found, [product(10_000, 10), order(10_000, 1)], [product(12_000, 20)])
-    before = (values(found, "left_rows"), [row["value"] for row in found.rows("left_waiting")])
+    run(found, [product(10_000, 10), order(10_000, 1)], [product(12_000, 20), order(11_001, 2)])
+    before = [(values(found, "left_rows"), [row["value"] for row in found.rows("left_waiting")])]
     run(found, [product(12_001, 30)])
 
-    assert before == ([], [1])
+    assert before == [([], [1, 2])]
     assert values(found, "left_rows") == [(1, 10)]
-    assert found.rows("left_waiting") == []
+    assert [row["value"] for row in found.rows("left_waiting")] == [2]
+
+
+def test_rows_come_in_order_of_their_times(spark: SparkSession) -> None:
+    # The second order is behind the first one in time, and comes when the table's frontier is past both.
+    log = [order(10_500, 1), product(30_000, 9, "z"), order(10_000, 2), order(30_000, 3)]
+    small, large = driver(spark, as_of_topology), driver(spark, as_of_topology)
+
+    run(small, *([event] for event in log))
+    run(large, log)
+
+    assert [[row["value"] for row in found.rows("left_rows")] for found in (small, large)] == [[2, 1], [2, 1]]
+    assert [row["_order_timestamp"] for row in large.rows_in_order("left_rows")] == [moment(10_000), moment(10_500)]
+
+
+def test_a_row_without_a_key_is_kept_by_a_left_join(spark: SparkSession) -> None:
+    found = driver(spark, as_of_topology)
+
+    run(found, [product(10_000, 10), product(10_000, 11, None), order(10_000, 1, None), order(20_000, 2)])
+    waiting = [[row["value"] for row in found.rows(f"{how}_waiting")] for how in AS_OF]
+    run(found, [product(20_000, 20), order(1_000, 3, None)])
+
+    assert waiting == [[2], [1, 2]]
+    assert (values(found, "inner_rows"), values(found, "left_rows")) == ([], [(1, None)])
+    assert [row["_offset"] for row in found.rows_in_order("late_records")] == [2]
+
+
+def spread_step(slice: Slice) -> Effects:
+    """Lines of orders with the last of the prices that their record gives of a product, as of their time and newest."""
+    lines = slice["orders"].selectExpr("* EXCEPT (rows)", "INLINE(rows)")
+    prices = slice["products"].selectExpr("* EXCEPT (rows)", "INLINE(rows)")
+    found = SPREAD(
+        lines,
+        prices,
+        waiting_before=slice.table("waiting"),
+        versions_before=slice.table("versions"),
+        left_frontier=slice.frontier("orders"),
+        table_frontier=slice.frontier("products"),
+    )
+    newest = SPREAD_NEWEST(lines, prices, before=slice.table("products"))
+    return {
+        "as_of": found.rows,
+        "waiting": found.waiting_changes,
+        "versions": found.version_changes,
+        "late_records": found.late,
+        "newest": newest.rows,
+        "looked_up": lookup(lines, slice.table("products"), on="id", changes=prices),
+        "products": newest.changes,
+    }
+
+
+SPREAD_ROW = "id STRING, value INT"
+SPREAD = table_join(left=SPREAD_ROW, table=SPREAD_ROW, key="id")
+SPREAD_NEWEST = newest_table_join(left=SPREAD_ROW, table=SPREAD_ROW, key="id")
+spread = Topology(
+    name="inventory.spread",
+    version="1",
+    sources=[
+        Source(topic=topic, schema="rows ARRAY<STRUCT<id: STRING, value: INT>>, at BIGINT", time="at", grace="1 second")
+        for topic in GRACE
+    ],
+    tables=[
+        SPREAD.waiting_table("waiting"),
+        SPREAD.versions_table("versions"),
+        replace(SPREAD_NEWEST.table("products"), cuts="time"),
+    ],
+    outputs=[
+        Append(name="as_of", schema=SPREAD.schema),
+        Append(name="newest", schema=SPREAD_NEWEST.schema, cuts="time"),
+        Append(name="looked_up", schema=f"{SPREAD_ROW}, value_right INT", cuts="time"),
+    ],
+    step=spread_step,
+)
+
+
+def test_a_record_may_have_several_rows_of_one_key(spark: SparkSession) -> None:
+    def record(topic: str, at: int, *rows: tuple[str | None, int]) -> Input:
+        listed = [{"id": id, "value": value} for id, value in rows]
+        return Input(topic=topic, value={"rows": listed, "at": at}, timestamp_ms=at)
+
+    log = [
+        record("products", 1_000, ("a", 20), ("b", 5), ("a", 10), ("a", 20)),
+        record("orders", 1_500, ("a", 2), (None, 7), ("a", 1), ("a", 2)),
+        record("products", 5_000, ("c", 30)),
+        record("orders", 5_001, ("c", 3)),
+    ]
+    found = TopologyDriver(spread, spark)
+    found.pipe(log[:2])
+    kept = {name: [(row["_row"], row["value"]) for row in found.rows(name)] for name in ("waiting", "versions")}
+    found.pipe(log[2:])
+
+    assert kept == {"waiting": [(1, 7), (2, 1), (3, 2), (4, 2)], "versions": [(1, 20), (1, 5)]}
+    assert values(found, "as_of") == [(1, 20), (2, 20), (2, 20), (7, None)]
+    assert values(found, "newest") == values(found, "looked_up")
+    assert values(found, "newest") == [(1, 20), (2, 20), (2, 20), (3, 30), (7, None)]
+    assert_slice_invariant(spread, log, spark, cuts=1, by_arrival=True)
 
 
 def test_a_late_version_is_valid_from_the_frontier_at_its_record(spark: SparkSession) -> None:
@@ -149,7 +258,7 @@ def test_a_late_version_is_valid_from_the_frontier_at_its_record(spark: SparkSes
     run(
         found,
         [product(1_000, 10), product(12_000, 99, "b"), product(5_000, 20), product(4_000, 30)],
-        [product(20_000, 99, "b"), order(9_999, 1), order(10_000, 2)],
+        [product(20_000, 99, "b"), order(9_999, 1), order(10_000, 2), order(20_000, 3)],
     )
 
     assert values(found, "left_rows") == [(1, 10), (2, 20)]
@@ -159,7 +268,11 @@ def test_a_late_version_is_valid_from_the_frontier_at_its_record(spark: SparkSes
 def test_of_versions_with_one_time_the_last_in_the_log_counts(spark: SparkSession) -> None:
     found = driver(spark, as_of_topology)
 
-    run(found, [product(10_000, 10), product(10_000, 20)], [order(10_000, 1), product(20_000, 99, "b")])
+    run(
+        found,
+        [product(10_000, 10), product(10_000, 20)],
+        [order(10_000, 1), product(20_000, 99, "b"), order(20_000, 2)],
+    )
 
     assert values(found, "left_rows") == [(1, 20)]
 
@@ -170,7 +283,7 @@ def test_a_null_value_ends_the_version_before_where_its_partition_stands(spark: 
     run(
         found,
         [product(10_000, 10), product(12_000, 98, "b"), product(0, None, sent=900_000)],
-        [order(11_999, 1), order(12_000, 2), product(20_000, 99, "b")],
+        [order(11_999, 1), order(12_000, 2), product(20_000, 99, "b"), order(20_000, 3)],
     )
 
     assert values(found, "left_rows") == [(1, 10), (2, None)]
@@ -191,7 +304,8 @@ def test_versions_go_once_no_row_can_ask_for_them(spark: SparkSession) -> None:
 def test_a_late_row_of_the_stream_is_refused(spark: SparkSession) -> None:
     found = driver(spark, as_of_topology)
 
-    run(found, [product(1_000, 10), order(10_000, 1, "b"), order(8_999, 2), order(9_000, 3), product(20_000, 99, "c")])
+    late = [order(10_000, 1, "b"), order(8_999, 2), order(9_000, 3), order(20_000, 4)]
+    run(found, [product(1_000, 10), *late, product(20_000, 99, "c")])
 
     assert values(found, "left_rows") == [(1, None), (3, 10)]
     assert [row["operator"] for row in found.rows("late_records")] == ["table_join"]
@@ -207,27 +321,65 @@ def test_a_row_sees_the_table_before_it_within_its_slice_too(spark: SparkSession
     )
 
     # At equal times the topic decides: order 2 is before product 20.
-    assert values(found, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None)]
+    assert values(found, "left_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
     assert values(found, "inner_rows") == [(1, 10), (2, 10), (3, 20)]
     assert values(found, "lookup_rows") == [(1, 10), (2, 10), (3, 20), (4, None), (5, None)]
     assert found.rows("products") == []
 
 
-def test_a_lookup_without_changes_sees_the_table_as_it_is(spark: SparkSession) -> None:
+def test_a_lookup_of_a_table_that_never_changes_sees_it_as_it_is(spark: SparkSession) -> None:
     table = spark.createDataFrame([("a", "Ada", 1)], "code STRING, name STRING, _seq INT")
     rows = spark.createDataFrame([("a", "x"), ("b", "y"), (None, "z")], "id STRING, name STRING")
 
-    found = lookup(rows, table, on={"id": "code"})
+    found = lookup(rows, table, on={"id": "code"}, changes=None)
 
     assert found.columns == ["id", "name", "name_right"]
     assert {(row["id"], row["name_right"]) for row in found.collect()} == {("a", "Ada"), ("b", None), (None, None)}
-    assert [row["id"] for row in lookup(rows, table, on={"id": "code"}, how="inner").collect()] == ["a"]
+    assert [row["id"] for row in lookup(rows, table, on={"id": "code"}, how="inner", changes=None).collect()] == ["a"]
+
+
+@pytest.mark.parametrize("topology", ["as_of", "newest"])
+def test_rows_of_a_key_are_not_compared_with_all_its_versions(spark: SparkSession, topology: str) -> None:
+    order = "'t' AS _topic, 0 AS _partition, id AS _offset, TIMESTAMP_SECONDS(id) AS _order_timestamp"
+    times = "TIMESTAMP_SECONDS(id) AS _event_time, CAST(NULL AS TIMESTAMP) AS _frontier"
+    rows = spark.range(3).selectExpr("'a' AS id", "1 AS value", "id AS at", *order.split(", "), *times.split(", "))
+    none = rows.limit(0)
+
+    if topology == "as_of":
+        state = none.selectExpr("*", "1 AS _row").drop("_frontier")
+        versions = state.selectExpr("*", "_event_time AS _valid_from", "FALSE AS _is_tombstone")
+        far = Frontier(ms=10**12)
+        before = {"waiting_before": state, "versions_before": versions}
+        found = AS_OF["inner"](rows, rows, **before, left_frontier=far, table_frontier=far).rows
+    else:
+        found = NEWEST["inner"](rows, rows, before=none.select("id", "value", "at")).rows
+
+    assert [row["value_right"] for row in found.collect()] == [1] * (3 if topology == "as_of" else 2)
+    assert "Join" not in executed_plan(found)
+
+
+def test_a_lookup_compares_only_by_key(spark: SparkSession) -> None:
+    place = "TIMESTAMP_SECONDS(id) AS _order_timestamp, 't' AS _topic, 0 AS _partition, id AS _offset"
+    rows = spark.range(3).selectExpr("'a' AS id", "id AS at", *place.split(", "))
+
+    found = lookup(rows, rows.limit(0).select("id", "at"), on="id", changes=rows)
+
+    assert {(row["at"], row["at_right"]) for row in found.collect()} == {(0, None), (1, 0), (2, 1)}
+    plan = executed_plan(found)
+    assert "BroadcastHashJoin" in plan and " >= " not in plan and " < " not in plan
+
+
+def test_a_lookup_that_does_not_say_how_its_table_changes_is_refused(spark: SparkSession) -> None:
+    rows = spark.range(1)
+
+    with pytest.raises(TopologyError, match="changes=None"):
+        lookup(rows, rows, on="id")
 
 
 def test_a_lookup_does_not_shuffle_its_rows(spark: SparkSession) -> None:
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS id")
 
-    plan = executed_plan(lookup(rows, rows.selectExpr("id", "1 AS one"), on="id"))
+    plan = executed_plan(lookup(rows, rows.selectExpr("id", "1 AS one"), on="id", changes=None))
 
     assert "BroadcastHashJoin" in plan
     assert "hashpartitioning" not in plan
@@ -242,14 +394,14 @@ def test_declarations_that_do_not_fit_are_refused(spark: SparkSession) -> None:
     with pytest.raises(TopologyError, match="no column 'code'"):
         lookup(rows, rows, on="code")
     with pytest.raises(TopologyError, match="value_right"):
-        lookup(rows, rows, on="id")
+        lookup(rows, rows, on="id", changes=None)
 
 
 def test_state_of_another_declaration_has_another_shape() -> None:
     other = table_join(left=ROW, table=ROW, key={"id": "id", "at": "at"}, how="left")
 
     assert other.versions_table("v").made_by != AS_OF["left"].versions_table("v").made_by
-    assert other.versions_table("v").key == ("id", "at", "_topic", "_partition", "_offset")
+    assert other.versions_table("v").key == ("id", "at", "_topic", "_partition", "_offset", "_row")
 
 
 def as_of_held_against_the_oracle(session: SparkSession, seed: int, *, records: int = 30, slices: int = 6) -> None:
@@ -266,18 +418,18 @@ def as_of_held_against_the_oracle(session: SparkSession, seed: int, *, records: 
         run(found, batch)
         said = f"seed {seed}, slice {number}, behind: {behind}"
         reached = {topic: placing.frontier(topic) for topic in GRACE}
-        due = reached["products"]
-        ends = [end for end in reached.values() if end is not None]
-        waiting = [e.value for e in seen["orders"] if e.is_admitted and (due is None or e.at >= due)]
-        versions = still_asked(seen["products"], since=min(ends) if len(ends) == len(GRACE) else None)
+        due = lesser_of(*reached.values())
+        versions = still_asked(seen["products"], since=due)
         for how in AS_OF:
+            admitted = [e for e in seen["orders"] if e.is_in_time and (e.id is not None or how == "left")]
+            waiting = [e.value for e in admitted if due is None or e.at >= due]
             rows = as_of(seen["orders"], seen["products"], how=how, frontier=due)
             assert values(found, f"{how}_rows") == pairs(rows), f"{how} rows; {said}"
             assert sorted(row["value"] for row in found.rows(f"{how}_waiting")) == sorted(waiting), f"waiting; {said}"
             kept = sorted((row["_partition"], row["_offset"]) for row in found.rows(f"{how}_versions"))
             assert kept == sorted((one.partition, one.offset) for one in versions), f"versions; {said}"
     late = sorted(row["_offset"] for row in found.rows_in_order("late_records"))
-    refused = [e for e in seen["orders"] if e.id is not None and not e.is_admitted]
+    refused = [e for e in seen["orders"] if not e.is_in_time]
     assert late == sorted(event.offset for event in refused), f"late; seed {seed}"
 
 
@@ -305,8 +457,7 @@ def test_newest_rows_are_those_before_in_the_log(spark: SparkSession, seed: int)
 
     for how, rows in expected.items():
         assert values(found, f"{how}_rows") == pairs(rows), f"{how}; seed {seed}"
-    with_key = [pair for pair in values(found, "lookup_rows") if pair in pairs(expected["left"])]
-    assert with_key == pairs(expected["left"]), f"lookup; seed {seed}"
+    assert values(found, "lookup_rows") == pairs(expected["left"]), f"lookup; seed {seed}"
     assert {row["id"]: row["value"] for row in found.rows("products")} == {
         id: event.value for id, event in table["left"].items()
     }, f"table; seed {seed}"
@@ -316,3 +467,61 @@ def test_newest_rows_are_those_before_in_the_log(spark: SparkSession, seed: int)
 @pytest.mark.parametrize("seed", range(2, 40))
 def test_more_as_of_joins_give_what_the_definition_says(spark: SparkSession, seed: int) -> None:
     as_of_held_against_the_oracle(spark, seed, records=60, slices=12)
+
+
+def shared(frontier: str) -> Topology:
+    """Two joins that share one table of versions; ``frontier`` says by whose records its rows go."""
+    orders, returns = (table_join(left=ROW, table=ROW, key="id") for _ in range(2))
+
+    def step(slice: Slice) -> Effects:
+        def joined(join: TableJoin, topic: str) -> TableJoined:
+            return join(
+                slice[topic],
+                slice["products"],
+                waiting_before=slice.table(f"waiting_{topic}"),
+                versions_before=slice.table("versions"),
+                left_frontier=slice.frontier(topic) if frontier == "own" else slice.frontier("orders", "returns"),
+                table_frontier=slice.frontier("products"),
+            )
+
+        one, two = joined(orders, "orders"), joined(returns, "returns")
+        return {
+            "orders_rows": one.rows,
+            "returns_rows": two.rows,
+            "waiting_orders": one.waiting_changes,
+            "waiting_returns": two.waiting_changes,
+            "versions": one.version_changes,
+            "late_records": late_records(one.late, two.late),
+        }
+
+    return Topology(
+        name="inventory.shared",
+        version="1",
+        sources=[
+            Source(topic=topic, schema=ROW, time="at", grace="0 seconds") for topic in ("orders", "returns", "products")
+        ],
+        tables=[
+            orders.waiting_table("waiting_orders"),
+            returns.waiting_table("waiting_returns"),
+            orders.versions_table("versions"),
+        ],
+        outputs=[Append(name=f"{topic}_rows", schema=orders.schema) for topic in ("orders", "returns")],
+        step=step,
+    )
+
+
+def test_versions_that_two_joins_share_go_by_the_frontier_of_both(spark: SparkSession) -> None:
+    found = TopologyDriver(shared("both"), spark)
+
+    first = [product(0, 10), product(10_000, 20), product(30_000, 99, "b"), order(20_000, 1)]
+    run(found, [*first, order(1_000, 2, "b", topic="returns")])
+    run(found, [order(5_000, 3, topic="returns"), order(6_000, 4, topic="returns")])
+
+    assert values(found, "returns_rows") == [(2, None), (3, 10)]
+
+
+def test_versions_that_go_by_the_frontier_of_one_of_two_joins_are_refused(spark: SparkSession) -> None:
+    found = TopologyDriver(shared("own"), spark)
+
+    with pytest.raises(TopologyError, match=r"slice\.frontier\('orders', 'returns'\)"):
+        run(found, [product(0, 10), order(0, 1), order(0, 2, topic="returns")])

@@ -79,6 +79,10 @@ class Record:
         names = ("_order_timestamp", "_topic", "_partition", "_offset")
         return dict(zip(names, (moment, *self.order[1:]), strict=True))
 
+    def final_at(self, millis: int) -> dict[str, Any]:
+        """The place of a row of it that was final at a time, epoch milliseconds."""
+        return {**self.place, "_order_timestamp": EPOCH + timedelta(milliseconds=millis)}
+
     def has(self, *columns: str) -> bool:
         """Whether these fields have values."""
         return self.value is not None and all(self.value.get(column) is not None for column in columns)

@@ -61,7 +61,12 @@ class Event:
     @property
     def is_admitted(self) -> bool:
         """Whether it has a key and is not late."""
-        return self.id is not None and self.at >= self.frontier
+        return self.id is not None and self.is_in_time
+
+    @property
+    def is_in_time(self) -> bool:
+        """Whether it is not late."""
+        return self.at >= self.frontier
 
 
 def moment(millis: int) -> datetime:
@@ -199,32 +204,52 @@ def interval_joined(
     right_frontier: int | None,
 ) -> Joined:
     """The interval join of all records up to a slice's end, by its definition."""
-    lefts = [event for event in left if event.is_admitted]
-    rights = [event for event in right if event.is_admitted]
-    pairs = [(one, two) for one in lefts for two in rights if one.id == two.id and -before <= two.at - one.at <= after]
+    lefts = [event for event in left if event.is_in_time and (event.id is not None or how != "inner")]
+    rights = [event for event in right if event.is_in_time and (event.id is not None or how == "outer")]
+    pairs = [
+        (one, two)
+        for one in lefts
+        for two in rights
+        if one.id is not None and one.id == two.id and -before <= two.at - one.at <= after
+    ]
     met = {one for one, _ in pairs} | {two for _, two in pairs}
     rows: list[tuple[Event | None, Event | None]] = list(pairs)
+    lesser = lesser_of(left_frontier, right_frontier)
     over_left = [one for one in lefts if right_frontier is not None and one.at + after < right_frontier]
     over_right = [two for two in rights if left_frontier is not None and two.at + before < left_frontier]
+    final_left = [one for one in over_left if lesser is not None and one.at + after < lesser]
+    final_right = [two for two in over_right if lesser is not None and two.at + before < lesser]
     if how != "inner":
-        rows += [(one, None) for one in over_left if one not in met]
+        rows += [(one, None) for one in final_left if one not in met]
     if how == "outer":
-        rows += [(None, two) for two in over_right if two not in met]
+        rows += [(None, two) for two in final_right if two not in met]
+    gone_left = over_left if how == "inner" else [one for one in over_left if one in met or one in final_left]
+    gone_right = over_right if how != "outer" else [two for two in over_right if two in met or two in final_right]
     return Joined(
         rows=rows,
-        left={one: one in met for one in lefts if one not in over_left},
-        right={two: two in met for two in rights if two not in over_right},
+        left={one: one in met for one in lefts if one not in gone_left},
+        right={two: two in met for two in rights if two not in gone_right},
     )
+
+
+def lesser_of(*frontiers: int | None) -> int | None:
+    """The least frontier; None while there is not one of each side."""
+    reached = [frontier for frontier in frontiers if frontier is not None]
+    return min(reached) if len(reached) == len(frontiers) else None
 
 
 def as_of(
     left: Iterable[Event], versions: Iterable[Event], *, how: str, frontier: int | None
 ) -> list[tuple[Event, Event | None]]:
-    """Left rows that the table's frontier has passed, each with the version that was valid at its time."""
+    """Left rows that both frontiers have passed, each with the version that was valid at its time.
+
+    Args:
+        frontier: the lesser one.
+    """
     known = [version for version in versions if version.id is not None]
     found: list[tuple[Event, Event | None]] = []
     for row in left:
-        if not row.is_admitted or frontier is None or row.at >= frontier:
+        if not row.is_in_time or frontier is None or row.at >= frontier:
             continue
         valid = [v for v in known if v.id == row.id and max(v.at, v.frontier) <= row.at]
         chosen = max(valid, key=lambda v: (v.at, v.order), default=None)
@@ -262,12 +287,12 @@ def newest_seen(
     """
     found = []
     for event in sorted(batch, key=lambda one: one.order):
-        if event.id is None:
-            continue
         if event.topic == rows:
-            seen = table.get(event.id)
+            seen = None if event.id is None else table.get(event.id)
             if seen is not None or how == "left":
                 found.append((event, seen))
+        elif event.id is None:
+            continue
         elif event.value is None:
             table.pop(event.id, None)
         else:

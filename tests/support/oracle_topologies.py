@@ -111,20 +111,21 @@ def inventory_orders(history: History) -> Expected:
 
 
 def inventory_enriched(history: History) -> Expected:
-    """Orders that the products' frontier has passed, with the version of their product that was valid at their time."""
+    """Orders that both frontiers have passed, with the version of their product that was valid at their time."""
     versions = [record for record in history.of("products") if _sku(record) is not None]
     by_sku = {sku: _greatest_so_far(_of_sku(versions, sku)) for sku in {_sku(one) for one in versions}}
     own, others = history.frontiers["orders"], history.frontiers["products"]
+    since = None if own is None or others is None else min(own, others)
     waiting, rows, late = [], [], []
     for order in history.of("orders"):
-        if not order.has("sku"):
+        if not order.has("orderID"):
             continue
         assert order.frontier is not None
         columns = {name: order[name] for name in ("orderID", "customerID", "sku", "quantity", "CreatedTime")}
         if order.at < order.frontier:
             reason = "the left row is before its frontier"
             late.append(Late(record=order, operator="table_join", reason=reason))
-        elif others is None or order.at >= others:
+        elif since is None or order.at >= since:
             waiting.append(columns)
         else:
             valid_from, greatest = by_sku.get(order["sku"], ([], []))
@@ -134,8 +135,7 @@ def inventory_enriched(history: History) -> Expected:
             quantity = order["quantity"]
             amount = None if price is None or quantity is None else price * quantity
             name = None if seen is None else seen["name"]
-            rows.append({**columns, "name": name, "price": price, "amount": amount, **order.place})
-    since = None if own is None or others is None else min(own, others)
+            rows.append({**columns, "name": name, "price": price, "amount": amount, **order.final_at(order.at)})
     products = [
         {"sku": sku, "name": one["name"], "price": money(one["price"])}
         for sku in by_sku
@@ -163,10 +163,11 @@ def inventory_matched(history: History) -> Expected:
         times, own = by_order.get(order["orderID"], ([], []))
         mine = own[bisect_left(times, order.at - reach) : bisect_right(times, order.at + reach)]
         paid = [{"paymentID": one["paymentID"], "amount": money(one["amount"])} for one in mine]
-        is_over = _is_past(order.at + reach, history.frontiers["payments"])
-        if not paid and is_over:
-            paid = [{"paymentID": None, "amount": None}]
+        frontiers = [history.frontiers["payments"], *([] if paid else [history.frontiers["order-events"]])]
+        is_over = all(_is_past(order.at + reach, frontier) for frontier in frontiers)
         rows += [{**columns, **payment, **order.place} for payment in paid]
+        if not paid and is_over:
+            rows.append({**columns, "paymentID": None, "amount": None, **order.final_at(order.at + reach)})
         if not is_over:
             unpaid.append({**columns, "_has_met": bool(mine)})
     open_payments = [

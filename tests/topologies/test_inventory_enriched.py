@@ -41,16 +41,16 @@ def prices(driver: TopologyDriver) -> list[tuple[str, Decimal | None]]:
 
 def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
-    driver.pipe([order("o1", 5), order("o2", 15), product("SKU1", 0, 1.5), product("SKU1", 10, 2)])
+    driver.pipe([order("o1", 5), order("o2", 15.001), product("SKU1", 0, 1.5), product("SKU1", 10, 2)])
     assert prices(driver) == [("o1", Decimal("1.50"))]
     assert [row["orderID"] for row in driver.rows("waiting")] == ["o2"]
 
-    driver.pipe([order("o3", 9.999), order("o4", 10), product("SKU1", 17, 3)])
+    driver.pipe([order("o3", 9.999), order("o4", 10), product("SKU1", 17, 3), order("o5", 26)])
     assert prices(driver) == [
         ("o1", Decimal("1.50")),
-        ("o2", Decimal("2.00")),
         ("o3", Decimal("1.50")),
         ("o4", Decimal("2.00")),
+        ("o2", Decimal("2.00")),
     ]
     assert driver.rows("enriched")[0] == {
         **{"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 5 * _MINUTE},
@@ -64,23 +64,25 @@ def test_an_order_of_a_product_that_ended_or_never_was_has_no_price(spark: Spark
     driver.pipe(
         [product("SKU1", 0, 1), product("SKU2", 10, 5), product("SKU1", 10, None), order("o1", 9), order("o2", 11)]
     )
-    driver.pipe([order("o3", 9, "?"), product("SKU2", 60, 1)])
+    driver.pipe([order("o3", 9, "?"), product("SKU2", 60, 1), order("o4", 22)])
 
-    assert prices(driver) == [("o1", Decimal("1.00")), ("o2", None), ("o3", None)]
+    assert prices(driver) == [("o1", Decimal("1.00")), ("o3", None), ("o2", None)]
 
 
 def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_then_on(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED, spark)
     driver.pipe([product("SKU1", 0, 1), product("SKU1", 20, 2), order("o1", 30)])
-    driver.pipe([product("SKU1", 10, 7), order("o2", 21), order("o3", 19.999), product("SKU1", 60, 1)])
+    late = [order("o2", 21), order("o3", 19.999), order("o4", 41)]
+    driver.pipe([product("SKU1", 10, 7), *late, product("SKU1", 60, 1)])
 
-    assert prices(driver) == [("o1", Decimal("2.00")), ("o2", Decimal("2.00"))]
+    assert prices(driver) == [("o2", Decimal("2.00")), ("o1", Decimal("2.00"))]
     assert [row["reason"] for row in driver.rows("late_records")] == ["the left row is before its frontier"]
 
 
 def test_version_1_leaves_out_orders_of_unknown_products(spark: SparkSession) -> None:
     driver = TopologyDriver(ENRICHED_V1, spark)
-    driver.pipe([product("SKU1", 0, 1), order("o1", 1), order("o2", 1, "?"), product("SKU1", 60, 1)])
+    orders = [order("o1", 1), order("o2", 1, "?"), order("o3", 12)]
+    driver.pipe([product("SKU1", 0, 1), *orders, product("SKU1", 60, 1)])
 
     assert prices(driver) == [("o1", Decimal("1.00"))]
     assert "amount" not in driver.rows("enriched")[0]

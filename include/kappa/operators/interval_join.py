@@ -9,15 +9,17 @@ from kappa.errors import TopologyError
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
+from kappa.operators.own_state import check_own
 from kappa.topology import Table
 from kappa.topology.ddl import ddl_of
 from kappa.topology.durations import milliseconds, shown
-from kappa.topology.event_time import Frontier
+from kappa.topology.event_time import Frontier, least
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NAME = "interval_join"
+_MICROS = "UNIX_MICROS(_event_time)"
 _TIME = "UNIX_MICROS({0}._event_time)"
 
 
@@ -36,21 +38,24 @@ def interval_join(
 
     A right row is a partner when its time lies from ``before`` before the left row's to ``after`` after it, both
     included. A pair is emitted once, in the slice in which both are there. A row without a partner is emitted once,
-    when none can come any more: its reach is before the frontier of the *other* side. Kafka Streams emits it with the
-    first record behind the window's end, or before version 3.1 at once, to correct it later.
+    when its reach is before the frontiers of *both* sides: none can come any more, and rows of one key come in order of
+    their times. That costs the own side's grace in latency. Kafka Streams emits it with the first record behind the
+    window's end, or before version 3.1 at once, to correct it later.
 
     Columns: those of the left side, then those of the right one without its key; a right column of a name that the left
     side has too ends in ``_right``. With ``outer``, the key of a right row stands under the left name. Emitted rows
-    also carry ``_event_time``, the later of both times, and the place of the left record; a right row without a partner
-    its own.
+    also carry ``_event_time``, the later of both times, and the place of the left record. The place of a row without a
+    partner begins with the time at which it became final, the end of its reach.
 
     A row is refused when its time is before its own frontier at the record. What comes out of order otherwise is joined
-    as if it had come in time. A row with a null key has no history and is left out, with ``left`` and ``outer`` too.
-    Of one record, a side has at most one row a key.
+    as if it had come in time. A row with a null key meets none: ``inner`` leaves it out, ``left`` keeps it on the left,
+    ``outer`` on both sides, and it waits as others do. Of one record a side may have several rows, of one key or of
+    several.
 
-    State, in two tables: each side's rows until the other side's frontier has passed their reach; with ``left`` and
-    ``outer`` also whether they have had a partner. A row so stays for its reach, the other side's grace, and as long as
-    that side is behind. Class: any cut.
+    State, in two tables: each side's rows until the other side's frontier has passed their reach, of a side whose rows
+    without a partner are emitted also whether they have had one; those without wait for both frontiers. A row so stays
+    for its reach, the greater grace, and as long as one side is behind. Class: any cut. A slice costs its pairs, and
+    the rows of a key within some reaches of each other, not all that a key has.
 
     Args:
         left: Spark DDL of the left rows.
@@ -71,7 +76,9 @@ def interval_join(
         >>> paid.schema
         '`id` STRING NOT NULL, `sku` STRING, `amount` DECIMAL(12, 2)'
     """
-    columns = join_columns(what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"))
+    columns = join_columns(
+        what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"), of_streams=True
+    )
     back, ahead = _reach(within, before, after)
     return IntervalJoin(columns=columns, before_ms=back, after_ms=ahead)
 
@@ -140,15 +147,25 @@ class IntervalJoin:
             right_before: the right table before the slice.
             left_frontier: the frontier of the left source at the end of the slice.
             right_frontier: the frontier of the right source.
+
+        Raises:
+            TopologyError: another join of the slice was given one of the tables, and another frontier.
         """
+        for before, frontier, side in (left_before, right_frontier, "right"), (right_before, left_frontier, "left"):
+            other = "left" if side == "right" else "right"
+            check_own(before, by=frontier, operator=_NAME, table=f"{other} rows", argument=f"{side}_frontier")
         lefts, rights = self._left.admitted(left), self._right.admitted(right)
+        waiting_rights = right_before.select(rights.columns)
         # A new row meets what the other side has; an old one only what is new there. A small slice then reaches the
         # whole state without a shuffle of it.
-        rows = self._pairs(lefts, right_before.unionByName(self._right.stored(rights))).unionByName(
-            self._pairs(left_before, rights)
+        rows = self._pairs(lefts, waiting_rights.unionByName(rights)).unionByName(self._pairs(left_before, rights))
+        lesser = least([left_frontier, right_frontier])
+        left_changes = self._left.changes(
+            lefts, left_before, rights, right_before, frontier=right_frontier, lesser=lesser
         )
-        left_changes = self._left.changes(lefts, left_before, rights, right_before, frontier=right_frontier)
-        right_changes = self._right.changes(rights, right_before, lefts, left_before, frontier=left_frontier)
+        right_changes = self._right.changes(
+            rights, right_before, lefts, left_before, frontier=left_frontier, lesser=lesser
+        )
         if left_changes.unmatched is not None:
             rows = rows.unionByName(left_changes.unmatched.selectExpr(*self.columns.of_left, *PLACE))
         if right_changes.unmatched is not None:
@@ -164,13 +181,31 @@ class IntervalJoin:
         )
 
     def _pairs(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """Pairs of rows that are near each other, sought in the cells of a grid: a right row lies in one, what a left
+        row reaches in one or two.
+        """
         from pyspark.sql import functions as F
 
+        first, last = (f"({_MICROS} {by * 1000:+}L)" for by in (-self.before_ms, self.after_ms))
+        cells = f"EXPLODE(SEQUENCE({self._cell(first)}, {self._cell(last)}, {self._width}L)) AS _cell"
+        lefts = left.selectExpr("*", cells).alias("l")
+        rights = right.selectExpr("*", f"{self._cell(_MICROS)} AS _cell").alias("r")
         l_time, r_time = _TIME.format("l"), _TIME.format("r")
         is_near = f"{r_time} BETWEEN {l_time} - {self.before_ms * 1000}L AND {l_time} + {self.after_ms * 1000}L"
-        pairs = left.alias("l").join(right.alias("r"), F.expr(f"{self.columns.is_equal} AND {is_near}"), "inner")
+        on = F.expr(f"{self.columns.is_equal} AND l._cell = r._cell AND {is_near}")
         *place, _ = (f"l.{name}" for name in PLACE)
-        return pairs.selectExpr(*self.columns.of_pair, *place, "GREATEST(l._event_time, r._event_time) AS _event_time")
+        return lefts.join(rights, on, "inner").selectExpr(
+            *self.columns.of_pair, *place, "GREATEST(l._event_time, r._event_time) AS _event_time"
+        )
+
+    @property
+    def _width(self) -> int:
+        """Of a cell, in microseconds: some reaches. In narrower ones most left rows would stand twice."""
+        return 4 * (self.before_ms + self.after_ms) * 1000 + 1
+
+    def _cell(self, micros: str) -> str:
+        """SQL of the cell that a time lies in."""
+        return f"({micros} - PMOD({micros}, {self._width}L))"
 
     @property
     def _left(self) -> Side:
@@ -181,6 +216,7 @@ class IntervalJoin:
             back_ms=self.before_ms,
             ahead_ms=self.after_ms,
             is_tracked=self.columns.how != "inner",
+            keeps_all=self.columns.how != "inner",
         )
 
     @property
@@ -192,6 +228,7 @@ class IntervalJoin:
             back_ms=self.after_ms,
             ahead_ms=self.before_ms,
             is_tracked=self.columns.how == "outer",
+            keeps_all=self.columns.how == "outer",
         )
 
     @property

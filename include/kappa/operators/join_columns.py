@@ -45,9 +45,11 @@ class JoinColumns:
     @property
     def joined(self) -> tuple[Column, ...]:
         """Columns of the joined rows."""
+        same = dict(zip(self.left_key, self.right_key, strict=True))
+        may_lack = {column.name for column in self.right if column.nullable}
         left = (
-            column if self.how != "outer" or column.name in self.left_key else replace(column, nullable=True)
-            for column in self.left
+            replace(c, nullable=c.nullable or (same[c.name] in may_lack if c.name in same else self.how == "outer"))
+            for c in self.left
         )
         right = (
             replace(column, name=self.named[column.name], nullable=column.nullable or self.how != "inner")
@@ -94,7 +96,15 @@ class JoinColumns:
 
 
 def join_columns(
-    *, what: str, left: str, right: str, key: JoinKey, how: str, allowed: Sequence[How], required: Key | None = None
+    *,
+    what: str,
+    left: str,
+    right: str,
+    key: JoinKey,
+    how: str,
+    allowed: Sequence[How],
+    required: Key | None = None,
+    of_streams: bool = False,
 ) -> JoinColumns:
     """The columns of a join.
 
@@ -109,6 +119,8 @@ def join_columns(
         how: which rows without a partner are kept.
         allowed: what the operator knows of that.
         required: left columns that are never null; None for those of the key.
+        of_streams: whether the left side is a stream: one that keeps rows without a partner keeps those without a key
+            too. With ``outer`` so does the right side.
 
     Raises:
         TopologyError: a key column is missing or of another type on the other side, a name begins with ``_`` or comes
@@ -126,9 +138,12 @@ def join_columns(
     rest = [column.name for column in rights if column.name not in right_key]
     named = right_names(what, [column.name for column in lefts], rest)
     never_null = left_key if required is None else found_columns(lefts, names_of(required), f"the left side of {what}")
+    if of_streams and known != "inner":
+        never_null = ()
+    has_keys = not (of_streams and known == "outer")
     return JoinColumns(
         left=tuple(replace(c, nullable=False) if c.name in never_null else c for c in lefts),
-        right=tuple(replace(c, nullable=False) if c.name in right_key else c for c in rights),
+        right=tuple(replace(c, nullable=False) if has_keys and c.name in right_key else c for c in rights),
         left_key=left_key,
         right_key=right_key,
         named=named,

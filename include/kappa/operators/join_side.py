@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kappa.operators import origin
 from kappa.operators.join_columns import state_ddl
-from kappa.operators.keys import is_present
+from kappa.operators.keys import by_content, is_present
 from kappa.operators.late import IS_IN_TIME, IS_LATE
+from kappa.operators.windowed import later
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import Column, quote, quoted
 from kappa.topology.event_time import Frontier, Reach
@@ -18,17 +20,32 @@ if TYPE_CHECKING:
 
 #: A row's record and its time, as state and emitted rows have them.
 PLACE = (*ORDER, "_event_time")
-#: Their types. A state table is keyed by the record too: these are columns and no struct.
+#: What names a record.
+RECORD = ("_topic", "_partition", "_offset")
+#: Which of a record's rows a row of state is: a step may make several of one record, with one key or with none.
+ROW = "_row"
+#: The key of rows that are kept by record.
+ROW_KEY = (*RECORD, ROW)
+#: The types of place and row. A state table is keyed by them: these are columns and no struct.
 PLACE_DDL = (
     "_order_timestamp TIMESTAMP NOT NULL",
     "_topic STRING NOT NULL",
     "_partition INT NOT NULL",
     "_offset BIGINT NOT NULL",
     "_event_time TIMESTAMP NOT NULL",
+    f"{ROW} INT NOT NULL",
 )
-#: What names a record.
-RECORD = ("_topic", "_partition", "_offset")
 _MET = "_has_met"
+
+
+def numbered(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """Rows with their number among those of their record, in order of what is in them.
+
+    The latest time comes first: when rows of earlier times are left out, the others keep their numbers.
+    """
+    order = ["_event_time DESC", *by_content({column.name: column.delta for column in columns})]
+    number = f"ROW_NUMBER() OVER (PARTITION BY {', '.join(RECORD)} ORDER BY {', '.join(order)})"
+    return rows.selectExpr("*", f"{number} AS {ROW}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +72,8 @@ class Side:
         other_key: names of their counterparts on the other side.
         back_ms: how much earlier than a row of this side a partner may be.
         ahead_ms: how much later.
-        is_tracked: whether rows without a partner are wanted.
+        is_tracked: whether it is kept which rows have had a partner.
+        keeps_all: whether rows without a partner are emitted, those with a null key too.
     """
 
     columns: tuple[Column, ...]
@@ -64,30 +82,32 @@ class Side:
     back_ms: int
     ahead_ms: int
     is_tracked: bool
+    keeps_all: bool
 
     def table(self, name: str, made_by: str, *, is_bounded: bool = True) -> Table:
         """The rows that may still meet a partner; ``is_bounded``: see :class:`~kappa.topology.event_time.Reach`."""
         met = [f"{_MET} BOOLEAN NOT NULL"] if self.is_tracked else []
         schema = state_ddl(self.columns, *PLACE_DDL, *met)
         reach = Reach(ms=max(self.back_ms, self.ahead_ms), is_bounded=is_bounded)
-        key = (*self.key, *RECORD)
-        return Table(name=name, key=key, schema=schema, made_by=made_by, expires=True, reach=reach)
+        return Table(name=name, key=ROW_KEY, schema=schema, made_by=made_by, expires=True, reach=reach)
 
     def admitted(self, rows: DataFrame) -> DataFrame:
-        """Rows with a key that are not late."""
-        present = rows.where(f"{is_present(self.key)} AND {IS_IN_TIME}")
-        return present.selectExpr(*quoted(column.name for column in self.columns), *PLACE)
+        """Rows that are not late, and that have a key where one is needed."""
+        return self._its_own(rows).where(IS_IN_TIME).selectExpr(*quoted(c.name for c in self.columns), *PLACE)
 
     def refused(self, rows: DataFrame) -> DataFrame:
-        """Rows with a key that are late."""
-        return rows.where(f"{is_present(self.key)} AND {IS_LATE}")
-
-    def stored(self, rows: DataFrame, met: str = "FALSE") -> DataFrame:
-        """Admitted rows as the table has them."""
-        return rows.selectExpr("*", f"{met} AS {_MET}") if self.is_tracked else rows
+        """The same of those that are late."""
+        return self._its_own(rows).where(IS_LATE)
 
     def changes(
-        self, rows: DataFrame, before: DataFrame, others: DataFrame, others_before: DataFrame, *, frontier: Frontier
+        self,
+        rows: DataFrame,
+        before: DataFrame,
+        others: DataFrame,
+        others_before: DataFrame,
+        *,
+        frontier: Frontier,
+        lesser: Frontier,
     ) -> SideChanges:
         """What becomes of rows that came and of those that waited.
 
@@ -97,28 +117,42 @@ class Side:
             others: admitted rows of the other side.
             others_before: the other table.
             frontier: that of the other side, behind the slice: it refuses what is before.
+            lesser: the lesser one of both sides. Rows without a partner wait for it: whatever is final later has a
+                later time.
         """
         is_over = frontier.is_past("_event_time", by_ms=self.ahead_ms)  # no partner can come any more
-        gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
         if not self.is_tracked:
-            kept = rows.where(f"NOT {is_over}").selectExpr("*", "FALSE AS _deleted")
+            gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
+            kept = numbered(rows.where(f"NOT {is_over}"), self.columns).selectExpr("*", "FALSE AS _deleted")
             return SideChanges(rows=gone.unionByName(kept))
-        checked = self._checked(rows, before, others, others_before)
-        # An old row is written again only when it has met its first partner.
-        kept = self.stored(
-            checked.where(f"NOT {is_over} AND (_is_new OR _meets)").drop("_is_new"), "_meets"
-        ).selectExpr("* EXCEPT (_meets)", "FALSE AS _deleted")
-        return SideChanges(rows=gone.unionByName(kept), unmatched=checked.where(f"{is_over} AND NOT _meets"))
+        is_final = lesser.is_past("_event_time", by_ms=self.ahead_ms)
+        kept = numbered(rows.where(f"NOT {is_final}"), self.columns)
+        passing = rows.where(is_final).selectExpr("*", f"CAST(NULL AS INT) AS {ROW}")
+        checked = self._checked(kept.unionByName(passing), before, others, others_before)
+        goes = f"({is_final} OR ({_MET} AND {is_over}))"
+        # An old row is written again only when it has met its first partner, or goes.
+        touched = checked.where(f"IF(_is_new, NOT {goes}, {goes} OR {_MET})")
+        changed = touched.selectExpr("* EXCEPT (_is_new)", f"{goes} AS _deleted")
+        gone = before.where(f"{_MET} AND {is_over}").selectExpr("*", "TRUE AS _deleted")
+        unmatched = checked.where(f"{is_final} AND NOT {_MET}").alias("l")
+        place = [*origin.final_at(later("_event_time", self.ahead_ms), "l"), "_event_time"]
+        return SideChanges(
+            rows=gone.unionByName(changed),
+            unmatched=unmatched.selectExpr(*quoted(column.name for column in self.columns), *place),
+        )
+
+    def _its_own(self, rows: DataFrame) -> DataFrame:
+        return rows if self.keeps_all else rows.where(is_present(self.key))
 
     def _checked(self, rows: DataFrame, before: DataFrame, others: DataFrame, others_before: DataFrame) -> DataFrame:
-        """Rows that have had no partner until now, with ``_is_new`` and ``_meets``.
+        """Rows that have had no partner until now, with ``_is_new`` and whether they have one now.
 
         The last partner that is not behind a row's reach decides: one shuffle, and a maximum that grows as the window
         does, where a join would have to give each row once again.
         """
         waiting = before.where(f"NOT {_MET}").drop(_MET).selectExpr("*", "FALSE AS _is_new")
         keys = [f"{quote(other)} AS {quote(own)}" for own, other in zip(self.key, self.other_key, strict=True)]
-        times = _times(others, keys).unionByName(_times(others_before, keys))
+        times = self._times(others, keys).unionByName(self._times(others_before, keys))
         both = waiting.unionByName(rows.selectExpr("*", "TRUE AS _is_new")).unionByName(times, allowMissingColumns=True)
         last = (
             "MAX(IF(_is_new IS NULL, UNIX_MICROS(_event_time), NULL)) OVER "
@@ -126,8 +160,8 @@ class Side:
             f"RANGE BETWEEN UNBOUNDED PRECEDING AND {self.ahead_ms * 1000}L FOLLOWING)"
         )
         meets = f"COALESCE({last} >= UNIX_MICROS(_event_time) - {self.back_ms * 1000}L, FALSE)"
-        return both.selectExpr("*", f"{meets} AS _meets").where("_is_new IS NOT NULL")
+        return both.selectExpr("*", f"{meets} AS {_MET}").where("_is_new IS NOT NULL")
 
-
-def _times(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    return rows.selectExpr(*keys, "_event_time")
+    def _times(self, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Times of the other side's rows that have a key."""
+        return rows.where(is_present(self.other_key)).selectExpr(*keys, "_event_time")

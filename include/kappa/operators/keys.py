@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, names_of, quote, quoted
@@ -21,6 +21,25 @@ BY_KEYS = "kappa.stateByKeys"
 def in_sql(name: str) -> str:
     """A column, or a field of one, as SQL takes the name that Spark's functions take."""
     return name if "`" in name else ".".join(map(quote, name.split(".")))
+
+
+def by_content(columns: Mapping[str, Any], of: str = "") -> list[str]:
+    """SQL of an order of rows by what is in them: that of rows which one record gave, and which have one place.
+
+    Args:
+        columns: name -> type, as a Delta schema has it. A MAP has no order, its JSON has.
+        of: what the columns are fields of, and a dot.
+    """
+    values = {f"{of}{quote(name)}": kind for name, kind in columns.items()}
+    return [f"TO_JSON(STRUCT({value}))" if _has_map(kind) else value for value, kind in values.items()]
+
+
+def _has_map(kind: Any) -> bool:
+    if not isinstance(kind, dict):
+        return False
+    if kind["type"] == "struct":
+        return any(_has_map(field["type"]) for field in kind["fields"])
+    return kind["type"] == "map" or _has_map(kind["elementType"])
 
 
 def is_present(key: Key) -> str:

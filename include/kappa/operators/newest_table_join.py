@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns
-from kappa.operators.keys import is_present
-from kappa.operators.lookup import IS_SEEN, spans
-from kappa.operators.records import is_deleted, newest
-from kappa.topology import Table
-from kappa.topology.ddl import ddl_of, quoted
+from kappa.operators.keys import by_content, is_present
+from kappa.operators.lookup import newest_before
+from kappa.operators.records import is_deleted
+from kappa.topology import ORDER, Table
+from kappa.topology.ddl import ddl_of, quote, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,10 +31,12 @@ def newest_table_join(
     Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
     side has too ends in ``_right``. The columns of the left record stay.
 
-    A row with a null key has no history and is left out, of either side. A row of the table whose ``_deleted`` is true
-    deletes its key, see :func:`kappa.operators.tombstones`.
+    A left row with a null key finds nothing: ``left`` keeps it, ``inner`` leaves it out. A row of the table without a
+    key is left out. A row of the table whose ``_deleted`` is true deletes its key, see
+    :func:`kappa.operators.tombstones`. Of several rows of one record the last in order of their values counts.
 
-    State: the table, the newest row of each key, until it is deleted. Class: time cut.
+    State: the table, the newest row of each key, until it is deleted. Class: time cut; declare ``cuts="time"`` at the
+    output, which is taken for one of any cut otherwise.
 
     Args:
         left: Spark DDL of the left rows.
@@ -52,7 +54,9 @@ def newest_table_join(
         '`id` STRING, `sku` STRING NOT NULL, `name` STRING'
     """
     return NewestTableJoin(
-        columns=join_columns(what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"))
+        columns=join_columns(
+            what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"), of_streams=True
+        )
     )
 
 
@@ -97,18 +101,19 @@ class NewestTableJoin:
                 deleted.
             before: the table before the slice.
         """
-        from pyspark.sql import functions as F
-
         key, columns = self.columns.right_key, [column.name for column in self.columns.right]
-        right = spans(before, table, key=key, columns=columns).alias("r")
-        present = left.where(is_present(self.columns.left_key)).alias("l")
-        joined = present.join(right, F.expr(f"{self.columns.is_equal} AND {IS_SEEN}"), self.columns.how)
-        record = [f"l.{name}" for name in left.columns if name.startswith("_")]
+        keys = dict(zip(self.columns.left_key, key, strict=True))
+        read = newest_before(left, before, table, keys=keys, columns=columns)
+        found = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
+        record = [f"l.{quote(name)}" for name in left.columns if name.startswith("_")]
+        # The last one in the order in which a row sees them.
+        values = by_content({column.name: column.delta for column in self.columns.right})
+        order = ", ".join([*ORDER, "_deleted", *values])
+        is_last = f"LEAD(TRUE) OVER (PARTITION BY {', '.join(quoted(key))} ORDER BY {order}) IS NULL AS _is_last"
+        new = table.where(is_present(key)).selectExpr(*quoted(columns), *ORDER, f"{is_deleted(table)} AS _deleted")
         return NewestTableJoined(
-            rows=joined.selectExpr(*self.columns.of_pair, *record),
-            changes=newest(table.where(is_present(key)), key=key).selectExpr(
-                *quoted(columns), f"{is_deleted(table)} AS _deleted"
-            ),
+            rows=found.selectExpr(*self.columns.of_pair, *record),
+            changes=new.selectExpr("*", is_last).where("_is_last").select(*map(quote, columns), "_deleted"),
         )
 
     @property

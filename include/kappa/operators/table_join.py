@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from kappa.operators import origin
 from kappa.operators.join_columns import JoinColumns, JoinKey, join_columns, state_ddl
-from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, Side
-from kappa.operators.keys import is_present
+from kappa.operators.join_side import PLACE, PLACE_DDL, RECORD, ROW, ROW_KEY, Side, numbered
+from kappa.operators.keys import by_content, is_present
 from kappa.operators.late import late_rows
+from kappa.operators.own_state import check_own
 from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
@@ -29,20 +31,24 @@ def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "le
 
     The table's changes come as a stream of versions with event time. A version is valid from its own time; one that
     comes late, from the frontier at its record: what is emitted stays as it is. Of those valid at a row's time the one
-    with the greatest own time counts, of equal times the last in the total order. A row waits until the table's
-    frontier is past its time, then it is emitted once. Where the table seldom changes, its frontier stands still and
-    rows wait for its next record; :func:`kappa.operators.newest_table_join` does not wait.
+    with the greatest own time counts, of equal times the last in the total order, of one record the last in order of
+    its values. A row waits until both frontiers are past its time, then it is emitted once: no version that it could
+    see comes any more, and rows come in order of their times. That costs the left grace in latency. Where the table
+    seldom changes, its frontier stands still and rows wait for its next record;
+    :func:`kappa.operators.newest_table_join` does not wait.
 
     Columns: those of the left side, then those of the table without its key; a table's column of a name that the left
-    side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the place of the left record.
+    side has too ends in ``_right``. Emitted rows also carry ``_event_time`` and the left record; their place begins
+    with their time.
 
-    A left row is refused when its time is before its own frontier at the record; a version never is. A row with a null
-    key has no history and is left out, of either side. A version whose ``_deleted`` is true deletes its key, see
-    :func:`kappa.operators.tombstones`; a left row then finds none.
+    A left row is refused when its time is before its own frontier at the record; a version never is. A left row with a
+    null key finds none: ``left`` keeps it, ``inner`` leaves it out. A version with a null key is left out. A version
+    whose ``_deleted`` is true deletes its key, see :func:`kappa.operators.tombstones`; a left row then finds none. Of
+    one record either side may have several rows, of one key or of several.
 
-    State, in two tables: left rows until the table's frontier has passed their time; versions until the lesser of both
-    frontiers has passed the time from which a greater one is valid. The greatest version of a key stays, a deletion
-    too: an older version that comes later is known by it. Class: any cut.
+    State, in two tables: left rows until both frontiers have passed their time; versions until they have passed the
+    time from which a greater one is valid. The greatest version of a key stays, a deletion too: an older version that
+    comes later is known by it. Class: any cut. A key's rows are read once, in order of time.
 
     Args:
         left: Spark DDL of the left rows.
@@ -60,7 +66,9 @@ def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "le
         '`id` STRING, `sku` STRING NOT NULL, `price` DECIMAL(12, 2)'
     """
     return TableJoin(
-        columns=join_columns(what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"))
+        columns=join_columns(
+            what=_NAME, left=left, right=table, key=key, how=how, allowed=("inner", "left"), of_streams=True
+        )
     )
 
 
@@ -98,7 +106,7 @@ class TableJoin:
         return ddl_of(self.columns.joined)
 
     def waiting_table(self, name: str) -> Table:
-        """The state of the left side: rows whose time the table's frontier has not passed."""
+        """The state of the left side: rows whose time both frontiers have not passed."""
         return self._left.table(name, self._made_by, is_bounded=False)
 
     def versions_table(self, name: str) -> Table:
@@ -108,8 +116,7 @@ class TableJoin:
         columns = [column if column.name in key else replace(column, nullable=True) for column in self.columns.right]
         schema = state_ddl(columns, *PLACE_DDL, *_VERSION_DDL)
         reach = Reach(ms=0, is_bounded=False)
-        key = (*key, *RECORD)
-        return Table(name=name, key=key, schema=schema, made_by=self._made_by, expires=True, reach=reach)
+        return Table(name=name, key=(*key, *ROW_KEY), schema=schema, made_by=self._made_by, expires=True, reach=reach)
 
     def __call__(
         self,
@@ -127,17 +134,24 @@ class TableJoin:
             left: rows with the left columns, ``_event_time``, ``_frontier`` and the order columns.
             versions: rows with the table's columns and the same, and ``_deleted`` where keys are deleted.
             waiting_before: the table of waiting rows before the slice.
-            versions_before: the table of versions before the slice.
+            versions_before: the table of versions before the slice. Two joins may share it when both are given the same
+                left frontier, that of both sources: ``slice.frontier("orders", "returns")``.
             left_frontier: the frontier of the left source at the end of the slice.
             table_frontier: the frontier of the table's source.
+
+        Raises:
+            TopologyError: another join of the slice was given the table of versions, and another left frontier.
         """
+        check_own(versions_before, by=left_frontier, operator=_NAME, table="versions", argument="left_frontier")
         admitted = self._left.admitted(left)
-        is_due = table_frontier.is_past("_event_time")
+        lesser = least([left_frontier, table_frontier])
+        is_due = lesser.is_past("_event_time")
         known = self._known(versions, versions_before)
-        is_gone = _IS_GONE.format(since=least([left_frontier, table_frontier]).sql)
-        waiting = admitted.where(f"NOT {is_due}").selectExpr("*", "FALSE AS _deleted")
+        is_gone = _IS_GONE.format(since=lesser.sql)
+        waiting = numbered(admitted.where(f"NOT {is_due}"), self.columns.left).selectExpr("*", "FALSE AS _deleted")
+        due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
         return TableJoined(
-            rows=self._as_of(waiting_before.unionByName(admitted).where(is_due), known),
+            rows=self._as_of(due, known),
             waiting_changes=waiting.unionByName(waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")),
             version_changes=known.where(f"_is_new <> {is_gone}").selectExpr(
                 "* EXCEPT (_is_new, _until)", "NOT _is_new AS _deleted"
@@ -150,30 +164,47 @@ class TableJoin:
         new = versions.where(is_present(self.columns.right_key)).selectExpr(
             *quoted(column.name for column in self.columns.right),
             *PLACE,
+            f"CAST(NULL AS INT) AS {ROW}",
             "GREATEST(_event_time, _frontier) AS _valid_from",
             f"{is_deleted(versions)} AS _is_tombstone",
             "TRUE AS _is_new",
         )
         both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"))
-        backwards = ", ".join(f"{name} DESC" for name in ("_event_time", *ORDER))
+        values = by_content({column.name: column.delta for column in self.columns.right})
+        backwards = ", ".join(f"{name} DESC" for name in ("_event_time", *ORDER, "_is_tombstone", *values))
         keys = ", ".join(map(quote, self.columns.right_key))
         until = (
             f"MIN(_valid_from) OVER (PARTITION BY {keys} ORDER BY {backwards} "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         )
-        return both.selectExpr("*", f"{until} AS _until")
+        # Versions of one record are there in one slice, or were there in one before: their numbers never change.
+        record = ", ".join(RECORD)
+        number = f"ROW_NUMBER() OVER (PARTITION BY {keys}, {record} ORDER BY {backwards})"
+        return both.selectExpr("*", f"{until} AS _until").selectExpr(
+            f"* EXCEPT ({ROW})", f"IF(_is_new, {number}, {ROW}) AS {ROW}"
+        )
 
     def _as_of(self, due: DataFrame, known: DataFrame) -> DataFrame:
-        """Rows with their versions: the spans of those of one key do not overlap."""
-        from pyspark.sql import functions as F
-
-        is_valid = "l._event_time >= r._valid_from AND (r._until IS NULL OR l._event_time < r._until)"
-        joined = due.alias("l").join(
-            known.where("NOT _is_tombstone").alias("r"),
-            F.expr(f"{self.columns.is_equal} AND {is_valid}"),
-            self.columns.how,
+        """Rows with the last version of their key that is valid before them: the spans of versions do not overlap."""
+        columns = self.columns
+        keys = [f"_key_{number}" for number in range(len(columns.left_key))]
+        of_left, of_right = (
+            [f"{quote(name)} AS {key}" for name, key in zip(names, keys, strict=True)]
+            for names in (columns.left_key, columns.right_key)
         )
-        return joined.selectExpr(*self.columns.of_pair, *(f"l.{name}" for name in PLACE))
+        lefts = due.selectExpr(*of_left, "_event_time AS _at", "1 AS _turn", "STRUCT(*) AS l")
+        spans = known.where("_until IS NULL OR _until > _valid_from").selectExpr(
+            *of_right, "_valid_from AS _at", "0 AS _turn", "STRUCT(*) AS r"
+        )
+        last = (
+            f"LAST(r, TRUE) OVER (PARTITION BY {', '.join(keys)} ORDER BY _at, _turn "
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        )
+        read = spans.unionByName(lefts, allowMissingColumns=True).selectExpr("l", "_turn", f"{last} AS r")
+        is_valid = "(NOT r._is_tombstone AND (r._until IS NULL OR l._event_time < r._until))"
+        joined = read.where("_turn = 1").selectExpr("l", f"IF({is_valid}, r, NULL) AS r")
+        present = joined.where("r IS NOT NULL") if columns.how == "inner" else joined
+        return present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
 
     @property
     def _left(self) -> Side:
@@ -184,6 +215,7 @@ class TableJoin:
             back_ms=0,
             ahead_ms=0,
             is_tracked=False,
+            keeps_all=self.columns.how == "left",
         )
 
     @property

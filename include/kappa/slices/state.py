@@ -173,7 +173,7 @@ class TableState:
         return both.filter(_kept(both)).select(self._names)
 
     def _hinted(self, rows: DataFrame) -> DataFrame:
-        """The rows, with how they are best joined: Spark does not see how many they are.
+        """The rows as a frame of the slice's own, with how they are best joined: Spark does not see how many they are.
 
         While they are few enough they are sent to every task. Of more each task makes a hash of its own part, which
         spares the sort of both sides. A table that Spark reads is sorted, which takes no more memory than there is.
@@ -185,10 +185,10 @@ class TableState:
         elif self._base_bytes is not None:
             size = self._base_bytes + (0 if self._overlay is None else self._overlay.nbytes)
         else:
-            return rows
+            return rows.select("*")
         if size <= broadcast_bytes(self._session):
             return F.broadcast(rows)
-        return rows.hint("shuffle_hash") if size <= HASHED_BYTES else rows
+        return rows.hint("shuffle_hash") if size <= HASHED_BYTES else rows.select("*")
 
     def _of_table(self, changes: pa.Table) -> pa.Table:
         return changes.select([*self._names, "_deleted"])

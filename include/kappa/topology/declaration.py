@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
@@ -310,7 +310,7 @@ class Slice:
                     "Declare "
                     "grace='10 seconds' at its source."
                 )
-        return least(self.frontiers[topic] for topic in topics)
+        return replace(least(self.frontiers[topic] for topic in topics), of=tuple(sorted(topics)))
 
 
 def _check_unique(topology: str, kind: str, names: list[str]) -> None:

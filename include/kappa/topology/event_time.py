@@ -8,7 +8,7 @@ Both depend on offsets alone, so that a replay cut in any other way refuses and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -57,9 +57,11 @@ class Frontier:
 
     Attributes:
         ms: epoch milliseconds; None while a partition has no record yet: nothing closes then.
+        of: topics of the sources; empty where that is not known.
     """
 
     ms: int | None
+    of: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def sql(self) -> str:

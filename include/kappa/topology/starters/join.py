@@ -65,8 +65,8 @@ def test_a_payment_within_ten_minutes_meets_its_invoice(session: SparkSession) -
     assert [(row["InvoiceNumber"], row["PaymentId"]) for row in driver.rows("settled")] == [("1", "p1")]
     assert [key for key, value in driver.sent(NAME)] == [b"1"]
 
-    driver.pipe([payment(3, second=700)])
-    assert [(row["InvoiceNumber"], row["PaymentId"]) for row in driver.rows("settled")][1:] == [("2", None)]
+    driver.pipe([invoice(4, second=700), payment(3, second=700)])
+    assert ("2", None) in [(row["InvoiceNumber"], row["PaymentId"]) for row in driver.rows("settled")]
 
     driver.pipe([payment(2, second=601)])
     assert [row["operator"] for row in driver.rows("late_records")] == ["interval_join"]
