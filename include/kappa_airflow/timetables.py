@@ -8,12 +8,14 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 if TYPE_CHECKING:
     from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
+    from pendulum import DateTime
 
 
 class BackfillTimetable(CronDataIntervalTimetable):
     """Data intervals by cron for runs of a backfill. The scheduler gets no run from it.
 
-    The DAG has ``catchup=False``, which the scheduler passes on; ``airflow backfill create`` asks with catch-up.
+    The DAG has ``catchup=False``, which the scheduler passes on; ``airflow backfill create`` asks with catch-up. A date
+    without a time means that day of the timetable's own zone, whatever Airflow's ``core.default_timezone`` is.
     """
 
     description = "Only when it is asked for: airflow backfill create"
@@ -29,6 +31,27 @@ class BackfillTimetable(CronDataIntervalTimetable):
         """The next interval of a backfill; None for the scheduler."""
         if not restriction.catchup:
             return None
-        return super().next_dagrun_info(
-            last_automated_data_interval=last_automated_data_interval, restriction=restriction
+        earliest, latest = (
+            None if at is None else self._dated(at) for at in (restriction.earliest, restriction.latest)
         )
+        return super().next_dagrun_info(
+            last_automated_data_interval=last_automated_data_interval,
+            restriction=restriction._replace(earliest=earliest, latest=latest),
+        )
+
+    def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
+        """The last whole interval before a run that was triggered."""
+        return super().infer_manual_data_interval(run_after=self._dated(run_after))
+
+    def _dated(self, at: DateTime) -> DateTime:
+        """A time that is the beginning of a day in Airflow's default zone, as that of the same day in the timetable's.
+
+        Airflow reads ``2026-11-07`` as the beginning of that day in the zone of ``core.default_timezone``, which may
+        lie in another day of UTC.
+        """
+        import pendulum
+        from airflow.settings import TIMEZONE
+
+        there = at.in_timezone(TIMEZONE)
+        day = (there.year, there.month, there.day)
+        return pendulum.datetime(*day, tz=self._timezone) if pendulum.datetime(*day, tz=TIMEZONE) == there else at

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +42,51 @@ def test_a_backfill_has_a_run_for_each_day_and_the_scheduler_none() -> None:
     found = runs(catchup=True)
     assert [(item.start.day, item.end.day) for item in found] == [(day, day + 1) for day in range(1, 8)]
     assert runs(catchup=False) == []
+
+
+#: Prints the days of runs between two dates, as ``airflow backfill create`` reads them, over both changes of the clock,
+#: and the day that "Trigger" with a date computes.
+IN_ANOTHER_ZONE = """
+import sys
+from airflow._shared.timezones import timezone
+from airflow.timetables.base import TimeRestriction
+from kappa_airflow.timetables import BackfillTimetable
+
+timetable = BackfillTimetable("@daily", timezone="UTC")
+timetable = BackfillTimetable.deserialize(timetable.serialize())
+for first, last in (("2026-03-27", "2026-03-31"), ("2026-10-23", "2026-10-27"), ("2026-11-07", "2026-11-07")):
+    restriction = TimeRestriction(timezone.parse(first), timezone.parse(last), True)
+    interval, days = None, []
+    while True:
+        info = timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
+        if info is None:
+            break
+        interval = info.data_interval
+        days.append(f"{interval.start:%m-%d %H}-{interval.end:%m-%d %H}")
+    print(" ".join(days))
+print(timetable.infer_manual_data_interval(run_after=timezone.parse("2026-11-07")).start)
+times = (timezone.parse("2026-11-07T06:00:00+00:00"), timezone.parse("2026-11-09T18:00:00+00:00"))
+restriction = TimeRestriction(*times, True)
+print(timetable.next_dagrun_info(last_automated_data_interval=None, restriction=restriction).logical_date)
+"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Pacific/Auckland", "Africa/Cairo"])
+def test_no_day_is_left_out_or_made_twice_whatever_the_default_zone_of_airflow(zone: str) -> None:
+    environment = {**os.environ, "AIRFLOW__CORE__DEFAULT_TIMEZONE": zone}
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_ZONE], env=environment, capture_output=True, text=True, check=True
+    )
+    *found, triggered, between = done.stdout.splitlines()[-5:]
+
+    def days(month: int, first: int, last: int) -> str:
+        begin = datetime(2026, month, first, tzinfo=UTC)
+        each = [begin + timedelta(days=n) for n in range(last - first + 1)]
+        return " ".join(f"{day:%m-%d %H}-{day + timedelta(days=1):%m-%d %H}" for day in each)
+
+    assert found == [days(3, 27, 31), days(10, 23, 27), days(11, 7, 7)]
+    assert triggered.startswith("2026-11-06")
+    assert between.startswith("2026-11-08"), "a time of its own stays what it is"
 
 
 def test_the_timetable_comes_back_from_its_stored_form() -> None:

@@ -57,6 +57,10 @@ ELSEWHERE = {
         "product/test_backfill_windows.py",
         "test_an_interval_before_the_beginning_of_the_epoch_is_refused",
     ),
+    "backfill-leaves-tables": (
+        "replay/test_backfill_rules.py",
+        "test_tables_beside_an_output_are_named_with_it_and_a_replay_is_the_way",
+    ),
     "backfill-other-parameters": (
         "product/test_backfill_windows.py",
         "test_intervals_that_were_read_with_another_grace_are_refused",

@@ -17,6 +17,7 @@ def test_an_output_is_named_or_the_ones_that_there_are() -> None:
     assert "'movse'" in found.message and "moves, other" in found.remedy
     (found,) = backfill_rules.no_such_output("a.b", [], [])
     assert found.code == "backfill-without-outputs" and "kappa replay a.b" in found.remedy
+    assert "running totals" not in found.message, "tables of windows and joins are none"
 
 
 def test_what_is_cumulative_names_why_and_the_replay_that_does_it() -> None:
@@ -65,7 +66,7 @@ def test_what_belongs_to_no_interval_names_the_declaration_and_the_replay() -> N
 def test_an_edge_off_the_grid_names_the_nearest_two() -> None:
     (found,) = backfill_rules.off_grid("hours", "--from", "00:30", "1 hour", ("00:00", "01:00"))
     assert "--from 00:30 lies within a window of 'hours': windows begin every 1 hour" in found.message
-    assert found.remedy == "Choose 00:00 or 01:00."
+    assert found.remedy.startswith("Choose 00:00 or 01:00.") and "`kappa backfill`" in found.remedy
 
 
 def test_rows_that_are_not_final_name_how_far_event_time_has_come() -> None:
@@ -90,3 +91,12 @@ def test_records_that_are_read_for_an_interval_must_be_there() -> None:
     assert backfill_rules.records_are_gone(at(5, 9), at(8, 9), at(5, 99)) == []  # of one partition nothing is read
     (found,) = backfill_rules.records_are_gone(at(5, 3), at(8, 9), at(5, 4))
     assert "pos[1] can be read from offset 4 on" in found.message
+
+
+def test_tables_beside_an_output_are_named_with_it_and_a_replay_is_the_way() -> None:
+    (found,) = backfill_rules.leaves_tables("a.b", {"hours": ["days", "totals"], "pairs": ["paid"], "moves": []})
+    assert (found.code, found.severity) == ("backfill-leaves-tables", Severity.WARN)
+    assert "'days' and 'totals' are made from the same rows as 'hours'; 'paid' is made" in found.message
+    assert found.numbers == {"tables": {"hours": ["days", "totals"], "pairs": ["paid"]}}
+    assert "kappa replay a.b" in found.remedy
+    assert backfill_rules.leaves_tables("a.b", {"moves": []}) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.operators import newest, running_total
+from kappa.operators import agg, newest, running_total, tumbling_window
 from kappa.topology import Append, Effects, Slice, Source, Table, Topology, registry
 from kappa.verify.inspection import Dependence, dependencies, inspected
 
@@ -261,3 +261,25 @@ def test_rows_that_a_step_takes_to_itself_are_something_that_no_plan_shows(
     of_table = Topology(name="a.b", version="1", sources=[Source(**rows)], tables=[limits], outputs=[output], step=step)
     found = dependencies(spark, of_table)["moves"]
     assert found.is_open and any("takes rows" in words for words in found.words)
+
+
+def test_a_table_over_the_windows_that_are_emitted_is_told_beside_them(spark: SparkSession) -> None:
+    row = "id STRING NOT NULL, at BIGINT"
+    hours = tumbling_window(rows=row, key="id", size="1 hour", aggregates={"n": agg.count()})
+    days = Table(name="days", key=["id"], schema="id STRING NOT NULL, n BIGINT")
+
+    def step(slice: Slice) -> dict[str, DataFrame]:
+        found = hours(slice["pos"], before=slice.table("open"), frontier=slice.frontier("pos"))
+        totals = found.final.groupBy("id").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")
+        return {"open": found.changes, "hours": found.final, "days": totals, "late_records": found.late}
+
+    made = Topology(
+        name="a.b",
+        version="1",
+        sources=[Source(topic="pos", schema=row, time="at", grace="1 minute")],
+        tables=[hours.table("open"), days],
+        outputs=[Append(name="hours", schema=hours.schema)],
+        step=step,
+    )
+    found = dependencies(spark, made)["hours"]
+    assert (found.tables, found.beside) == (("open",), ("days",))

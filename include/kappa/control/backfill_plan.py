@@ -263,6 +263,13 @@ def _about_step(spark: LazySession, topology: Topology, wanted: Backfill) -> tup
         *backfill_rules.cumulative(wanted.topology, reasons),
         *backfill_rules.without_time(wanted.topology, untimed),
         *_off_grid(wanted, members),
+        *backfill_rules.leaves_tables(
+            wanted.topology,
+            {
+                member.name: [name for name in known[member.name].beside if name not in wanted.outputs]
+                for member in members
+            },
+        ),
     ]
 
 

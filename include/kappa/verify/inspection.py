@@ -47,12 +47,14 @@ class Dependence:
         words: in words; empty where on nothing.
         tables: names of the tables.
         sources: topics of the records.
+        beside: other tables whose rows are made from the same ones: a total over windows that are emitted, for example.
         is_open: whether something in the plan is neither a record nor a row of a table.
     """
 
     words: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     is_open: bool = False
 
 
@@ -67,13 +69,16 @@ def dependencies(session: SparkSession, topology: Topology) -> dict[str, Depende
     given = _without_rows(session, topology)
     effects, has_jobs = called(session, lambda: step_effects(topology, given))
     taken = _taken(topology, given, effects) if has_jobs else ()
+    reads = {table.name: set(read_from(effects[table.name], given.tables)) for table in topology.tables}
     found = {}
     members: list[Append | Table] = [*topology.appends, *(t for t in topology.tables if t.reach is not None)]
     for member in members:
         words = across_records(effects[member.name], given.records, given.tables)
+        tables = read_from(effects[member.name], given.tables)
         found[member.name] = Dependence(
             words=(*words, *taken),
-            tables=read_from(effects[member.name], given.tables),
+            tables=tables,
+            beside=tuple(sorted(n for n, of in reads.items() if n not in (member.name, *tables) and of & {*tables})),
             sources=read_from(effects[member.name], given.records),
             is_open=bool(taken) or not {SUBQUERY, FROM_NO_RECORD}.isdisjoint(words),
         )

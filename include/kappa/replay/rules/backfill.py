@@ -9,15 +9,16 @@ from kappa.replay.findings import Finding, refuses, warns
 
 BACKFILL_WITHOUT_OUTPUTS = refuses(
     "backfill-without-outputs",
-    "{topology!r} has no append output. Its tables are running totals: an interval of them does not exist.",
+    "{topology!r} has no append output, and no table that keeps closed windows. A row of its tables is made from all "
+    "records of its key, or goes when it is final: an interval of them does not exist.",
     "`kappa replay {topology}` computes the tables again.",
-    meaning="the topology has tables only",
+    meaning="the topology has no append output and no table that keeps closed windows",
 )
 BACKFILL_UNKNOWN_OUTPUT = refuses(
     "backfill-unknown-output",
-    "{topology!r} has no append output {output!r}.",
+    "{topology!r} has no append output {output!r}, and no table of that name that keeps closed windows.",
     "Name one of {known}.",
-    meaning="there is no append output of that name",
+    meaning="there is no append output of that name, and no table that keeps closed windows",
     way_out="Name one that the message names.",
 )
 
@@ -79,14 +80,15 @@ def without_time(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Fin
 BACKFILL_OFF_GRID = refuses(
     "backfill-off-grid",
     "{edge} {at} lies within a window of {output!r}: windows begin every {step}.",
-    "Choose {before} or {after}.",
+    "Choose {before} or {after}. Runs of Airflow are days in UTC; `kappa backfill` takes any edge.",
     meaning="an edge of the interval lies between two windows' beginnings: the window would be replaced by half",
-    way_out="Choose an edge on the grid; the message names the nearest two.",
+    way_out="Choose an edge on the grid; the message names the nearest two. Runs of Airflow are days in UTC; `kappa "
+    "backfill` takes any edges.",
 )
 
 
 def off_grid(output: str, edge: str, at: str, step: str, nearest: tuple[str, str]) -> list[Finding]:
-    """An edge of the interval that is no beginning of a window."""
+    """An edge of the interval that is not the beginning of a window."""
     before, after = nearest
     return [BACKFILL_OFF_GRID({"step": step}, output=output, edge=edge, at=at, before=before, after=after)]
 
@@ -267,6 +269,33 @@ BACKFILL_SENDS_NOTHING = warns(
     meaning="a topic is made of the output; its readers learn nothing of the new rows",
     way_out="No action needed if readers of the topic do not have to know; otherwise replay.",
 )
+
+
+BACKFILL_LEAVES_TABLES = warns(
+    "backfill-leaves-tables",
+    "{said}. A backfill replaces no rows of them: they go on with what the old rows of the interval gave.",
+    "No action needed if they may differ from the new rows; otherwise `kappa replay {topology}`, which computes all.",
+    meaning="tables are made from the same rows as an output that is computed again, a total over its windows for "
+    "example; they stay as they are",
+    way_out="No action needed if tables may differ from the new rows; otherwise `kappa replay`.",
+)
+
+
+def leaves_tables(topology: str, tables: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Tables that are made from what an output is made from stay as they are.
+
+    Args:
+        topology: its name.
+        tables: output -> the tables.
+    """
+    said = [
+        f"{_together([repr(name) for name in names])} {'is' if len(names) == 1 else 'are'} made from the same rows "
+        f"as {output!r}"
+        for output, names in tables.items()
+        if names
+    ]
+    words = {"said": "; ".join(said), "topology": topology}
+    return [BACKFILL_LEAVES_TABLES(words, tables={name: list(of) for name, of in tables.items() if of})] if said else []
 
 
 def holds_topics(topics: Mapping[str, str]) -> list[Finding]:
