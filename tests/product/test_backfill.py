@@ -15,7 +15,8 @@ from support.epochs import Lab, lab
 from kappa import control, serving
 from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
-from kappa.errors import MoveRefusedError, RefusedError, UsageError
+from kappa.driver import backfill as replacing
+from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, UsageError
 from kappa.lake import tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -200,6 +201,32 @@ def test_a_replacement_that_fails_again_and_again_is_undone_and_the_stream_goes_
     assert recount(amounts.paths(1)).problems == ()
     certificate = control.certify(amounts.config, amounts.name)
     assert certificate.complete and not any("computed again" in line for line in certificate.render())
+
+
+def test_a_replacement_that_was_sent_and_cannot_be_finished_makes_the_epoch_stuck(
+    amounts: Amounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = amounts.moves()
+    amounts.upgrade()
+    with monkeypatch.context() as patch:
+
+        def no_commit(*_: Any) -> None:
+            raise OSError("the ledger's disk is broken")
+
+        patch.setattr(replacing, "commit_slice", no_commit)
+        asked = amounts.ask(amounts.propose(0, 1))
+        amounts.wait(lambda: [e for e in amounts.record().events if e.event == "stuck"], "it is given up")
+        (stuck,) = [e for e in amounts.record().events if e.event == "stuck"]
+        assert "the ledger's disk is broken" in stuck.reason
+        plan = amounts.ledger(1).state().open_plan
+        assert plan is not None and plan.seq == stuck.detail["seq"] and not amounts.ended(asked)
+        with pytest.raises(DriverNotRunningError, match=f"stuck at slice {plan.seq}: .*disk is broken.*kappa start"):
+            backfill.await_replaced(amounts.config, asked)
+    # The decision to try again finishes it: what was sent stays.
+    Epochs(amounts.config.lake).add(amounts.name, 1, "start", actor="ada", reason="the disk is whole")
+    amounts.wait(lambda: amounts.ended(asked), "it is finished")
+    assert amounts.moves() == doubled(before, 0, 1)
+    assert amounts.ledger(1).state().open_plan is None
 
 
 def test_running_totals_are_refused_and_nothing_is_changed(amounts: Amounts) -> None:

@@ -17,6 +17,7 @@ from kappa.config import Config
 from kappa.control.backfill_plan import Backfill, Computed
 from kappa.control.backfill_span import windowed_tables
 from kappa.driver import process
+from kappa.driver.attempts import DECISIONS
 from kappa.driver.backfill import belongs, closed_windows, rows_from
 from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
@@ -180,7 +181,7 @@ def await_replaced(
 
     Raises:
         MoveRefusedError: the driver withdrew it; the message says why.
-        DriverNotRunningError: it is not done yet; it stays asked for.
+        DriverNotRunningError: it is not done yet, or the epoch is stuck; it stays asked for.
     """
     deadline = time.monotonic() + timeout_seconds
     revival = process.Revival(config, {asked.topology: asked.epoch})
@@ -199,6 +200,14 @@ def await_replaced(
                 f"Epoch {record.live} of {asked.topology!r} is live by now: epoch {asked.epoch} replaces nothing. "
                 f"Compute the interval again: kappa backfill {asked.topology}",
                 live=record.live,
+            )
+        decided = [e for e in record.events if e.epoch == asked.epoch and e.event in ("stuck", *DECISIONS)]
+        if decided and decided[-1].event == "stuck":
+            raise DriverNotRunningError(
+                f"Epoch {asked.epoch} of {asked.topology!r} is stuck at slice {decided[-1].detail.get('seq')}: "
+                f"{decided[-1].reason.rstrip('.')}. The interval stays asked for. End the cause, and let it try again: "
+                f"kappa start {asked.topology} --execute",
+                epoch=asked.epoch,
             )
         if record.epoch(asked.epoch).is_wanted:
             revival.look()

@@ -80,8 +80,16 @@ class Replacements:
             return None
         return self.finish(plan(context.slice_run, state, asked))
 
-    def finish(self, planned: LedgerRow) -> LedgerRow | None:
-        """Go on with a planned replacement; the commit row, or None where it failed too often and was undone."""
+    def finish(self, planned: LedgerRow, *, is_leaving: bool = False) -> LedgerRow | None:
+        """Go on with a planned replacement; the commit row, or None where it failed too often.
+
+        Then it is undone and withdrawn. One whose marker is in Kafka can only be finished: the epoch is stuck, and
+        waits for a decision.
+
+        Args:
+            planned: its plan.
+            is_leaving: whether another epoch waits for it: it is tried though the epoch is stuck.
+        """
         context = self._context
         mine = context.record().epoch(context.paths.epoch)
         asked = next((event for event in mine.backfills if event.n == planned.detail[DETAIL]["n"]), None)
@@ -96,6 +104,11 @@ class Replacements:
                     asked, f"it failed {tried} times, the last time with: {self._attempts.error or 'no word'}"
                 )
             return None
+        if is_marked and not is_leaving:
+            state = context.ledger.state()
+            if self._attempts.next(state, context.record().events) == "stuck":
+                self._attempts.give_up(state)
+                return None
         row = finish(context.slice_run, planned)
         if asked is not None:
             conclude(context.epochs, context.slice_run, asked, outcome(row))

@@ -304,7 +304,7 @@ class Driver:
         assert state.open_plan is not None
         context.open_sender()
         if state.open_plan.is_replacement:
-            self._replacements.finish(state.open_plan)
+            self._replacements.finish(state.open_plan, is_leaving=True)
             return
         if is_abandonable(context.slice_run, state):
             abandon_slice(context.slice_run, state.open_plan)
