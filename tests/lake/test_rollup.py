@@ -26,6 +26,7 @@ from kappa.offsets.releases import releases_detail
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_end
 from kappa.replay.certificate import Certificate, MoveFacts, Sends
 from kappa.replay.certify import certify
+from kappa.topology.shapes import Timing, graces_of
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -483,3 +484,34 @@ def test_what_rolled_up_slices_released_is_told(tmp_path: Path) -> None:
         assert len(state.commits) < len(before.commits)
         assert state.released == before.released != {}
         assert state.releases[0][0] == before.commits[4].standing
+
+
+def test_times_and_graces_are_those_of_the_code_that_made_a_commit() -> None:
+    def times(grace_ms: int) -> dict[str, Any]:
+        return {"pos": {"time": "at", "grace_ms": grace_ms}}
+
+    windows = {"columns": {"id": "STRING"}, "required": ["id"], "key": ["id"], "made_by": "w", "times": times(10)}
+    moves = {"columns": {"id": "STRING"}, "required": [], "key": [], "made_by": "", "times": {}}
+    builder = StateBuilder()
+    for n, row in enumerate(
+        (
+            LedgerRow(
+                kind="commit", seq=0, writer="w", at=BEGIN, detail={"shapes": {"tables/w": windows, "outputs/m": moves}}
+            ),
+            LedgerRow(kind="commit", seq=1, writer="w", at=BEGIN),
+            LedgerRow(
+                kind="upgrade",
+                seq=1,
+                writer="w",
+                at=BEGIN,
+                detail={"at": {"pos": {"0": 7}}, "times": times(60), "floors": {"pos": {"0": {"7": 90}}}},
+            ),
+            LedgerRow(kind="commit", seq=2, writer="w", at=BEGIN),
+        ),
+        start=1,
+    ):
+        builder.add(replace(row, n=n))
+    state = builder.state()
+    assert [graces_of(state.shapes_at(seq)) for seq in (0, 1, 2)] == [{"pos": 10}, {"pos": 10}, {"pos": 60}]
+    assert state.shapes["outputs/m"].times == {} and state.timings == {"pos": Timing(time="at", grace_ms=60)}
+    assert state.floored == {"pos": {0: {7: 90}}}

@@ -30,6 +30,7 @@ from kappa.replay.standing import has_common_topic
 from kappa.slices.protocol import Foresight, run_slice
 from kappa.slices.reading import is_small
 from kappa.spark.jvm_heap import LEAST, LEAST_LIVE, OldObjects
+from kappa.topology.shapes import timings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -225,7 +226,10 @@ class Slices:
         return releases.copied(context.live_ledger(record).state().releases, state.released, ranges)
 
     def _floors(self, state: LedgerState, ranges: Sequence[OffsetRange], sends: Sends) -> Floors:
-        """The floors of partitions that were added; those of any other slice than a live one are the live epoch's."""
+        """The floors of partitions that were added; of any other slice than a live one, those of the live epoch.
+
+        A floor says nothing to code that takes the time from elsewhere.
+        """
         context = self._context
         if not context.topology.has_event_time:
             return {}
@@ -234,7 +238,11 @@ class Slices:
         record = context.record()
         if record.live is None or record.live == context.paths.epoch:
             return {}
-        return releases.copied(context.live_ledger(record).state().floors, state.floored, ranges)
+        live = context.live_ledger(record).state()
+        own, theirs = timings_of(context.topology.sources), live.timings
+        strange = {topic for topic, one in own.items() if topic in theirs and theirs[topic].time != one.time}
+        known = ((at, {t: held for t, held in floors.items() if t not in strange}) for at, floors in live.floors)
+        return releases.copied(known, state.floored, ranges)
 
     def committed(self, row: LedgerRow, what: str, seconds: float) -> None:
         """What follows each commit: the heartbeat, the group, the files and the ledger's length."""

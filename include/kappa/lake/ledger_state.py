@@ -15,7 +15,7 @@ from kappa.offsets.floors import Floors
 from kappa.offsets.releases import Releases, merged
 from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, ranges_end
-from kappa.topology.shapes import Shape, shapes_from_dict, timings_from_dict
+from kappa.topology.shapes import Shape, Timing, shapes_from_dict, timings_from_dict
 
 
 class Commits(Sequence[LedgerRow]):
@@ -124,6 +124,13 @@ class LedgerState:
     def shapes(self) -> dict[str, Shape]:
         """Keys and columns of its tables and append outputs, by place."""
         return self.shapes_at(self.seq + 1)
+
+    @property
+    def timings(self) -> dict[str, Timing]:
+        """Time and grace of sources by which rows of its tables come and go; empty where earlier code did not say."""
+        if self.upgrade is not None and "times" in self.upgrade.detail:
+            return timings_from_dict(self.upgrade.detail["times"])
+        return {topic: one for shape in self.shapes.values() for topic, one in (shape.times or {}).items()}
 
     def shapes_at(self, seq: int) -> dict[str, Shape]:
         """The same as they were at a commit: as they were seeded, with the times and graces of the code that made it.
