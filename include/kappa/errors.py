@@ -22,6 +22,7 @@ KappaError
 │   ├── ForeignCommitError      another program wrote into an epoch's Delta tables
 │   ├── LedgerError             ledger rows contradict each other, or the ledger is gone
 │   ├── NewerFormatError        a stored record is in a format of newer code
+│   ├── RecordRefusedError      the broker will never take a record that an epoch sends
 │   ├── SchemaRefusedError      the schema registry refuses a schema, or has another under an id that was used
 │   ├── DisagreementError       the broker, the ledger and its tables do not tell of the same slices
 │   └── DataLossError           records that a slice needs are no longer in the log
@@ -157,6 +158,16 @@ class NewerFormatError(Terminal):
     """
 
 
+class RecordRefusedError(Terminal):
+    """The broker will never take a record that an epoch sends; nothing of its transaction was sent.
+
+    Attributes:
+        data: ``topic``; ``setting``, the topic's setting that says so, empty where it is none; ``value``, what it is
+            set to; ``code``, Kafka's; ``origin``, where the record comes from, as ``topic``, ``partition`` and
+            ``offset``, None where only the slice is known. Never the record itself.
+    """
+
+
 class SchemaRefusedError(Terminal):
     """The schema registry refuses a schema, or has another one under an id that was used."""
 
@@ -194,9 +205,9 @@ class ConflictError(Transient):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, at most 300 characters; empty when it has none."""
+    """The first line of an error's message, at most 600 characters; empty when it has none."""
     lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else ""
+    return lines[0][:600] if lines else ""
 
 
 def visible(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kappa.errors import BrokerUnreachableError, StaleWriterError, TopologyError
+from kappa.errors import BrokerUnreachableError, RecordRefusedError, StaleWriterError, TopologyError
 from kappa.kafka.broker import Broker
 from kappa.kafka.connection import producer_settings
 from kappa.kafka.producer import Record, Sender
@@ -131,16 +131,76 @@ def test_a_record_too_large_aborts_the_whole_transaction(
         Record(small, b"k", random.Random(1).randbytes(5000)),
         Record(out, b"k", b"last"),
     ]
-    with pytest.raises(
-        TopologyError, match=r"nothing was sent.*5001 bytes for topic '" + small + r"'.*max\.message\.bytes"
-    ):
+    with pytest.raises(RecordRefusedError, match=r"5001 bytes is refused.*\(max\.message\.bytes=1000\)") as refused:
         sender.send(records, Offsets({out: {0: 2}}))
+    assert (refused.value.data["topic"], refused.value.data["code"]) == (small, "MSG_SIZE_TOO_LARGE")
+    assert sender.refused is not None
+    assert sender.refused.value == records[1].value
     assert kafka.group_offsets(sender.group) == Offsets({out: {0: 1}})
     assert values(kafka, out) == []
     sender.init()
     assert sender.send([records[0], records[2]], Offsets({out: {0: 2}})) == 2
     assert values(kafka, out) == [b"first", b"last"]
     assert kafka.group_offsets(sender.group) == Offsets({out: {0: 2}})
+
+
+HOUR = 3600 * 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "bad", "setting"),
+    [
+        (
+            {"message_timestamp_before_max_ms": "1000"},
+            Record("", b"k", b"v", None, 5),
+            "message.timestamp.before.max.ms",
+        ),
+        (
+            {"message_timestamp_after_max_ms": "1000"},
+            Record("", b"k", b"v", None, 1000 * HOUR * 1000),
+            "message.timestamp.after.max.ms",
+        ),
+        ({"cleanup_policy": "compact"}, Record("", None, b"v"), "cleanup.policy"),
+        ({"cleanup_policy": "compact,delete"}, Record("", None, None), "cleanup.policy"),
+        ({"max_message_bytes": "3000"}, Record("", b"k", random.Random(2).randbytes(4000)), "max.message.bytes"),
+        ({"segment_bytes": str(1 << 20)}, Record("", b"k", random.Random(3).randbytes(1 << 21)), "max.message.bytes"),
+        (
+            {"segment_bytes": str(1 << 20), "max_message_bytes": str(1 << 22)},
+            Record("", b"k", random.Random(3).randbytes(1 << 21)),
+            "segment.bytes",
+        ),
+    ],
+    ids=["before", "after", "no key", "null key and value", "large", "larger", "segment"],
+)
+@pytest.mark.parametrize("again", [0, 2])  # the client words a batch with several of them otherwise
+def test_a_record_that_a_topic_never_takes_is_told_with_the_setting(
+    sender: Sender, topic: TopicFactory, settings: dict[str, str], bad: Record, setting: str, again: int
+) -> None:
+    name = topic(**settings)
+    good = [Record(name, b"%d" % n, b"secret") for n in range(3)]
+    with pytest.raises(RecordRefusedError) as refused:
+        sender.send([*good, bad._replace(topic=name), *good, *again * [bad._replace(topic=name)]], None)
+    found = refused.value
+    assert (found.data["topic"], found.data["setting"]) == (name, setting)
+    assert f"{setting}={found.data['value']}" in str(found)
+    assert f"--entity-name {name} --alter --add-config {setting}=" in str(found)
+    assert "secret" not in str(found)
+    assert sender.refused is not None
+    assert sender.refused == bad._replace(topic=name)
+
+
+def test_a_record_that_is_too_large_for_the_client_is_refused(sender: Sender, out: str) -> None:
+    with pytest.raises(RecordRefusedError, match=f"A record of {1 + (65 << 20)} bytes is refused by topic '{out}'"):
+        sender.send([Record(out, b"k", b"first"), Record(out, b"k", b"x" * (65 << 20))], None)
+
+
+def test_many_small_records_go_to_a_topic_whose_limit_is_small(kafka: Broker, topic: TopicFactory) -> None:
+    name = topic(max_message_bytes="5000")
+    records = [Record(name, b"%d" % n, random.Random(n).randbytes(900)) for n in range(200)]
+    with Sender(kafka.bootstrap_servers, f"{name}.id", f"{name}.group", batch_bytes=5000) as sender:
+        sender.init()
+        assert sender.send(records, None) == 200
+    assert len(values(kafka, name)) == 200
 
 
 def test_a_missing_topic_is_named_and_nothing_is_sent(kafka: Broker, sender: Sender, out: str) -> None:

@@ -12,11 +12,13 @@ from typing import Literal
 
 from kappa.driver.context import Context
 from kappa.errors import (
+    ConfigError,
     ConflictError,
     DataLossError,
     DisagreementError,
     KappaError,
     LedgerError,
+    RecordRefusedError,
     StaleWriterError,
     SupersededError,
     Transient,
@@ -43,6 +45,11 @@ DECISIONS = ("start", "recalled", "moved", "upgraded")
 
 #: What a status says while there is no room.
 _NO_ROOM = "no room on the disk of the lake, or of this host: it goes on when there is some"
+#: Another try would find the same.
+_HOPELESS = (DisagreementError, RecordRefusedError)
+#: Records that are gone do not come back in smaller slices, and what a broker refuses it refuses in those too. Those
+#: beside them would be computed all the same.
+_WHATEVER_THE_SIZE = (DataLossError, ConfigError, RecordRefusedError)
 
 Next = Literal["try", "smaller", "again", "stuck"]
 
@@ -105,7 +112,7 @@ class Attempts:
         self._context = context
         self._failures = 0
         self._failed_at: tuple[Offsets, int] | None = None
-        self._is_lost = False
+        self._is_whole = False
         self._error, self._said = "", ""
         self._unsent = 0
         self._waits = 0
@@ -127,7 +134,7 @@ class Attempts:
     def committed(self) -> None:
         """A slice was committed: what failed is behind."""
         self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
-        self._is_lost, self._error, self._said = False, "", ""
+        self._is_whole, self._error, self._said = False, "", ""
 
     def failed(self, error: Exception) -> float:
         """Weigh an error; how many seconds to wait before the next act.
@@ -185,9 +192,9 @@ class Attempts:
         at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
         self._failed_at, self._error, self._said = at, what, said(error)
-        self._is_lost = isinstance(error, DataLossError)
+        self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
         context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
-        is_hopeless = isinstance(error, DisagreementError)  # another try would find the same
+        is_hopeless = isinstance(error, _HOPELESS)
         if is_hopeless or (state.open_plan is None and self._failures >= context.config.attempts):
             self.give_up(state)
             return 0.0
@@ -214,9 +221,7 @@ class Attempts:
         limit, run = context.config.attempts, context.slice_run
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
-        # Records that are gone do not come back in smaller slices, and those beside them would be computed all the
-        # same.
-        can_shrink = span_of(plan) > 1 and is_cut and not self._is_lost and is_abandonable(run, state)
+        can_shrink = span_of(plan) > 1 and is_cut and not self._is_whole and is_abandonable(run, state)
         if can_shrink and max(tried + 1, self._unsent) >= limit and tried + self._unsent > 0:
             return "smaller"
         if not can_shrink and tried >= limit:

@@ -26,6 +26,7 @@ from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.broker import Broker
 from kappa.kafka.producer import Sender
+from kappa.kafka.refusals import least_batch
 from kappa.kafka.registry import Registry
 from kappa.lake import heartbeat
 from kappa.lake.epoch_record import TopologyRecord
@@ -169,8 +170,10 @@ class Context:
         self.ledger.check_claim(self.writer)
         self._check_names()
         register(run, self.topology.versioned_topics)
-        limit = {} if timeout is None else {"transaction_timeout": timeout}
-        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, **limit)
+        limit: dict[str, Any] = {} if timeout is None else {"transaction_timeout": timeout}
+        own = {topic.name: self.paths.versioned(topic.name) for topic in self.topology.versioned_topics}
+        batch = least_batch(self.broker, [own.get(topic.name, topic.name) for topic in self.topology.topics])
+        sender = Sender(self.config.bootstrap_servers, self.paths.name, self.paths.name, batch_bytes=batch, **limit)
         sender.init()
         try:
             marker = markers.read(self.broker, self.paths)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError, TopologyError
+from kappa.errors import BrokerUnreachableError, KappaError, StaleWriterError
 from kappa.kafka.bounded import bounded
 from kappa.kafka.connection import (
     NOT_ALLOWED,
@@ -20,20 +22,24 @@ from kappa.kafka.connection import (
     unknown_topic,
     unreachable,
 )
+from kappa.kafka.refusals import REFUSED, Undelivered, refusal, size_of
 from kappa.offsets.vector import Offsets
 from kappa.replay.dry_run import about_to
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 #: A fatal error that comes up while delivery reports are served reaches Python as a SystemError caused by Kafka's
 #: error.
 _KAFKA = (KafkaException, SystemError)
 _CONNECT_SECONDS = 8.0
 _INIT_SECONDS = 30.0
 _COMMIT_SECONDS = 60.0
+_FLUSH_SECONDS = 0.5
 _OFFSETS_SECONDS = 20.0
 _ABORT_SECONDS = 10.0
 _POLL_EVERY = 2_000
+#: Largest batch, before it is compressed, unless a topic takes smaller ones only.
+_BATCH_BYTES = 1_000_000
+_LEAST_BATCH_BYTES = 1_000
 
 
 class Record(NamedTuple):
@@ -89,7 +95,14 @@ class Sender:
         group: consumer group whose offsets are part of the transaction.
         transaction_timeout: after that long Kafka aborts a transaction that its writer left open. Readers wait for it,
             unless a successor's :meth:`init` ends it sooner.
+        batch_bytes: the least ``max.message.bytes`` of the topics that it sends to: that limits a batch of small
+            records as well as a large record.
+
+    Attributes:
+        refused: the record for which the last transaction was refused; None where it failed otherwise, or did not.
     """
+
+    refused: Record | None = None
 
     def __init__(
         self,
@@ -98,17 +111,18 @@ class Sender:
         group: str,
         *,
         transaction_timeout: timedelta = timedelta(minutes=2),
+        batch_bytes: int = _BATCH_BYTES,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.transactional_id = transactional_id
         self.group = group
         self._timeout = transaction_timeout
+        self._batch_bytes = max(_LEAST_BATCH_BYTES, min(_BATCH_BYTES, batch_bytes))
         self._producer: Producer | None = None
         self._group_metadata: Any = None
         self._is_open = False
         self._topics: frozenset[str] = frozenset()
-        self._failures = 0
-        self._first_failure: tuple[KafkaError, str] | None = None
+        self._undelivered = Undelivered()
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +149,7 @@ class Sender:
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": min(60_000, timeout_ms),
+                "batch.size": self._batch_bytes,
             }
         )
         try:
@@ -161,7 +176,8 @@ class Sender:
 
         Raises:
             StaleWriterError: another writer took over.
-            TopologyError: a topic does not exist or refuses a record, for example one that is too large.
+            TopologyError: a topic does not exist.
+            RecordRefusedError: a topic will never take a record, for example one that is too large.
             BrokerUnreachableError: Kafka does not answer; ``data["outcome"]`` is ``aborted`` or ``unknown``.
         """
         self.begin()
@@ -177,7 +193,7 @@ class Sender:
         """
         if self._is_open:
             raise RuntimeError(f"{self.transactional_id!r} has an open transaction: commit or abort it first.")
-        self._failures, self._first_failure = 0, None
+        self._undelivered, self.refused = Undelivered(), None
         try:
             self._ready.begin_transaction()
         except KafkaException as error:
@@ -190,21 +206,23 @@ class Sender:
         Raises:
             StaleWriterError: as :meth:`send`.
             TopologyError: as :meth:`send`.
+            RecordRefusedError: as :meth:`send`.
             BrokerUnreachableError: as :meth:`send`.
         """
         producer, count = self._in_transaction(), 0
-        produce, failed = producer.produce, self._failed  # looked up once: half a million records are a slice
+        produce, undelivered = producer.produce, self._undelivered.add  # looked up once: half a million are a slice
         try:
             for topic, key, value, headers, timestamp_ms in records:
                 if topic not in self._topics:
                     self._look_for(topic, producer)
-                time = timestamp_ms or 0
+                at = timestamp_ms or 0
+                failed = undelivered if timestamp_ms is None else partial(self._undelivered.add_at, timestamp_ms)
                 while True:
                     try:
                         if headers is None:
-                            produce(topic, value, key, on_delivery=failed, timestamp=time)
+                            produce(topic, value, key, on_delivery=failed, timestamp=at)
                         else:
-                            produce(topic, value, key, on_delivery=failed, timestamp=time, headers=list(headers))
+                            produce(topic, value, key, on_delivery=failed, timestamp=at, headers=list(headers))
                         break
                     except BufferError:  # the queue is full; what waits too long in it fails, so this ends
                         producer.poll(0.05)
@@ -216,6 +234,8 @@ class Sender:
             producer.poll(0)
             self._raise_failure()
         except _KAFKA as error:
+            if (cause := _cause(error)) is not None and cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._undelivered.too_large(cause, Record(topic, key, value, headers, timestamp_ms))
             raise self._spent(error, f"sending record {count + 1} of the transaction") from error
         except BaseException as error:
             self._give_up(type(error).__name__)
@@ -228,16 +248,13 @@ class Sender:
         Raises:
             StaleWriterError: as :meth:`send`.
             TopologyError: as :meth:`send`.
+            RecordRefusedError: as :meth:`send`.
             BrokerUnreachableError: as :meth:`send`; with ``outcome`` ``unknown`` the commit may have happened.
         """
         producer = self._in_transaction()
         step = "delivering the records"
         try:
-            if producer.flush(_COMMIT_SECONDS):
-                raise unreachable(
-                    self.bootstrap_servers, f"{len(producer)} records not acknowledged in {_COMMIT_SECONDS:.0f} s"
-                )
-            self._raise_failure()
+            self._flush(producer)
             if offsets is not None and len(offsets):
                 step = f"adding offsets of group {self.group!r}"
                 self._add_offsets(producer, offsets)
@@ -259,6 +276,17 @@ class Sender:
         if self._is_open:
             self._give_up("closed")
         self._producer = None
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until all is delivered; after a batch that is refused the client keeps those behind it for good."""
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while producer.flush(_FLUSH_SECONDS):
+            self._raise_failure()
+            if time.monotonic() > deadline:
+                raise unreachable(
+                    self.bootstrap_servers, f"{len(producer)} records not acknowledged in {_COMMIT_SECONDS:.0f} s"
+                )
+        self._raise_failure()
 
     def _add_offsets(self, producer: Producer, offsets: Offsets) -> None:
         """Add the group's offsets, in a thread of its own: the client may never come back from this call.
@@ -300,20 +328,21 @@ class Sender:
         if topic not in self._topics:
             raise unknown_topic(self.bootstrap_servers, topic, self._topics)
 
-    def _failed(self, error: KafkaError | None, message: Message) -> None:
-        if error is None or error.code() in _PURGED:
-            return
-        self._failures += 1
-        if self._first_failure is None:
-            size = len(message.value() or b"") + len(message.key() or b"")
-            self._first_failure = error, f"a record of {size} bytes for topic {message.topic()!r}"
-
     def _raise_failure(self) -> None:
-        if self._first_failure is not None:
-            error, what = self._first_failure
-            found = self._meaning(error, f"{self._failures} records were not delivered, the first one {what}")
-            found.data |= {"failures": self._failures, "outcome": "aborted"}
-            raise found
+        if self._undelivered.error is not None:
+            raise self._not_delivered(self._undelivered.error)
+
+    def _not_delivered(self, error: KafkaError) -> KappaError:
+        """Why records were not delivered; the open transaction will not be committed."""
+        count, records = self._undelivered.count, self._undelivered.records
+        if error.code() in REFUSED:
+            found: KappaError
+            found, self.refused = refusal(error, records, self.bootstrap_servers)
+        else:
+            first = f"the first one a record of {size_of(records[0])} bytes for topic {records[0].topic!r}"
+            found = self._meaning(error, f"{count} records were not delivered, {first}")
+        found.data |= {"failures": count, "outcome": "aborted"}
+        return found
 
     def _spent(self, error: Exception, step: str) -> Exception:
         """Give up the transaction; Kafka's error as one of Kappa's."""
@@ -324,12 +353,11 @@ class Sender:
             with contextlib.suppress(*_KAFKA):  # a fatal error is raised here once more
                 self._producer.poll(0)
         is_unknown = step == "committing" and not cause.txn_requires_abort() and cause.code() not in _FENCED
-        if self._first_failure is not None and cause.code() not in _FENCED:
-            cause, what = self._first_failure
-            step = f"{self._failures} records were not delivered, the first one {what}"
         self._give_up(cause.name(), is_unknown=is_unknown)
+        if self._undelivered.error is not None and cause.code() not in _FENCED:
+            return self._not_delivered(self._undelivered.error)
         found = self._meaning(cause, step)
-        found.data |= {"failures": self._failures, "outcome": "unknown" if is_unknown else "aborted"}
+        found.data |= {"failures": self._undelivered.count, "outcome": "unknown" if is_unknown else "aborted"}
         return found
 
     def _meaning(self, cause: KafkaError, step: str) -> KappaError:
@@ -338,12 +366,6 @@ class Sender:
                 f"Transaction of {self.transactional_id!r} was refused while {step} ({cause.str()}): another writer "
                 f"initialised the same id, or it was open for more than {self._timeout.total_seconds():.0f} s. Nothing "
                 "of it will be read.",
-                transactional_id=self.transactional_id,
-            )
-        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return TopologyError(
-                f"Transaction of {self.transactional_id!r} was aborted, nothing was sent: {step}. It is larger than "
-                "the topic allows; raise the topic's max.message.bytes, or make the record smaller.",
                 transactional_id=self.transactional_id,
             )
         if (cause.fatal() or cause.txn_requires_abort()) and cause.code() not in NOT_ALLOWED:

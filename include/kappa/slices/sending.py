@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from kappa.errors import DisagreementError, LedgerError
+from kappa.errors import DisagreementError, LedgerError, RecordRefusedError
 from kappa.faults import crash_point
 from kappa.kafka import markers
 from kappa.kafka.changelogs import changelog_records
@@ -31,22 +31,30 @@ from kappa.slices.avro_topics import encoder_of
 from kappa.slices.places import place_of
 from kappa.slices.run import EpochRun
 
+#: Topic, partition and offset.
+Place = tuple[str, int, int]
+
 
 def send_effects(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> None:
     """Line 3: everything that the slice sends, in one Kafka transaction; skipped when its marker is there.
 
     Raises:
         DisagreementError: the marker that is there is of another plan.
+        RecordRefusedError: the broker will never take a record; the error says which one of the sources it is made of.
     """
     if is_sent(run, plan):
         return
     if run.sent.sender is None:
         raise LedgerError(f"Slice {plan.seq} sends and the driver has no sender.", seq=plan.seq)
     run.ledger.check_claim(run.writer)
-    run.sent.sender.begin()
-    run.sent.sender.extend(_records(run, plan, effects))
-    crash_point("send.open", plan.seq)
-    run.sent.sender.commit(ranges_end(plan.ranges))
+    sender = run.sent.sender
+    try:
+        sender.begin()
+        sender.extend(_records(run, plan, effects))
+        crash_point("send.open", plan.seq)
+        sender.commit(ranges_end(plan.ranges))
+    except RecordRefusedError as error:
+        raise _with_origin(error, run, plan, _origin(run, plan, effects, sender.refused)) from error
     run.sent.seq, run.sent.plan = plan.seq, plan_hash(plan)
     crash_point("send", plan.seq)
 
@@ -154,21 +162,10 @@ def sent_ends(run: EpochRun, sends: Sends, before: LedgerRow | None) -> dict[str
 
 
 def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Record]:
-    def rows(place: str, order: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
-        if place in run.scratch.written:
-            return iter([run.scratch.written[place]])
-        path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
-        return queries.rows_in_order(path, version, plan.seq, order)
-
-    for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
-        columns = [column.name for column in run.topology.rows_of(topic).columns]
-        name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
-        encode = encoder_of(run, topic)
-        for part in rows(place_of(run.topology, topic.of), ORDER):
-            yield from topic_records(topic, columns, part, name=name, encode=encode)
+    for topic, part in _parts(run, plan, effects):
+        yield from _records_of(run, topic, part)
     for table in run.topology.tables:
-        for part in rows(f"changes/{table.name}"):
+        for part in _rows(run, plan, effects, f"changes/{table.name}"):
             yield from changelog_records(run.paths.changelog(table.name), table, part, plan.seq)
     yield marker(
         run,
@@ -179,3 +176,56 @@ def _records(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[Rec
         roots=plan.detail.get("roots"),
         plan=plan_hash(plan),
     )
+
+
+def _parts(run: EpochRun, plan: LedgerRow, effects: LedgerRow) -> Iterator[tuple[Topic, pa.Table]]:
+    """Rows that the slice sends to each topic output, in the order in which they are sent."""
+    for topic in () if plan.is_replacement else sent_topics(run.topology, plan.sends):
+        for part in _rows(run, plan, effects, place_of(run.topology, topic.of), ORDER):
+            yield topic, part
+
+
+def _records_of(run: EpochRun, topic: Topic, rows: pa.Table) -> Iterator[Record]:
+    columns = [column.name for column in run.topology.rows_of(topic).columns]
+    name = run.paths.versioned(topic.name) if topic.is_versioned else topic.name
+    return topic_records(topic, columns, rows, name=name, encode=encoder_of(run, topic))
+
+
+def _rows(
+    run: EpochRun, plan: LedgerRow, effects: LedgerRow, place: str, order: Sequence[str] = ()
+) -> Iterator[pa.Table]:
+    """In portions where they are not in memory: what Spark wrote because it was large is not held at once."""
+    if place in run.scratch.written:
+        return iter([run.scratch.written[place]])
+    path, version = f"{run.paths.root}/{place}", effects.delta_versions[place]
+    return queries.rows_in_order(path, version, plan.seq, order)
+
+
+def _origin(run: EpochRun, plan: LedgerRow, effects: LedgerRow, refused: Record | None) -> Place | None:
+    """The source record that a refused one is made of; None for a row of a table, which does not keep it."""
+    if refused is None:
+        return None
+
+    def has(topic: Topic, rows: pa.Table) -> bool:
+        return any(record == refused for record in _records_of(run, topic, rows))
+
+    for topic, rows in _parts(run, plan, effects):
+        if not set(ORDER) <= set(rows.column_names) or not has(topic, rows):
+            continue
+        part = rows
+        while (half := part.num_rows // 2) > 0:
+            part = part.slice(0, half) if has(topic, part.slice(0, half)) else part.slice(half)
+        (row,) = part.select(ORDER).to_pylist()
+        return row["_topic"], row["_partition"], row["_offset"]
+    return None
+
+
+def _with_origin(error: RecordRefusedError, run: EpochRun, plan: LedgerRow, place: Place | None) -> RecordRefusedError:
+    """The same error, told of the record that the refused one is made of; of a table, of the slice's records."""
+    if place is None:
+        of = ", ".join(f"{r.topic}[{r.partition}] {r.start} to {r.end - 1}" for r in plan.ranges if r.count)
+    else:
+        of = f"{place[0]}[{place[1]}] {place[2]}"
+    again = f"kappa start {run.paths.topology} --epoch {run.paths.epoch} --execute"
+    origin = None if place is None else dict(zip(("topic", "partition", "offset"), place, strict=True))
+    return RecordRefusedError(f"Made of {of}: {error}. Then: {again}", **error.data | {"origin": origin})

@@ -1,0 +1,196 @@
+"""What a broker will never take: the record, the topic, and the setting that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, Message
+
+from kappa import clock
+from kappa.errors import KappaError, RecordRefusedError, Transient
+from kappa.kafka.broker import Broker
+
+if TYPE_CHECKING:
+    from kappa.kafka.producer import Record
+
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+#: Of a record itself; a missing right is none of them, since another record fares no better.
+REFUSED = {
+    *_TOO_LARGE,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_MSG,
+    KafkaError.POLICY_VIOLATION,
+}
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+#: Said of the others, where a batch has several records that are refused.
+_BESIDE_ANOTHER = KafkaError._INVALID_DIFFERENT_RECORD
+#: Greatest time that is always taken.
+_ANY = 2**63 - 1
+#: What a batch and its record take beside key and value.
+_FRAME = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Undelivered:
+    """Records of a transaction that were not delivered.
+
+    A broker refuses a batch as a whole, for one record of it: all of the batch are here, and :func:`refusal` looks for
+    the one.
+
+    Attributes:
+        count: how many.
+        error: what was said of the first one; None where all were delivered.
+        records: those of its topic of which the same was said, in the order in which they were sent.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: KafkaError | None = None
+        self.records: list[Record] = []
+
+    def add(self, error: KafkaError | None, message: Message) -> None:
+        """Take the delivery report of a record that has the time of sending."""
+        self.add_at(None, error, message)
+
+    def add_at(self, timestamp_ms: int | None, error: KafkaError | None, message: Message) -> None:
+        """Take the delivery report of a record that has a time of its own, which no report says."""
+        if error is None or error.code() in _PURGED:
+            return
+        self.count += 1
+        if self.error is None or self.error.code() == _BESIDE_ANOTHER != error.code():
+            self.error, self.records = error, []
+        if error.code() == self.error.code() and (not self.records or self.records[0].topic == message.topic()):
+            self.records.append(_record_of(message, timestamp_ms))
+
+    def too_large(self, error: KafkaError, record: Record) -> None:
+        """Take a record that is too large for the client: it is not even tried."""
+        if self.error is None:
+            self.count, self.error, self.records = 1, error, [record]
+
+
+def size_of(record: Record) -> int:
+    """Bytes of key and value."""
+    return len(record.key or b"") + len(record.value or b"")
+
+
+def least_batch(broker: Broker, topics: Iterable[str]) -> int:
+    """Largest batch that all of these topics take, in bytes, by their settings; those that are missing are left out."""
+    present = set(broker.topics())
+    found = broker.topic_configs(sorted(present & set(topics))).values()
+    return min((int(one[name]) for one in found for name in ("max.message.bytes", "segment.bytes")), default=_ANY)
+
+
+def refusal(
+    cause: KafkaError, records: Sequence[Record], bootstrap_servers: str
+) -> tuple[RecordRefusedError, Record | None]:
+    """Why a broker takes no such record, by the settings of its topic as they are now, and the record.
+
+    Args:
+        cause: what the broker, or the client, said.
+        records: the batch that was refused; its keys and values are in no message.
+        bootstrap_servers: the brokers.
+
+    Returns:
+        The error, and the record; None where it may be any of the batch.
+
+    Raises:
+        Transient: each record is small enough, and a batch of them was not.
+    """
+    topic = records[0].topic
+    settings = _settings(bootstrap_servers, topic)
+    name, record = _reason(cause.code(), records, settings)
+    is_batch = len(records) > 1 and record is not None and cause.code() in _TOO_LARGE
+    if is_batch and record is not None and size_of(record) + _FRAME < int(settings.get(name, 0)):
+        raise Transient(
+            f"Topic {topic!r} takes batches of {settings[name]} bytes ({name}), and {len(records)} records in one were "
+            "larger. Nothing of the transaction was sent; the next one has smaller batches.",
+            topic=topic,
+        )
+    what, why, better = _words(cause, name, record, len(records))
+    options = f"--bootstrap-server {bootstrap_servers} --entity-type topics --entity-name {topic}"
+    alter = (
+        f"Change it: kafka-configs.sh {options} --alter --add-config {name}={better}"
+        if better
+        else f"See its settings: kafka-configs.sh {options} --describe --all"
+    )
+    by = f" ({name}={settings[name]})" if name in settings else ""
+    error = RecordRefusedError(
+        f"{what} is refused by topic {topic!r}{by}: {why}. Nothing of its transaction was sent. {alter}",
+        topic=topic,
+        setting=name,
+        value=settings.get(name, ""),
+        code=cause.name(),
+        origin=None,
+    )
+    return error, record
+
+
+def _reason(code: int, records: Sequence[Record], settings: Mapping[str, str]) -> tuple[str, Record | None]:
+    """The setting that refuses a batch, empty where it cannot be told, and the record that does not keep it."""
+    largest = max(records, key=size_of)
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return "max.message.bytes", largest
+    if code == KafkaError.RECORD_LIST_TOO_LARGE:
+        return "segment.bytes", largest
+    beyond, name, record = max(_beyond(records, settings), key=lambda found: found[0])
+    if code == KafkaError.INVALID_TIMESTAMP or beyond > 0:  # of several such records the client says INVALID_RECORD
+        return name, record
+    keyless = next((record for record in records if record.key is None), None)
+    if "compact" in settings.get("cleanup.policy", "") and keyless is not None:
+        return "cleanup.policy", keyless
+    return "", records[0] if len(records) == 1 else None
+
+
+def _beyond(records: Sequence[Record], settings: Mapping[str, str]) -> list[tuple[float, str, Record]]:
+    """By how many milliseconds times are beyond what a topic takes, by its settings; negative where they are not."""
+    timed = [record for record in records if record.timestamp_ms is not None] or records
+    now = clock.now().timestamp() * 1000
+    found = []
+    for name, pick in (("message.timestamp.before.max.ms", min), ("message.timestamp.after.max.ms", max)):
+        record = pick(timed, key=lambda one: one.timestamp_ms or now)
+        found.append((abs((record.timestamp_ms or now) - now) - int(settings.get(name, _ANY)), name, record))
+    return found
+
+
+def _words(cause: KafkaError, name: str, record: Record | None, count: int) -> tuple[str, str, str]:
+    """What is refused, why, and a value of the setting with which it is not; empty where there is none."""
+    if record is None:
+        return f"One of {count} records", f"{cause.name()}, {cause.str()}", ""
+    what = f"A record of {size_of(record)} bytes"
+    match name:
+        case "max.message.bytes":
+            return what, "it is larger", str(2 * size_of(record) + _FRAME)
+        case "segment.bytes":
+            return what, "it is larger", str(1 << 30)
+        case "cleanup.policy":
+            return what, "it has no key, and compaction goes by keys", "delete"
+        case "":
+            return what, f"{cause.name()}, {cause.str()}", ""
+        case _:
+            at = _EPOCH + timedelta(milliseconds=record.timestamp_ms or 0)
+            return what, f"its timestamp is {at.isoformat(timespec='milliseconds')}", str(_ANY)
+
+
+def _settings(bootstrap_servers: str, topic: str) -> dict[str, str]:
+    """A topic's settings; empty where they cannot be told: what was refused is worth saying all the same."""
+    try:
+        with Broker(bootstrap_servers) as broker:
+            return broker.topic_configs([topic]).get(topic, {})
+    except KappaError:
+        return {}
+
+
+def _record_of(message: Message, timestamp_ms: int | None) -> Record:
+    from kappa.kafka.producer import Record
+
+    key, value = message.key(), message.value()
+    return Record(
+        message.topic() or "",
+        key.encode() if isinstance(key, str) else key,
+        value.encode() if isinstance(value, str) else value,
+        None,
+        timestamp_ms,
+    )

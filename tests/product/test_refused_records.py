@@ -1,0 +1,42 @@
+"""Records that the broker never takes: the epoch stops at the first attempt and names topic, setting and origin."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from support.epochs import Lab
+
+from kappa import control
+
+pytestmark = pytest.mark.spark
+
+
+def set_topic(stream: Lab, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": stream.config.bootstrap_servers})
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result()
+
+
+def test_a_refused_record_is_named_with_its_origin_at_the_first_attempt(stream: Lab) -> None:
+    stream.produce([("a", 1)], partition=0)
+    live = stream.start_live()
+    moves = f"{stream.topic}.moves"
+    set_topic(stream, moves, "max.message.bytes", "1000")
+    stream.produce([("b", 2), ("c" * 3000, 3), ("d", 4)], partition=1)
+    stream.wait(lambda: control.driver_status(stream.config, stream.name, live).state == "stuck", "stuck")
+    reason = control.driver_status(stream.config, stream.name, live).message
+    assert f"Made of {stream.topic}[1] 1: " in reason
+    assert f"is refused by topic {moves!r} (max.message.bytes=1000): it is larger" in reason
+    assert reason.endswith(f"Then: kappa start {stream.name} --epoch {live} --execute")
+    assert "ccc" not in reason
+    assert [row.kind for row in stream.ledger(live).rows() if row.seq == 2] == ["plan", "effects"]
+    set_topic(stream, moves, "max.message.bytes", "8000")
+    control.start(stream.config, stream.name, actor="ada", reason="limit raised")
+    stream.settle(live)
+    more = [(f"{n}", n) for n in range(500)]  # one by one they are small, in a batch they are not
+    stream.produce(more, partition=0)
+    stream.settle(live)
+    assert sorted(stream.sent()) == sorted([("a", 1), ("b", 2), ("c" * 3000, 3), ("d", 4), *more])
