@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from support import backfill_findings, chain_findings
+from support import backfill_findings, chain_findings, output_findings
 from support.findings import CASES, ROOT, Provoked, prove, provokes
 from support.sites import Site, eager_broker, site
 
@@ -35,7 +35,7 @@ from kappa.slices.run import LOST_RELEASES
 from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.
-__all__ = ["backfill_findings", "chain_findings", "eager_broker"]
+__all__ = ["backfill_findings", "chain_findings", "eager_broker", "output_findings"]
 from kappa.topology.masking import fingerprint
 
 pytestmark = pytest.mark.broker

@@ -83,6 +83,7 @@ def survey(
     topics = [source.topic for source in deployed.sources] if deployed else []
     present = [topic for topic in topics if broker.has_topic(topic)]
     settings = broker.topic_configs(present)
+    sent = {output.topic for output in deployed.outputs} & set(broker.topics()) if deployed else set()
     log = LogFacts(
         low=broker.low_watermarks(present),
         high=broker.high_watermarks(present),
@@ -94,6 +95,8 @@ def survey(
             for topic, found in settings.items()
             if found["message.timestamp.type"] == "CreateTime" and "message.timestamp.after.max.ms" in found
         },
+        largest={topic: int(found["max.message.bytes"]) for topic, found in settings.items()},
+        outputs=broker.topic_configs(sorted(sent)),
     )
     archives = [Archive(config.lake, topic) for topic in present]
     archived = {archive.topic: found for archive in archives if (found := archive.facts()) is not None}

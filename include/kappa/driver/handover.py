@@ -18,6 +18,7 @@ from kappa.driver.expiry import Expiry
 from kappa.driver.joint_handover import Group
 from kappa.errors import MoveRefusedError, RefusedError
 from kappa.faults import crash_point
+from kappa.kafka import topic_settings
 from kappa.lake.chains import check_moves
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Now
@@ -261,7 +262,7 @@ class Handover:
         turn = turns.next_turn(context.broker, context.paths, context.epochs.lake_id())
         for topic in context.topology.topics:
             if not topic.is_versioned and topic.name not in context.broker.topics(topic.name):
-                settings = {"cleanup.policy": "compact"} if topic.on_replay == "reconcile" else {}
+                settings = topic_settings.of_output(topic)
                 context.broker.create_topic(topic.name, partitions=context.partitions(), config=settings)
         if state.baseline_seq is None:
             changelog.write_baseline(context.slice_run)

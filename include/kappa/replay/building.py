@@ -18,6 +18,7 @@ from kappa.replay.rules import chain as chain_rules
 from kappa.replay.rules import effort as effort_rules
 from kappa.replay.rules import live as live_rules
 from kappa.replay.rules import log as log_rules
+from kappa.replay.rules import output as output_rules
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import schemas as schema_rules
 from kappa.replay.rules import topic as topic_rules
@@ -64,6 +65,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
     found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
     found += topic_rules.topic_findings(topology, facts)
+    found += output_rules.output_findings(topology.outputs, facts.log.outputs, facts.log.largest)
     live_cuts = request_rules.live_cuts_unknown(facts.live, resolved.start, is_chained=bool(facts.chain.bound))
     if request.cuts == "live":
         found += live_cuts

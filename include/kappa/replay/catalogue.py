@@ -15,6 +15,7 @@ from kappa.replay.rules import (
     group,
     live,
     log,
+    output,
     request,
     schemas,
     seed,
@@ -26,7 +27,7 @@ from kappa.replay.rules import (
 
 #: What about -> where it is declared, in the order of the page.
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
-    "A plan": (request, schemas, log, archive, seed, start, topic, chain, live, effort, step),
+    "A plan": (request, schemas, log, archive, seed, start, topic, output, chain, live, effort, step),
     "A consumer group": (group,),
     "New code without a replay": (upgrade,),
     "Days computed again": (backfill,),

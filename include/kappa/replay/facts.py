@@ -13,7 +13,7 @@ from kappa.replay.chains import ChainFacts, Key
 from kappa.replay.findings import Finding
 from kappa.replay.stages import Stage
 from kappa.replay.topic_retention import FoldFacts, RetentionFacts
-from kappa.topology import Source, Topology
+from kappa.topology import Source, Topic, Topology
 from kappa.topology.shapes import Shape, shapes_of
 
 
@@ -38,6 +38,27 @@ class SourceFacts:
     has_event_time: bool = False
     has_idle: bool = False
     time_in_ms: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFacts:
+    """A topic output that readers know by its name.
+
+    Attributes:
+        topic: its topic.
+        of: the table or append output that it is made of.
+        is_append: whether that is an append output.
+        is_reconciled: whether it is brought to what the table holds.
+        time: the column that becomes the timestamp, if one does.
+        nullable_key: the column that is the key, if it may be null.
+    """
+
+    topic: str
+    of: str
+    is_append: bool = False
+    is_reconciled: bool = False
+    time: str | None = None
+    nullable_key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +95,7 @@ class TopologyFacts:
         is_sensitive: whether a source may hold what no table may.
         mask: fingerprint of the key under which its values would be masked; empty where none is set.
         schemas: of its topics.
+        outputs: those topics that are not the epochs' own.
     """
 
     name: str
@@ -91,6 +113,7 @@ class TopologyFacts:
     is_sensitive: bool = False
     mask: str = ""
     schemas: SchemaFacts = SchemaFacts()
+    outputs: tuple[OutputFacts, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +129,8 @@ class LogFacts:
         future_ms: topic -> how far ahead of the broker's clock the timestamp of a record may lie; absent where the
             broker sets it.
         last_times: time of the last record, where known.
+        largest: topic -> its ``max.message.bytes``.
+        outputs: topic -> its settings, of topic outputs that are there.
     """
 
     low: Offsets
@@ -115,6 +140,8 @@ class LogFacts:
     cleanup: Mapping[str, str] = field(default_factory=dict)
     future_ms: Mapping[str, int] = field(default_factory=dict)
     last_times: Mapping[TopicPartition, datetime] = field(default_factory=dict)
+    largest: Mapping[str, int] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +356,20 @@ def topology_facts(topology: Topology, code: str, mask: str = "", schemas: Schem
         is_sensitive=topology.is_sensitive,
         mask=mask,
         schemas=schemas or SchemaFacts(),
+        outputs=tuple(_output(topology, topic) for topic in topology.topics if not topic.is_versioned),
+    )
+
+
+def _output(topology: Topology, topic: Topic) -> OutputFacts:
+    columns = {column.name: column for column in topology.rows_of(topic).columns}
+    key = topic.key[0] if len(topic.key) == 1 else None  # several are a JSON array, which is never null
+    return OutputFacts(
+        topic=topic.name,
+        of=topic.of,
+        is_append=topic.of in {append.name for append in topology.appends},
+        is_reconciled=topic.on_replay == "reconcile",
+        time=topic.time,
+        nullable_key=key if key is not None and columns[key].nullable else None,
     )
 
 

@@ -95,6 +95,8 @@ def _sources_only(log: LogFacts, topology: TopologyFacts) -> LogFacts:
         cleanup={topic: value for topic, value in log.cleanup.items() if topic in topics},
         future_ms={topic: value for topic, value in log.future_ms.items() if topic in topics},
         last_times={at: value for at, value in log.last_times.items() if at[0] in topics},
+        largest={topic: value for topic, value in log.largest.items() if topic in topics},
+        outputs=log.outputs,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kappa import clock
 from kappa.errors import LedgerError
 from kappa.faults import crash_point
-from kappa.kafka import changelogs
+from kappa.kafka import changelogs, topic_settings
 from kappa.kafka.changelogs import changelog_records
 from kappa.kafka.producer import Record
 from kappa.lake.ledger_rows import LedgerRow
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 #: Rows of the baseline that go into one Kafka transaction.
 BASELINE_ROWS = 100_000
 
-_TOPIC = {
-    "cleanup.policy": "compact",
-    "retention.ms": "-1",
-    # A fold that takes a day must still see every tombstone.
-    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
-    "segment.ms": str(3600 * 1000),
-    "max.message.bytes": str(8 << 20),
-}
-
 
 def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partitions: int) -> None:
     """Create the changelogs and the markers topic of an epoch; does nothing for those that are there."""
@@ -47,13 +38,13 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
     present = broker.topics(f"{paths.name}.")
     for name, count in wanted.items():
         if name not in present:
-            broker.create_topic(name, partitions=count, config=_TOPIC)
+            broker.create_topic(name, partitions=count, config=topic_settings.CHANGELOG)
 
 
 def create_markers(broker: Broker, paths: EpochPaths) -> None:
     """Create an epoch's markers topic; does nothing when it is there."""
     if paths.markers not in broker.topics(paths.markers):
-        broker.create_topic(paths.markers, partitions=1, config=_TOPIC)
+        broker.create_topic(paths.markers, partitions=1, config=topic_settings.CHANGELOG)
 
 
 def write_baseline(run: EpochRun) -> LedgerRow:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.errors import RefusedError
 from kappa.faults import crash_point
+from kappa.kafka import topic_settings
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
 from kappa.lake import queries, table_files
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kappa.kafka.broker import Broker
-
-#: They hold history, whatever the broker's default is; they go with their epoch.
-_TOPIC = {"retention.ms": "-1"}
 
 
 def put_names_on_record(epochs: Epochs, broker: Broker, topology: Topology, paths: EpochPaths) -> bool:
@@ -84,7 +82,9 @@ def create_topics(broker: Broker, topology: Topology, paths: EpochPaths, partiti
     present = broker.topics()
     for topic in topology.versioned_topics:
         if paths.versioned(topic.name) not in present:
-            broker.create_topic(paths.versioned(topic.name), partitions=partitions, config=_TOPIC)
+            broker.create_topic(
+                paths.versioned(topic.name), partitions=partitions, config=topic_settings.of_versioned(topic)
+            )
 
 
 def seeded(run: EpochRun, committed: LedgerRow, rows: int) -> Iterator[Iterator[Record]]:

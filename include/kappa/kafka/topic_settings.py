@@ -1,0 +1,41 @@
+"""The settings of topics that Kappa makes: each says all that the broker's defaults could make drop or rewrite records.
+
+Retention goes by a record's timestamp. What is sent with a time of its own is as old as its event when it arrives, so
+that a topic of such records keeps them for ever, takes any time, and leaves the time as it is.
+"""
+
+from __future__ import annotations
+
+from kappa.topology import Topic
+
+#: The greatest number of milliseconds that Kafka takes.
+_ANY = str(2**63 - 1)
+_OWN_TIME = {"message.timestamp.type": "CreateTime"}
+_ANY_TIME = {"message.timestamp.before.max.ms": _ANY, "message.timestamp.after.max.ms": _ANY}
+_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+#: Of changelogs and markers.
+CHANGELOG = {
+    **_OWN_TIME,
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    # A fold that takes a day must still see every tombstone.
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    "segment.ms": str(3600 * 1000),
+    "max.message.bytes": str(8 << 20),
+}
+
+
+def of_versioned(topic: Topic) -> dict[str, str]:
+    """The settings of an epoch's own topic: it holds history and goes with its epoch, whatever the broker's default."""
+    return {**_OWN_TIME, **_FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
+
+
+def of_output(topic: Topic) -> dict[str, str]:
+    """The settings of a topic output that readers know by its name, where it is not there yet.
+
+    How long records with the time of sending are kept is the broker's default.
+    """
+    policy = "compact" if topic.on_replay == "reconcile" else "delete"
+    kept = _FOR_EVER if topic.time and policy == "delete" else {}
+    return {**_OWN_TIME, "cleanup.policy": policy, **kept, **(_ANY_TIME if topic.time else {})}

@@ -1,0 +1,128 @@
+"""Rules about topics that are there already and that an epoch will send to: what they would drop, refuse or rewrite.
+
+One that is not there is made with settings that keep what is sent; see :mod:`kappa.kafka.topic_settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kappa.replay.facts import OutputFacts
+from kappa.replay.findings import Finding, refuses, warns
+
+#: As far as an event time may lie past Kafka's by default.
+_AHEAD_MS = 3600 * 1000
+_ANY = 2**63 - 1
+_ALTER = "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config "
+
+
+OUTPUT_REWRITES_TIMESTAMPS = refuses(
+    "output-rewrites-timestamps",
+    "Topic {topic!r} has message.timestamp.type=LogAppendTime: the broker puts the time of arrival in the place of "
+    "column {column!r}, and windows of what reads it would be other ones.",
+    f"Let it keep times: {_ALTER}message.timestamp.type=CreateTime; or --allow output-rewrites-timestamps if no reader "
+    "asks for them.",
+    meaning="a topic output with `time=` is sent to a topic whose records get the time of arrival",
+    may_be_allowed=True,
+)
+OUTPUT_DROPS_OLD_RECORDS = warns(
+    "output-drops-old-records",
+    "Topic {topic!r} keeps records for {days:,.1f} days by their timestamps (retention.ms={ms}), which are those of "
+    "column {column!r}: what is older is gone minutes after it arrives.",
+    f"No action needed if all rows are younger; otherwise: {_ALTER}retention.ms=-1",
+    meaning="a topic output with `time=` is sent to a topic that removes records by their timestamps",
+)
+OUTPUT_REFUSES_TIMES = warns(
+    "output-refuses-times",
+    "Topic {topic!r} takes no record whose timestamp is more than {ms} ms {side} its broker's clock ({name}), and "
+    "column {column!r} is the timestamp: the epoch stops at such a row.",
+    f"No action needed if no row has such a time; otherwise: {_ALTER}{{name}}={_ANY}",
+    meaning="a topic output with `time=` is sent to a topic that bounds timestamps",
+)
+OUTPUT_REFUSES_NULL_KEYS = refuses(
+    "output-refuses-null-keys",
+    "Topic {topic!r} has cleanup.policy={policy} and takes no record without a key, and column {column!r} may be null: "
+    "the epoch stops at such a row.",
+    f"Declare the column NOT NULL, or: {_ALTER}cleanup.policy=delete; --allow output-refuses-null-keys if it never is.",
+    meaning="a topic output whose key may be null is sent to a compacted topic",
+    may_be_allowed=True,
+)
+OUTPUT_IS_COMPACTED = warns(
+    "output-is-compacted",
+    "Topic {topic!r} has cleanup.policy={policy}, and {of!r} is an append output: of the rows of one key all but the "
+    "newest are removed.",
+    f"No action needed if readers want the newest row of a key; otherwise: {_ALTER}cleanup.policy=delete",
+    meaning="rows of an append output are sent to a compacted topic",
+)
+OUTPUT_FORGETS_KEYS = warns(
+    "output-forgets-keys",
+    "Topic {topic!r} is reconciled with table {of!r} and removes records by their age (cleanup.policy={policy}, "
+    "retention.ms={ms}): a reader lacks the keys that have not changed for so long.",
+    f"Let it keep the newest record of each key: {_ALTER}cleanup.policy=compact",
+    meaning="a topic that reconciles removes records of keys that are still in the table",
+)
+OUTPUT_LIMITS_RECORDS = warns(
+    "output-limits-records",
+    "Topic {topic!r} takes records of {bytes} bytes at most (max.message.bytes), source {source!r} of {most}: it "
+    "stops the epoch at a row that is larger.",
+    f"No action needed if rows are smaller than the records that they come from; otherwise: {_ALTER}"
+    "max.message.bytes={most}",
+    meaning="a topic output takes smaller records than a source has",
+)
+
+
+def output_findings(
+    outputs: tuple[OutputFacts, ...], settings: Mapping[str, Mapping[str, str]], limits: Mapping[str, int]
+) -> list[Finding]:
+    """What the topics that are there would make of what is sent to them.
+
+    Args:
+        outputs: topic outputs.
+        settings: topic -> its settings, of those that are there.
+        limits: source topic -> its ``max.message.bytes``.
+    """
+    found = []
+    for output in outputs:
+        if output.topic in settings:
+            given = settings[output.topic]
+            found += [*_times(output, given), *_cleanup(output, given), *_size(output, given, limits)]
+    return found
+
+
+def _times(output: OutputFacts, given: Mapping[str, str]) -> list[Finding]:
+    if output.time is None:
+        return []
+    words = {"topic": output.topic, "column": output.time}
+    if given["message.timestamp.type"] == "LogAppendTime":
+        return [OUTPUT_REWRITES_TIMESTAMPS(**words)]
+    found = []
+    kept = int(given["retention.ms"])
+    if "delete" in given["cleanup.policy"] and kept >= 0:
+        found.append(OUTPUT_DROPS_OLD_RECORDS({"days": kept / 86_400_000}, **words, ms=kept))
+    for side, allowed in (("before", _ANY), ("after", _AHEAD_MS)):
+        name = f"message.timestamp.{side}.max.ms"
+        bound = int(given.get(name, _ANY))
+        if bound < allowed:
+            found.append(OUTPUT_REFUSES_TIMES({"side": side, "name": name}, **words, setting=name, ms=bound))
+    return found
+
+
+def _cleanup(output: OutputFacts, given: Mapping[str, str]) -> list[Finding]:
+    policy, found = given["cleanup.policy"], []
+    if "compact" in policy and output.nullable_key is not None:
+        found.append(OUTPUT_REFUSES_NULL_KEYS(topic=output.topic, policy=policy, column=output.nullable_key))
+    if "compact" in policy and output.is_append:
+        found.append(OUTPUT_IS_COMPACTED(topic=output.topic, policy=policy, of=output.of))
+    if output.is_reconciled and "delete" in policy and int(given["retention.ms"]) >= 0:
+        found.append(
+            OUTPUT_FORGETS_KEYS(topic=output.topic, policy=policy, of=output.of, ms=int(given["retention.ms"]))
+        )
+    return found
+
+
+def _size(output: OutputFacts, given: Mapping[str, str], limits: Mapping[str, int]) -> list[Finding]:
+    source = max(limits, key=lambda topic: limits[topic], default="")
+    takes = int(given["max.message.bytes"])
+    if not source or takes >= limits[source]:
+        return []
+    return [OUTPUT_LIMITS_RECORDS(topic=output.topic, bytes=takes, source=source, most=limits[source])]

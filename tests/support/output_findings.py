@@ -1,0 +1,97 @@
+"""What speaks against a plan whose topic outputs are there already, brought about on a real broker."""
+
+from __future__ import annotations
+
+from support.findings import Provoked, provokes
+from support.sites import Site
+
+ROWS = 'Append(name="moves", schema="id STRING, amount BIGINT, at TIMESTAMP")'
+TIMED = 'Topic(name="{topic}.out", of="moves", key=["id", "amount"], time="at")'
+KEYED = 'Topic(name="{topic}.out", of="moves", key="id")'
+STATE = 'Topic(name="{topic}.out", of="balances", key="id", on_replay="reconcile")'
+
+
+def beside(here: Site, output: str, **settings: str) -> str:
+    """The site sends to a topic that is there with these settings; its name."""
+    here.create()
+    here.produce()
+    here.create(f"{here.topic}.out", **settings)
+    here.deploy(outputs=f"{ROWS}, {output}")
+    return f"{here.topic}.out"
+
+
+@provokes("output-rewrites-timestamps")
+def _(here: Site) -> Provoked:
+    out = beside(here, TIMED, message_timestamp_type="LogAppendTime")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "column": "at"},
+        says="windows of what reads it would be other ones",
+        remedy=f"--entity-name {out} --add-config message.timestamp.type=CreateTime",
+    )
+
+
+@provokes("output-drops-old-records")
+def _(here: Site) -> Provoked:
+    out = beside(here, TIMED, retention_ms="604800000")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "column": "at", "ms": 604_800_000},
+        says="keeps records for 7.0 days by their timestamps",
+        remedy="retention.ms=-1",
+    )
+
+
+@provokes("output-refuses-times")
+def _(here: Site) -> Provoked:
+    out = beside(here, TIMED, message_timestamp_before_max_ms="3600000")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "setting": "message.timestamp.before.max.ms", "ms": 3_600_000},
+        says="more than 3600000 ms before",
+        remedy="message.timestamp.before.max.ms=9223372036854775807",
+    )
+
+
+@provokes("output-refuses-null-keys")
+def _(here: Site) -> Provoked:
+    out = beside(here, KEYED, cleanup_policy="compact")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "policy": "compact", "column": "id"},
+        says="takes no record without a key",
+        remedy="Declare the column NOT NULL",
+    )
+
+
+@provokes("output-is-compacted")
+def _(here: Site) -> Provoked:
+    out = beside(here, TIMED, cleanup_policy="compact")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "of": "moves"},
+        says="all but the newest are removed",
+        remedy="cleanup.policy=delete",
+    )
+
+
+@provokes("output-forgets-keys")
+def _(here: Site) -> Provoked:
+    out = beside(here, STATE, retention_ms="604800000")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "of": "balances", "ms": 604_800_000},
+        says="a reader lacks the keys",
+        remedy="cleanup.policy=compact",
+    )
+
+
+@provokes("output-limits-records")
+def _(here: Site) -> Provoked:
+    out = beside(here, KEYED, max_message_bytes="1000")
+    return Provoked(
+        command="plan NAME",
+        numbers={"topic": out, "bytes": 1000, "source": here.topic},
+        says="it stops the epoch at a row that is larger",
+        remedy="max.message.bytes=",
+    )
