@@ -453,7 +453,13 @@ class TestLaw9APlanNeverClamps:
         stream.kafka.delete_topics([stream.topic])
         stream.kafka.create_topic(stream.topic, 2, {"retention.ms": "-1"})
         stream.produce([*ROWS, *ROWS])
-        assert old in refused(stream, capsys, monkeypatch)
+        said = refused(stream, capsys, monkeypatch)
+        assert old in said
+        assert "Deploy it under a new name" in said
+        assert "was recreated" in stream.said("lag", stream.name)
+        assert orjson.loads(stream.said("lag", stream.name, "--json"))["recreated"][0]["code"] == "recreated-topic"
+        problems = control.certify(stream.config, stream.name).problems
+        assert [problem for problem in problems if "Deploy it under a new name" in problem]
 
     def test_code_that_does_not_import_is_refused(self, stream: Lab, capsys: Any, monkeypatch: Any) -> None:
         stream.produce(ROWS)

@@ -140,7 +140,7 @@ def _(here: Site) -> Provoked:
         command="plan NAME",
         numbers={"topic": here.topic, "recorded": was, "found": found},
         says=f"knows it by id {was}, the broker has {found}",
-        remedy="Bring the old topic back",
+        remedy="Deploy it under a new name",
     )
 
 

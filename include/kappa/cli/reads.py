@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from json import loads as json_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,9 @@ from kappa.lake.conditions import condition, ordering
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
 from kappa.offsets.vector import Offsets
+from kappa.replay.findings import Finding
 from kappa.replay.rules.cutover import rest_of_group
+from kappa.replay.rules.log import recreated_topics
 from kappa.verify.report import Format
 
 if TYPE_CHECKING:
@@ -118,17 +121,17 @@ def lag(topology: Topology, json: Json = False) -> None:
 
     chosen = config()
     epoch = serving.resolve(chosen, topology)
-    rows = _lag(
-        chosen.bootstrap_servers,
-        Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state().position,
-    )
-    behind, held = (sum(row[name] for row in rows) for name in ("lag", "held"))
+    state = Ledger(EpochPaths(lake=chosen.lake, topology=topology, epoch=epoch).ledger).state()
+    rows, others = _lag(chosen.bootstrap_servers, state.position, state.commits[0].detail["topic_ids"])
+    behind, held = (sum(row[name] or 0 for row in rows) for name in ("lag", "held"))
     if json:
-        say_json({"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held})
+        answer = {"topology": topology, "epoch": epoch, "partitions": rows, "lag": behind, "held": held}
+        say_json({**answer, "recreated": [finding.as_dict() for finding in others]})
         return
     names = ["topic", "partition", "committed", "stable end", "high watermark", "lag", "held"]
     table([list(row.values()) for row in rows], names)
     say(f"epoch {epoch}: {behind:,} offsets behind the stable end")
+    say(str(finding) for finding in others)
     if held:
         say(
             f"{held:,} more offsets wait behind an open transaction of a producer: no reader of committed records gets "
@@ -359,8 +362,28 @@ def _late(rows: int) -> str:
     return f", {rows:,} late records" if rows else ""
 
 
-def _lag(bootstrap_servers: str, position: Offsets) -> list[dict[str, Any]]:
+def _lag(
+    bootstrap_servers: str, position: Offsets, topic_ids: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Each partition, and topics that are others than those that were read: nothing is behind in them."""
     from kappa.kafka.broker import Broker
+
+    with Broker(bootstrap_servers) as broker:
+        stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
+        found = recreated_topics(topic_ids, broker.topic_ids(position.topics), "the epoch")
+    others = {finding.numbers["topic"] for finding in found}
+    return [
+        {
+            "topic": topic,
+            "partition": partition,
+            "committed": position.get(topic, partition) or 0,
+            "stable_end": end,
+            "high_watermark": high.get(topic, partition),
+            "lag": None if topic in others else end - (position.get(topic, partition) or 0),
+            "held": None if topic in others else (high.get(topic, partition) or end) - end,
+        }
+        for (topic, partition), end in stable.items()
+    ], found
 
     with Broker(bootstrap_servers) as broker:
         stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)

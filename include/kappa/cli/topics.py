@@ -85,15 +85,18 @@ def create(
     chosen = config()
     if bool(names) == every:
         raise UsageError("Name the topics, or all that topologies need: kappa topics create --all")
+    found, errors = registry.topologies(chosen.topologies)
+    outputs = on_broker.outputs(list(found.values()))
     with Broker(chosen.bootstrap_servers) as broker:
         if every:
-            found, errors = registry.topologies(chosen.topologies)
             for error in errors.values():
                 raise error
             names = on_broker.missing(broker, list(found.values()))
 
         def make(name: str) -> bool:
-            return on_broker.create(broker, name, partitions=partitions, retention=kept, settings=settings)
+            return on_broker.create(
+                broker, name, partitions=partitions, retention=kept, settings=settings, output=outputs.get(name)
+            )
 
         missing = [name for name in dict.fromkeys(names or ()) if first_effect(lambda name=name: make(name))]  # type: ignore[misc]
         if execute:

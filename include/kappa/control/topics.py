@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from kappa.errors import TopologyError, UsageError
+from kappa.kafka import topic_settings
 from kappa.kafka.broker import Broker
-from kappa.topology import Topology
+from kappa.topology import Topic, Topology
 
 #: Names that begin so belong to epochs.
 RESERVED = "kappa."
@@ -71,6 +72,11 @@ def missing(broker: Broker, topologies: Sequence[Topology]) -> list[str]:
     return sorted(named - versioned - set(broker.topics()))
 
 
+def outputs(topologies: Sequence[Topology]) -> dict[str, Topic]:
+    """The topic outputs that readers know by their names, by name."""
+    return {topic.name: topic for topology in topologies for topic in topology.topics if not topic.is_versioned}
+
+
 def _retention(settings: Mapping[str, str]) -> timedelta | None:
     if "delete" not in settings["cleanup.policy"] or int(settings["retention.ms"]) < 0:
         return None
@@ -84,6 +90,7 @@ def create(
     partitions: int,
     retention: timedelta | None = None,
     settings: Mapping[str, str] | None = None,
+    output: Topic | None = None,
 ) -> bool:
     """Create a topic; whether it was created. Idempotent: an equal one is left as it is.
 
@@ -92,6 +99,7 @@ def create(
         partitions: number of partitions. A keyed source keeps this number for good.
         retention: how long records are kept, by their timestamps; None for ever.
         settings: further settings of the topic, by Kafka's names.
+        output: the topic output that is sent to it, if one is: it is made as a driver would make it.
 
     Raises:
         UsageError: the name is one of an epoch's.
@@ -102,7 +110,8 @@ def create(
             f"Topic {name!r} begins with {RESERVED!r}: such names are those of epochs. Choose another name."
         )
     kept = "-1" if retention is None else str(retention // timedelta(milliseconds=1))
-    wanted = {"retention.ms": kept, **(settings or {})}
+    made = topic_settings.OWN_TIME if output is None else topic_settings.of_output(output)
+    wanted = {**made, "retention.ms": kept, **(settings or {})}
     if name not in broker.topics():
         return broker.create_topic(name, partitions, wanted)
     found = broker.topic_configs([name])[name]

@@ -10,13 +10,14 @@ from kappa.topology import Topic
 
 #: The greatest number of milliseconds that Kafka takes.
 _ANY = str(2**63 - 1)
-_OWN_TIME = {"message.timestamp.type": "CreateTime"}
+#: A record keeps the time that it is sent with.
+OWN_TIME = {"message.timestamp.type": "CreateTime"}
 _ANY_TIME = {"message.timestamp.before.max.ms": _ANY, "message.timestamp.after.max.ms": _ANY}
 _FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 #: Of changelogs and markers.
 CHANGELOG = {
-    **_OWN_TIME,
+    **OWN_TIME,
     "cleanup.policy": "compact",
     "retention.ms": "-1",
     # A fold that takes a day must still see every tombstone.
@@ -28,7 +29,7 @@ CHANGELOG = {
 
 def of_versioned(topic: Topic) -> dict[str, str]:
     """The settings of an epoch's own topic: it holds history and goes with its epoch, whatever the broker's default."""
-    return {**_OWN_TIME, **_FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
+    return {**OWN_TIME, **_FOR_EVER, "cleanup.policy": "delete", **(_ANY_TIME if topic.time else {})}
 
 
 def of_output(topic: Topic) -> dict[str, str]:
@@ -38,4 +39,4 @@ def of_output(topic: Topic) -> dict[str, str]:
     """
     policy = "compact" if topic.on_replay == "reconcile" else "delete"
     kept = _FOR_EVER if topic.time and policy == "delete" else {}
-    return {**_OWN_TIME, "cleanup.policy": policy, **kept, **(_ANY_TIME if topic.time else {})}
+    return {**OWN_TIME, "cleanup.policy": policy, **kept, **(_ANY_TIME if topic.time else {})}

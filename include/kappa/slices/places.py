@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kappa.errors import DataLossError
 from kappa.lake import tables
 from kappa.lake.fsync import sync_commits
 from kappa.names import EpochPaths
+from kappa.replay.rules.log import recreated_topics
 from kappa.topology import Topology
 from kappa.topology.ddl import Column
 
@@ -53,15 +55,6 @@ def check_topics(broker: Broker, topic_ids: Mapping[str, str]) -> None:
     Raises:
         DataLossError: it was deleted or recreated.
     """
-    from kappa.errors import DataLossError
-
     found = broker.topic_ids(sorted(topic_ids))
-    for topic, expected in topic_ids.items():
-        if found.get(topic) != expected:
-            raise DataLossError(
-                f"Topic {topic!r} was recreated: its id is {found.get(topic)}, the epoch began with {expected}. "
-                "Offsets of the old topic mean nothing in the new one; plan a replay from the new topic's beginning.",
-                topic=topic,
-                found=found.get(topic),
-                expected=expected,
-            )
+    for finding in recreated_topics(topic_ids, found, "the epoch"):
+        raise DataLossError(str(finding), **finding.numbers)

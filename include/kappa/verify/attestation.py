@@ -22,6 +22,8 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
 from kappa.offsets.vector import ranges_end
 from kappa.replay.certificate import Certificate
+from kappa.replay.findings import Finding
+from kappa.replay.rules.log import recreated_topics
 from kappa.slices.turns import last_live_marker
 
 
@@ -179,9 +181,16 @@ def _asked(config: Config, broker: Broker, record: TopologyRecord, paths: EpochP
     later = _later(config, broker, record, state)
     if later and Epochs(config.lake).record(record.topology).live == record.live:  # no cutover came in between
         problems.append(f"The lake is older than the broker: {later}. Way out: {way_out(paths.topology)}")
+    problems += [str(finding) for finding in _recreated(broker, state)]
     if before is None:
         return f"epoch {paths.epoch} has no marker yet, and its ledger has sent nothing", problems
     return f"the last marker of epoch {paths.epoch} is of slice {before.seq}, as its ledger says", problems
+
+
+def _recreated(broker: Broker, state: LedgerState) -> list[Finding]:
+    """Sources whose topic is another one than that which the epoch read; one that is gone is no problem of the past."""
+    ids: dict[str, str] = state.commits[0].detail.get("topic_ids", {}) if state.commits else {}
+    return recreated_topics(ids, broker.topic_ids(set(ids) & set(broker.topics())), "the epoch")
 
 
 def _later(config: Config, broker: Broker, record: TopologyRecord, state: LedgerState) -> str:

@@ -31,7 +31,8 @@ RECREATED_TOPIC = refuses(
     "recreated-topic",
     "Source {topic!r} was recreated: {keeper} knows it by id {recorded}, the broker has {found}. Recorded offsets name "
     "other records there.",
-    "Bring the old topic back, or deploy the topology under a new name to start over.",
+    "No epoch of the topology can go on in the new one. Deploy it under a new name: that starts over from the new "
+    "topic's beginning, and what this one has made stays readable.",
     meaning="the topic was deleted and made again (another topic id): recorded offsets name other records",
 )
 
