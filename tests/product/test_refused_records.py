@@ -34,7 +34,7 @@ def test_a_refused_record_is_named_with_its_origin_at_the_first_attempt(stream: 
     assert "ccc" not in reason
     assert [row.kind for row in stream.ledger(live).rows() if row.seq == 2] == ["plan", "effects"]
     set_topic(stream, moves, "max.message.bytes", "8000")
-    control.start(stream.config, stream.name, actor="ada", reason="limit raised")
+    assert "stuck" not in stream.said("start", stream.name, "--execute")  # it waits for the attempt that it asks for
     stream.settle(live)
     more = [(f"{n}", n) for n in range(500)]  # one by one they are small, in a batch they are not
     stream.produce(more, partition=0)

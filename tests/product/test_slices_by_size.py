@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.epochs import Lab, lab
 
+from kappa import control
 from kappa.driver import slicing
 from kappa.operators.keys import BY_KEYS
 from kappa.replay.stages import Stage
@@ -58,6 +60,27 @@ def test_the_first_slice_of_each_driver_is_short_and_the_others_are_not(cut_shor
     second = recomputed(cut_short)
     assert sizes(cut_short, second)[0] == 4
     assert sum(sizes(cut_short, second)) == len(ROWS)
+
+
+def test_large_records_make_slices_that_are_small_in_bytes_live_and_replayed(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: Any
+) -> None:
+    """Padding makes each record 10,000 bytes; a slice may have 100,000."""
+    large = [json.dumps({"id": key, "amount": 1, "pad": "x" * 10_000}).encode() for key in "abcdefgh"] * 8
+    with lab(tmp_path / "lab", kafka, spark, topic(max_message_bytes="20000"), slice_bytes=100_000) as stream:
+        stream.deploy(1)
+        stream.produce(large[:32])
+        first = stream.start_live()
+        assert max(sizes(stream, first)) <= 12
+        stream.wait(lambda: control.driver_status(stream.config, stream.name, first).message == "live", "streams")
+        stream.produce(large[32:])  # a micro-batch of all of them is cut too
+        stream.settle(first)
+        assert max(sizes(stream, first)) <= 12
+        assert sum(sizes(stream, first)) == len(large)
+        second = recomputed(stream)
+        assert max(sizes(stream, second)) <= 12
+        stream.await_stage(second, Stage.VERIFIED)
+        assert stream.balances(first) == dict.fromkeys("abcdefgh", 8)
 
 
 def test_the_first_slice_of_a_replay_from_an_archive_is_as_long_as_the_others(cut_short: Lab) -> None:

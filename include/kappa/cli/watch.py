@@ -41,6 +41,11 @@ def watch(
         task = bar.add_task("", total=None, epoch=epoch, stage="", rate="", doing="")
         while True:
             found = control.progress(config, topology, epoch)
+            if found.driver.state == "stuck":
+                answered = control.answered_reason(config, topology, epoch)
+                if answered and answered in found.driver.message:
+                    time.sleep(PAUSE_SECONDS)
+                    continue  # what the heartbeat says is about the attempt before
             rate = f"{found.records_per_second:,.0f} records/s" if found.records_per_second else ""
             bar.update(
                 task,

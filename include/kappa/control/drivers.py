@@ -10,7 +10,7 @@ from kappa.control.replays import plan, replay
 from kappa.driver.process import ensure_driver
 from kappa.errors import IllegalTransitionError, RefusedError
 from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.lake.events import DECISIONS, Event
 from kappa.replay.request import ReplayRequest
 from kappa.replay.stages import Stage
 from kappa.replay.starts import ToEarliest
@@ -89,6 +89,17 @@ def stop(config: Config, topology: str, *, epoch: int | None = None, actor: str,
     if record.epoch(chosen).is_wanted:
         epochs.add(topology, chosen, "stop", actor=actor, reason=reason)
     return chosen
+
+
+def answered_reason(config: Config, topology: str, epoch: int) -> str:
+    """Why an epoch was stuck before it was told to try again; empty where it was not, or was not told.
+
+    Its driver reads that in a moment: until then its heartbeat says the reason.
+    """
+    told = [e for e in Epochs(config.lake).record(topology).events if e.epoch == epoch]
+    decisive = [e for e in told if e.event == "stuck" or e.event in DECISIONS]
+    stuck = [e for e in decisive if e.event == "stuck"]
+    return stuck[-1].reason if stuck and decisive[-1].event != "stuck" else ""
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:

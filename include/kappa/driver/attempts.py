@@ -24,7 +24,7 @@ from kappa.errors import (
     Transient,
     first_line,
 )
-from kappa.lake.events import Event
+from kappa.lake.events import DECISIONS, Event
 from kappa.lake.full_disk import is_full
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
@@ -40,9 +40,6 @@ SHRINK = 100
 #: For so many commits slices stay below half of the one that failed.
 CAUTIOUS_COMMITS = 100
 LONGEST_PAUSE_SECONDS = 30.0
-#: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
-DECISIONS = ("start", "recalled", "moved", "upgraded")
-
 #: What a status says while there is no room.
 _NO_ROOM = "no room on the disk of the lake, or of this host: it goes on when there is some"
 #: Another try would find the same.

@@ -126,7 +126,7 @@ class Live:
     def _serve_upstreams(self, state: LedgerState) -> None:
         """One slice, if the epochs that are read have committed one."""
         self._begin_serving()
-        cut = self._slices.cuts.onward(state, self._slices.most)
+        cut = self._slices.onward(state)
         if cut is not None:
             self._slices.cut(state, cut, sends="live", what="live")
             return
@@ -160,6 +160,6 @@ class Live:
 
     def _on_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
         try:
-            self._slices.run(ranges, sends="live", what="live", raw=raw)
+            self._slices.micro_batch(ranges, raw)
         finally:
             self._context.watchdog.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from kappa.driver.attempts import Attempts, is_shrunk, said, slice_records
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.maintenance import is_due, maintain
 from kappa.driver.next_slice import cuts_of
+from kappa.driver.slice_sizes import AnyCut, SliceSizes
 from kappa.driver.upstreams import Cut
 from kappa.errors import ConflictError, StaleWriterError, Transient, first_line
 from kappa.lake import chains, rollup
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 #: compiles what slices need, which takes as long for few records: the first commit is made in two thirds of the time,
 #: and the last one as early. Reading an archive is so quick that one more slice would make the last one late.
 FIRST_RECORDS = 60_000
+#: Commits that say how large records were.
+_LAST = 3
 
 
 class Slices:
@@ -48,6 +51,7 @@ class Slices:
     Attributes:
         seconds: how long the last slice took; 0.0 before the first.
         cuts: where the next slice ends.
+        sizes: bounds slices in bytes.
     """
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -55,6 +59,7 @@ class Slices:
         self._attempts = attempts
         self.seconds = 0.0
         self.cuts = cuts_of(context)
+        self.sizes = SliceSizes(context.broker, context.config.slice_bytes)
 
     @cached_property
     def _old_objects(self) -> OldObjects:
@@ -84,12 +89,12 @@ class Slices:
         """The next slice of a replay, towards the end of its plan."""
         plan, position = self._context.plan, state.position
         is_archived = any((position.get(r.topic, r.partition) or 0) < r.end for r in plan.archived)
-        cut = self.cuts.bulk(state, self.most if is_archived else self._first_or_most)
+        cut = self._bounded(state, partial(self.cuts.bulk, state), self.most if is_archived else self._first_or_most)
         self.cut(state, cut, sends=self.apart, what="replaying", goal=plan.end)
 
     def towards(self, state: LedgerState, end: Offsets, what: str) -> None:
         """One live slice towards ``end``; a pause where none can be made yet."""
-        cut = self.cuts.towards(state, end, self._first_or_most)
+        cut = self._bounded(state, partial(self.cuts.towards, state, end), self._first_or_most)
         if cut is None:
             time.sleep(IDLE_SECONDS / 2)
         else:
@@ -123,17 +128,34 @@ class Slices:
         # The commits up to the first that is a row may be rolled up: then it lies further away than one slice of
         # theirs.
         is_far = theirs.rolled is not None or is_shrunk(state)
-        cut = self.cuts.following(state, ahead, self.most, is_far=is_far)
+        cut = self._bounded(state, partial(self.cuts.following, state, ahead, is_far=is_far), self.most)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
 
     def _read_apart(self, state: LedgerState, what: str) -> bool:
         """One held slice towards the end of topics that the live epoch does not read; False when nothing is left."""
-        cut = self.cuts.onward(state, self.most)
+        cut = self.onward(state)
         if cut is not None:
             self.cut(state, cut, sends=self.apart, what=what)
         return cut is not None
+
+    def onward(self, state: LedgerState) -> Cut | None:
+        """The next slice towards the end of what there is; None where there is nothing."""
+        return self._bounded(state, partial(self.cuts.onward, state), self.most)
+
+    def _bounded(self, state: LedgerState, cut: Callable[[int], AnyCut], most: int) -> AnyCut:
+        return self.sizes.bounded(cut, most, state.position, state.commits[-_LAST:])
+
+    def micro_batch(self, ranges: Sequence[OffsetRange], raw: DataFrame) -> None:
+        """The slices of a micro-batch: one of its records, unless these are too large; then several, read anew."""
+        state, end = self._context.ledger.state(), ranges_end(ranges)
+        if self.sizes.fitting(ranges, state.commits[-_LAST:]) is None:
+            self.run(ranges, sends="live", what="live", raw=raw)
+            return
+        while state.position != end and not self._context.stop_reason:
+            self.towards(state, end, "live")
+            state = self._context.ledger.state()
 
     def cut(self, state: LedgerState, cut: Cut, *, sends: Sends, what: str, goal: Offsets | None = None) -> None:
         """One slice from the last commit to a cut, on the way to a goal."""
@@ -154,7 +176,7 @@ class Slices:
         committed = replace(effects, ranges=plan.ranges, detail={**effects.detail, **plan.detail})
         after = replace(state, commits=(state.committed, committed))
         try:
-            cut = self.cuts.towards(after, goal, self.most)
+            cut = self._bounded(after, partial(self.cuts.towards, after, goal), self.most)
         except Transient as error:  # the next slice asks again, when this one is safe
             self._context.log.warning("next slice not foreseen", error=first_line(error))
             return ()

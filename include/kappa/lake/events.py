@@ -56,6 +56,8 @@ EventKind = Literal[
     "set_aside_withdrawn",
 ]
 
+#: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
+DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded")
 #: Events that bring an epoch to a stage.
 STAGE_OF: Mapping[EventKind, Stage] = {
     "planned": Stage.PLANNED,
