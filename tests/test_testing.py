@@ -168,6 +168,56 @@ def test_a_log_without_records_has_nothing_to_cut(spark: SparkSession) -> None:
     assert_slice_invariant(seen(lambda s: s["t"].selectExpr("id", "_timestamp AS at")), [], spark)
 
 
+def test_a_mapping_gets_the_wire_format_of_json_schema_where_that_is_read_and_sent(spark: SparkSession) -> None:
+    visit = "page STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2)"
+    topology = Topology(
+        name="shop.visits",
+        version="1",
+        sources=[
+            Source(
+                topic="clicks",
+                format="json_schema",
+                schema=visit,
+                key_schema="user BIGINT",
+                key_format="json_schema",
+                tombstones=True,
+            )
+        ],
+        tables=[Table(name="users", key="user", schema="user BIGINT NOT NULL, page STRING")],
+        outputs=[
+            Append(name="priced", schema=visit),
+            Topic(name="visits", of="priced", key="page", format="json_schema"),
+            Topic(name="users", of="users", key="user", format="json_schema"),
+        ],
+        step=lambda given: {
+            "priced": given["clicks"].where("price IS NOT NULL"),
+            "users": given["clicks"].selectExpr("user", "page", "_tombstone AS _deleted"),
+        },
+    )
+    driver = TopologyDriver(topology, spark)
+    value = {"page": "/", "at": "2026-03-01T12:00:00Z", "price": 1.5}
+    driver.pipe(
+        [
+            Input(topic="clicks", key={"user": 7}, value=value),
+            Input(topic="clicks", key={"user": 8}, value=b'{"page": "/"}'),
+            Input(topic="clicks", key={"user": 8}, value=b"\0\0\0\0\7{}"),
+            Input(topic="clicks", key={"user": 8}, value=b"\0\0\0\0\1[]"),
+            Input(topic="clicks", key=b'{"user": 8}', value=value),
+        ]
+    )
+    driver.pipe([Input(topic="clicks", key={"user": 7}, value=None)])
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert driver.rows("priced") == [{"page": "/", "at": at, "price": Decimal("1.50")}]
+    reasons = [letter["_dead"] for letter in driver.dead_letters]
+    assert reasons[:2] == [
+        "the value does not begin with zero and the id of a schema",
+        "schema 7 is not in the schema registry",
+    ]
+    assert reasons[3] == "of the key: the value does not begin with zero and the id of a schema"
+    assert driver.sent("visits") == [(b"/", b'\0\0\0\0\1{"page":"/","at":"2026-03-01T12:00:00.000000Z","price":1.50}')]
+    assert driver.sent("users") == [(b"7", b'\0\0\0\0\1{"user":7,"page":"/"}'), (b"7", None)]
+
+
 def test_a_mapping_becomes_avro_where_that_is_read_and_what_is_sent_has_its_wire_format(spark: SparkSession) -> None:
     visit = "page STRING NOT NULL, at TIMESTAMP, price DECIMAL(10,2)"
     topology = Topology(

@@ -1,6 +1,7 @@
-"""Whether one Avro schema reads what another one wrote.
+"""Whether one schema reads what another one wrote.
 
-Source: Apache Avro specification, "Schema Resolution". Names of nested types count, aliases do not.
+Sources: Apache Avro specification, "Schema Resolution"; Confluent, "JSON Schema Compatibility Rules". Names of nested
+types count, aliases do not. Of JSON Schema it knows what Kappa writes: types, closed objects, and null beside a type.
 """
 
 from __future__ import annotations
@@ -57,3 +58,39 @@ def _decimal(schema: Any) -> Any:
     if isinstance(schema, dict) and schema.get("logicalType") == "decimal":
         return schema["precision"], schema.get("scale", 0)
     return None
+
+
+def reads_json(reader: Any, writer: Any) -> bool:
+    """Whether every value of the one JSON Schema is one of the other."""
+    theirs, mine = _parts(writer), _parts(reader)
+    return all(any(_takes(part, other) for part in mine) for other in theirs)
+
+
+def _parts(schema: Any) -> list[Any]:
+    """What a value may be, by the schema."""
+    found: list[Any] = schema.get("oneOf", [schema])
+    return found
+
+
+def _takes(reader: Any, writer: Any) -> bool:
+    if "enum" in writer or "enum" in reader:
+        return set(writer.get("enum", [None])) <= set(reader.get("enum", [])) or reader.get("type") == "string"
+    mine, theirs = reader.get("type"), writer.get("type")
+    if mine != theirs:
+        return (mine, theirs) == ("number", "integer")
+    if mine == "array":
+        return reads_json(reader.get("items", {}), writer.get("items", {}))
+    return _takes_object(reader, writer) if mine == "object" else True
+
+
+def _takes_object(reader: Any, writer: Any) -> bool:
+    known, written = reader.get("properties", {}), writer.get("properties", {})
+    further = reader.get("additionalProperties", True)
+    of_map = writer.get("additionalProperties", True)
+    if isinstance(further, dict) or isinstance(of_map, dict):
+        return isinstance(further, dict) and isinstance(of_map, dict) and reads_json(further, of_map)
+    return (
+        all(reads_json(known[name], kind) if name in known else further for name, kind in written.items())
+        and set(reader.get("required", [])) <= set(writer.get("required", []))
+        and (not of_map or bool(further))
+    )

@@ -1,4 +1,4 @@
-"""A schema registry for one machine: the REST routes that Confluent's clients use for Avro, over HTTP on loopback.
+"""A schema registry for one machine: Confluent's REST routes for Avro and JSON Schema, over HTTP on loopback.
 
 It keeps everything in one file of the home, so that ids survive a restart. Of compatibility it knows ``BACKWARD``: the
 new schema reads what the latest one wrote. No deletion, no references, no contexts: it is for demo and tests.
@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kappa_local.compatibility import reads
+from kappa_local.compatibility import reads, reads_json
 from kappa_local.state import write_json
 
 HOST = "127.0.0.1"
 
+AVRO = "AVRO"
+#: Types of schemas that it takes.
+KINDS = (AVRO, "JSON")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _Answer = tuple[int, Any]
 
@@ -61,12 +64,16 @@ def server(home: Path, port: int) -> ThreadingHTTPServer:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
-                schema = json.loads(body)["schema"]
+                given = json.loads(body)
+                schema, kind = given["schema"], given.get("schemaType") or AVRO
                 json.loads(schema)
             except (ValueError, KeyError, TypeError):
-                self._answer(_error(422, 42201, "The body holds no Avro schema."))
+                self._answer(_error(422, 42201, "The body holds no schema of Avro or JSON Schema."))
                 return
-            self._answer(kept.post(self._parts(), schema))
+            if kind not in KINDS:
+                self._answer(_error(422, 42201, f"Schemas of type {kind} are none of this registry's."))
+                return
+            self._answer(kept.post(self._parts(), schema, kind))
 
         def _parts(self) -> list[str]:
             return [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
@@ -99,6 +106,8 @@ class Kept:
         found = json.loads(path.read_text()) if path.is_file() else {}
         self._schemas: list[str] = found.get("schemas", [])
         self._subjects: dict[str, list[int]] = found.get("subjects", {})
+        #: Ids of schemas that are not Avro, as text, with their type.
+        self._kinds: dict[str, str] = found.get("types", {})
 
     def get(self, parts: list[str]) -> _Answer:
         """The answer to a GET of this path."""
@@ -114,24 +123,24 @@ class Kept:
             case ["schemas", "ids", number]:
                 is_known = number.isdigit() and 1 <= int(number) <= len(self._schemas)
                 answer = _error(404, 40403, f"Schema {number} not found.")
-                answer = (200, {"schema": self._schemas[int(number) - 1]}) if is_known else answer
+                answer = (200, self._schema(int(number))) if is_known else answer
             case ["schemas", "types"]:
-                answer = 200, ["AVRO"]
+                answer = 200, list(KINDS)
             case ["config", *_]:
                 answer = 200, {"compatibilityLevel": "BACKWARD"}
         return answer
 
-    def post(self, parts: list[str], schema: str) -> _Answer:
+    def post(self, parts: list[str], schema: str, kind: str = AVRO) -> _Answer:
         """The answer to a POST of a schema to this path."""
         with self._lock:
             match parts:
                 case ["subjects", subject]:
-                    return self._known(subject, schema)
+                    return self._known(subject, schema, kind)
                 case ["subjects", subject, "versions"]:
-                    return self._register(subject, schema)
+                    return self._register(subject, schema, kind)
                 case ["compatibility", "subjects", subject, "versions", version]:
                     status, latest = self._version(subject, version)
-                    is_compatible = status == 200 and reads(json.loads(schema), json.loads(latest["schema"]))
+                    is_compatible = status == 200 and _is_compatible(schema, kind, latest)
                     return (200, {"is_compatible": is_compatible}) if status == 200 else (status, latest)
         return _error(404, 404, "HTTP 404 Not Found")
 
@@ -143,32 +152,53 @@ class Kept:
         if not 1 <= at <= len(known):
             return _error(404, 40402, f"Version {version} not found.")
         number = known[at - 1]
-        return 200, {"subject": subject, "version": at, "id": number, "schema": self._schemas[number - 1]}
+        return 200, {"subject": subject, "version": at, "id": number, **self._schema(number)}
 
-    def _known(self, subject: str, schema: str) -> _Answer:
+    def _schema(self, number: int) -> dict[str, str]:
+        """A schema, with its type where that is not Avro."""
+        kind = self._kind(number)
+        return {"schema": self._schemas[number - 1], **({} if kind == AVRO else {"schemaType": kind})}
+
+    def _kind(self, number: int) -> str:
+        return self._kinds.get(str(number), AVRO)
+
+    def _is(self, number: int, schema: str, kind: str) -> bool:
+        return self._kind(number) == kind and json.loads(self._schemas[number - 1]) == json.loads(schema)
+
+    def _known(self, subject: str, schema: str, kind: str) -> _Answer:
         known = self._subjects.get(subject)
         if not known:
             return _no_subject(subject)
         for at, number in enumerate(known, start=1):
-            if json.loads(self._schemas[number - 1]) == json.loads(schema):
-                return 200, {"subject": subject, "version": at, "id": number, "schema": self._schemas[number - 1]}
+            if self._is(number, schema, kind):
+                return 200, {"subject": subject, "version": at, "id": number, **self._schema(number)}
         return _error(404, 40403, "Schema not found.")
 
-    def _register(self, subject: str, schema: str) -> _Answer:
-        status, found = self._known(subject, schema)
+    def _register(self, subject: str, schema: str, kind: str) -> _Answer:
+        status, found = self._known(subject, schema, kind)
         if status == 200:
             return 200, {"id": found["id"]}
         status, latest = self._version(subject, "latest")
-        if status == 200 and not reads(json.loads(schema), json.loads(latest["schema"])):
+        if status == 200 and not _is_compatible(schema, kind, latest):
             said = f"Schema being registered is incompatible with version {latest['version']} of subject {subject!r}."
             return _error(409, 409, said)
-        same = [n for n, known in enumerate(self._schemas, start=1) if json.loads(known) == json.loads(schema)]
+        same = [n for n in range(1, len(self._schemas) + 1) if self._is(n, schema, kind)]
         if not same:
             self._schemas.append(schema)
+            if kind != AVRO:
+                self._kinds[str(len(self._schemas))] = kind
         self._subjects.setdefault(subject, []).append(number := same[0] if same else len(self._schemas))
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, {"schemas": self._schemas, "subjects": self._subjects})
+        write_json(self._path, {"schemas": self._schemas, "subjects": self._subjects, "types": self._kinds})
         return 200, {"id": number}
+
+
+def _is_compatible(schema: str, kind: str, latest: dict[str, Any]) -> bool:
+    """Whether a schema may follow the latest one of its subject, which is of the same type."""
+    before = json.loads(latest["schema"])
+    if kind != latest.get("schemaType", AVRO):
+        return False
+    return reads(json.loads(schema), before) if kind == AVRO else reads_json(json.loads(schema), before)
 
 
 def _no_subject(subject: str) -> _Answer:

@@ -16,7 +16,7 @@ from support.avro import record
 from kappa.errors import RegistryUnreachableError, SchemaRefusedError
 from kappa.kafka.registry import Registry
 from kappa.topology.wire_schemas import WriterSchema
-from kappa_local.compatibility import reads
+from kappa_local.compatibility import reads, reads_json
 from kappa_local.registry import server
 
 
@@ -44,6 +44,59 @@ def test_an_id_is_of_a_schema_whatever_the_subject_and_outlives_a_restart(tmp_pa
         assert registry.schema(2) == WriterSchema(text=TWO)
         assert registry.schema(3) is None
         assert registry.register("c-value", TWO) == 2
+
+
+def json_schema(required: list[str], **properties: Any) -> str:
+    """A closed object."""
+    return json.dumps({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
+
+
+INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
+MAYBE = {"oneOf": [{"type": "null"}, TEXT]}
+
+
+def test_a_json_schema_has_ids_and_versions_of_its_own(tmp_path: Path) -> None:
+    text = json_schema(["n"], n=INTEGER)
+    with running(tmp_path) as url:
+        registry = Registry(url)
+        assert registry.register("x-value", text, "JSON") == 1
+        assert registry.register("y-value", ONE) == 2
+        assert registry.is_compatible("x-value", json_schema(["n"], n=INTEGER, note=MAYBE), "JSON")
+        assert not registry.is_compatible("x-value", ONE)
+        with pytest.raises(SchemaRefusedError, match="incompatible with version 1"):
+            registry.register("x-value", json_schema(["n"], n=TEXT), "JSON")
+    with running(tmp_path) as url:
+        registry = Registry(url)
+        assert registry.schema(1) == WriterSchema(text=text, kind="JSON")
+        assert registry.schema(2) == WriterSchema(text=ONE)
+        assert registry.register("z-value", text, "JSON") == 1
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "is_read"),
+    [
+        (json_schema(["n"], n=NUMBER), json_schema(["n"], n=INTEGER), True),
+        (json_schema(["n"], n=INTEGER), json_schema(["n"], n=NUMBER), False),
+        (json_schema([], n=INTEGER), json_schema(["n"], n=INTEGER), True),
+        (json_schema(["n"], n=INTEGER), json_schema([], n=INTEGER), False),
+        (json_schema([], n=INTEGER, t=MAYBE), json_schema([], n=INTEGER), True),
+        (json_schema([], n=INTEGER), json_schema([], n=INTEGER, t=MAYBE), False),
+        (json_schema([], t=MAYBE), json_schema([], t=TEXT), True),
+        (json_schema([], t=TEXT), json_schema([], t=MAYBE), False),
+        (
+            json_schema([], a={"type": "array", "items": MAYBE}),
+            json_schema([], a={"type": "array", "items": TEXT}),
+            True,
+        ),
+        (
+            json_schema([], m={"type": "object", "additionalProperties": TEXT}),
+            json_schema([], m={"type": "object", "additionalProperties": NUMBER}),
+            False,
+        ),
+    ],
+)
+def test_a_json_schema_reads_what_another_one_allows(reader: str, writer: str, is_read: bool) -> None:
+    assert reads_json(json.loads(reader), json.loads(writer)) is is_read
 
 
 def test_a_schema_that_does_not_read_the_one_before_is_refused(tmp_path: Path) -> None:

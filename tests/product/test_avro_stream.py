@@ -247,7 +247,7 @@ def test_a_registry_that_goes_away_or_refuses_in_a_handover_leaves_the_live_epoc
     site.open_registry()
     refused: list[str] = []
 
-    def refuse(_: registry.Kept, subject: str, schema: str) -> tuple[int, dict[str, object]]:
+    def refuse(_: registry.Kept, subject: str, schema: str, kind: str) -> tuple[int, dict[str, object]]:
         refused.append(subject)
         return 409, {"error_code": 409, "message": "Schema being registered is incompatible."}
 

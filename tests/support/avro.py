@@ -39,12 +39,12 @@ class FakeRegistry:
             raise RegistryUnreachableError("The registry of this test is away.")
         return self.schemas.get(number)
 
-    def register(self, subject: str, text: str) -> int:
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         if self.is_away:
             raise RegistryUnreachableError("The registry of this test is away.")
         for number, one in self.schemas.items():
-            if one.text == text:
+            if (one.text, one.kind) == (text, kind):
                 return number
         number = max(self.schemas, default=0) + 1
-        self.schemas[number] = WriterSchema(text=text)
+        self.schemas[number] = WriterSchema(text=text, kind=kind)
         return number

@@ -8,12 +8,13 @@ from kappa.kafka.registry import Registry
 from kappa.lake import schemas
 from kappa.replay.facts import SchemaFacts
 from kappa.topology import Topology
-from kappa.topology.avro_schema import avro_schema
+from kappa.topology.value_schemas import value_schema
+from kappa.topology.wire_schemas import BY_SCHEMA_ID, WriterSchema
 
 
 def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
     """Facts about the schemas of a topology. Reads only; a registry that does not answer says nothing."""
-    lacking, refused, avro = [], [], []
+    lacking, refused, avro, json = [], [], [], []
     for source in topology.sources:
         if source.format != "json" and not source.has_schema_ids:
             continue
@@ -21,25 +22,28 @@ def schema_facts(config: Config, topology: Topology) -> SchemaFacts:
         has_schema = any(one.kind != schemas.UNKNOWN for one in known.values())
         if source.has_schema_ids and not has_schema and not config.schema_registry:
             lacking.append(source.topic)
-        if source.format == "json" and any(one.subject for one in known.values()):
+        kinds = {one.kind for one in known.values() if one.subject} if source.format == "json" else set()
+        if "AVRO" in kinds:
             avro.append(source.topic)
+        elif kinds:
+            json.append(source.topic)
     for topic in topology.topics:
-        if topic.format != "avro":
+        if topic.format not in BY_SCHEMA_ID:
             continue
-        text = avro_schema(topic.name, topology.rows_of(topic).columns)
-        if schemas.registered(schemas.load(config.lake, topic.name), topic.name, text) is not None:
+        schema = value_schema(topic.format, topic.name, topology.rows_of(topic).columns)
+        if schemas.registered(schemas.load(config.lake, topic.name), topic.name, schema) is not None:
             continue
         if not config.schema_registry:
             lacking.append(topic.name)
-        elif _is_refused(config, topic.name, text):
+        elif _is_refused(config, topic.name, schema):
             refused.append(topic.name)
-    return SchemaFacts(lacking=tuple(lacking), refused=tuple(refused), avro=tuple(avro))
+    return SchemaFacts(lacking=tuple(lacking), refused=tuple(refused), avro=tuple(avro), json=tuple(json))
 
 
-def _is_refused(config: Config, topic: str, text: str) -> bool:
+def _is_refused(config: Config, topic: str, schema: WriterSchema) -> bool:
     registry = Registry(config.schema_registry)
     try:
-        return not registry.is_compatible(schemas.subject_of(topic), text)
+        return not registry.is_compatible(schemas.subject_of(topic), schema.text, schema.kind)
     except SchemaRefusedError:
         return True
     except RegistryUnreachableError:

@@ -39,10 +39,10 @@ from kappa.offsets.coverage import common, without
 from kappa.offsets.cuts import TimeIndex
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices import ownership, turns
-from kappa.slices.avro_topics import register
 from kappa.slices.cuts import time_index
 from kappa.slices.merging import merge_between, unmerged_since
 from kappa.slices.places import check_topics
+from kappa.slices.registered_topics import register
 from kappa.slices.run import Engines, EpochRun
 from kappa.slices.schemas import Schemas
 from kappa.spark.session import StartingSession, driver_name, is_alive

@@ -30,7 +30,7 @@ from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import is_at
 from kappa.slices import changelog, turns, versioned_topics
-from kappa.slices.avro_topics import register
+from kappa.slices.registered_topics import register
 from kappa.verify.attestation import attested
 from kappa.verify.certificate import certificate_of, ledgers_of
 

@@ -24,7 +24,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths
-from kappa.slices.avro_topics import encoder_of
+from kappa.slices.registered_topics import encoder_of
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import marker
 from kappa.topology import Table, Topic, Topology

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from kappa.kafka.avro_values import Encode, encoder
+from kappa.kafka.avro_values import Encode
+from kappa.kafka.wire_values import encoder
 from kappa.topology import Source, Topic
-from kappa.topology.avro_schema import avro_schema
 from kappa.topology.ddl import Column
-from kappa.topology.wire_schemas import WriterSchema, WriterSchemas
+from kappa.topology.value_schemas import value_schema
+from kappa.topology.wire_schemas import BY_SCHEMA_ID, WriterSchema, WriterSchemas
 
 #: The schema ids of tests: that of values, and that of keys.
 _ID, _KEY_ID = 1, 2
@@ -26,7 +27,7 @@ def input_value(source: Source, value: Mapping[str, Any] | bytes | str | None) -
     """
     if not isinstance(value, Mapping):
         return value.encode() if isinstance(value, str) else value
-    return _avro(value, _ID, _text(source)) if source.format == "avro" else orjson.dumps(value)
+    return _written(source.format, value, _ID, lambda: _schema(source).text)
 
 
 def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None) -> bytes | None:
@@ -34,7 +35,7 @@ def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None)
     its ``key_format``; text as UTF-8; bytes as they are.
     """
     if isinstance(key, Mapping):
-        return _avro(key, _KEY_ID, _key_text(source)) if source.key_format == "avro" else orjson.dumps(key)
+        return _written(source.key_format, key, _KEY_ID, lambda: _key_schema(source).text)
     if isinstance(key, int):
         sizes = {"int": 4, "long": 8}
         return key.to_bytes(sizes[source.key_format], signed=True) if source.key_format in sizes else str(key).encode()
@@ -43,8 +44,14 @@ def input_key(source: Source, key: Mapping[str, Any] | bytes | str | int | None)
 
 def input_schemas(source: Source, ids: Collection[int]) -> WriterSchemas:
     """The schemas of ids in tests: those of :func:`input_value` and :func:`input_key`, and no others."""
-    texts = {_ID: _text, _KEY_ID: _key_text}
-    return {number: WriterSchema(text=texts[number](source)) if number in texts else None for number in ids}
+    made = {_ID: _schema, _KEY_ID: _key_schema}
+    return {number: made[number](source) if number in made else None for number in ids}
+
+
+def _written(format: str, value: Mapping[str, Any], number: int, schema: Callable[[], str]) -> bytes:
+    if format == "avro":
+        return _avro(value, number, schema())
+    return (b"\0" + number.to_bytes(4) if format == "json_schema" else b"") + orjson.dumps(value)
 
 
 def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
@@ -58,14 +65,15 @@ def _avro(value: Mapping[str, Any], number: int, schema: str) -> bytes:
 
 def output_encoder(topic: Topic, columns: Sequence[Column]) -> Encode | None:
     """What encodes the values of a topic output in tests; None for JSON."""
-    if topic.format != "avro":
+    if topic.format not in BY_SCHEMA_ID:
         return None
-    return encoder(_ID, avro_schema(topic.name, columns), [column.name for column in columns])
+    schema = value_schema(topic.format, topic.name, columns)
+    return encoder(_ID, schema, [column.name for column in columns])
 
 
-def _text(source: Source) -> str:
-    return avro_schema(source.topic, source.value_columns, is_loose=True)
+def _schema(source: Source) -> WriterSchema:
+    return value_schema(source.format, source.topic, source.value_columns, is_loose=True)
 
 
-def _key_text(source: Source) -> str:
-    return avro_schema(f"{source.topic}.key", source.key_columns, is_loose=True)
+def _key_schema(source: Source) -> WriterSchema:
+    return value_schema(source.key_format, f"{source.topic}.key", source.key_columns, is_loose=True)

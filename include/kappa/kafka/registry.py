@@ -43,26 +43,28 @@ class Registry:
         """
         return self._ask(lambda client: self._schema(client.get_schema(number)), f"schema {number}", (_NO_SCHEMA,))
 
-    def register(self, subject: str, text: str) -> int:
-        """The id of an Avro schema under a subject, registered now where it was not. Idempotent.
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
+        """The id of a schema under a subject, registered now where it was not. Idempotent.
 
         Raises:
             SchemaRefusedError: the registry does not take it, for example as incompatible with those before it.
             RegistryUnreachableError: it does not answer as a registry.
         """
-        found = self._ask(lambda client: client.register_schema(subject, _avro(text)), f"subject {subject!r}", ())
+        found = self._ask(
+            lambda client: client.register_schema(subject, _schema(text, kind)), f"subject {subject!r}", ()
+        )
         assert found is not None
         return int(found)
 
-    def is_compatible(self, subject: str, text: str) -> bool:
-        """Whether the registry would take an Avro schema as the next one of a subject.
+    def is_compatible(self, subject: str, text: str, kind: str = "AVRO") -> bool:
+        """Whether the registry would take a schema as the next one of a subject.
 
         Raises:
             SchemaRefusedError: it is no schema to the registry.
             RegistryUnreachableError: it does not answer as a registry.
         """
         found = self._ask(
-            lambda client: client.test_compatibility(subject, _avro(text)),
+            lambda client: client.test_compatibility(subject, _schema(text, kind)),
             f"subject {subject!r}",
             (_NO_SUBJECT, _NO_VERSION),
         )
@@ -122,7 +124,7 @@ class Registry:
         texts[at] = found.schema_str
 
 
-def _avro(text: str) -> Any:
+def _schema(text: str, kind: str) -> Any:
     from confluent_kafka.schema_registry import Schema
 
-    return Schema(text, "AVRO")
+    return Schema(text, kind)

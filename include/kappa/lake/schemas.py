@@ -109,11 +109,10 @@ def subject_of(topic: str) -> str:
     return f"{topic}-value"
 
 
-def registered(known: Mapping[int, StoredSchema], topic: str, text: str) -> StoredSchema | None:
-    """Of the schemas of a topic the one that was registered for its values with this text; None where none was."""
-    wanted = WriterSchema(text=text)
+def registered(known: Mapping[int, StoredSchema], topic: str, schema: WriterSchema) -> StoredSchema | None:
+    """Of the schemas of a topic the one that was registered for its values and says this; None where none was."""
     return next(
-        (one for one in known.values() if one.subject == subject_of(topic) and is_same(one.schema, wanted)), None
+        (one for one in known.values() if one.subject == subject_of(topic) and is_same(one.schema, schema)), None
     )
 
 

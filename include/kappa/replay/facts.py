@@ -69,11 +69,13 @@ class SchemaFacts:
         lacking: Avro topics of which the lake has no schema, while no schema registry is set.
         refused: Avro topic outputs whose schema the registry would refuse.
         avro: sources of JSON to whose topics an epoch of this lake sends Avro.
+        json: sources of JSON to whose topics one sends JSON with a schema's id.
     """
 
     lacking: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     avro: tuple[str, ...] = ()
+    json: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

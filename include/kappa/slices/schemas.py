@@ -20,7 +20,7 @@ class Asked(Protocol):
     def schema(self, number: int) -> WriterSchema | None:
         """The schema of an id; None where the registry knows of none."""
 
-    def register(self, subject: str, text: str) -> int:
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         """The id of a schema under a subject."""
 
 
@@ -77,19 +77,19 @@ class Schemas:
                 self._keep(topic, number, WriterSchema(text="", kind=UNKNOWN))
         return found
 
-    def id_of(self, topic: str, text: str) -> int:
+    def id_of(self, topic: str, text: str, kind: str = "AVRO") -> int:
         """The id under which values of a topic are written with a schema; registered now where it was not.
 
         Raises:
             SchemaRefusedError: the registry does not take it.
             RegistryUnreachableError: it is not in the lake, and the registry does not answer.
         """
-        found = registered(self._stored(topic), topic, text)
+        found = registered(self._stored(topic), topic, WriterSchema(text=text, kind=kind))
         if found is not None:
             return found.id
         subject = subject_of(topic)
-        number = self._registry.register(subject, text)
-        self._keep(topic, number, WriterSchema(text=text), subject)
+        number = self._registry.register(subject, text, kind)
+        self._keep(topic, number, WriterSchema(text=text, kind=kind), subject)
         return number
 
     def _keep(self, topic: str, number: int, schema: WriterSchema, subject: str = "") -> None:

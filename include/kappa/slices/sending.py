@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 from kappa.lake import queries
-from kappa.slices.avro_topics import encoder_of
 from kappa.slices.places import place_of
+from kappa.slices.registered_topics import encoder_of
 from kappa.slices.run import EpochRun
 
 #: Topic, partition and offset.

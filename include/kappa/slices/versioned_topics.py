@@ -23,7 +23,7 @@ from kappa.lake.merge_on_read import chunks, contents_of, read_table
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.replay.rules.topic import colliding
-from kappa.slices.avro_topics import encoder_of
+from kappa.slices.registered_topics import encoder_of
 from kappa.slices.run import EpochRun
 from kappa.topology import ORDER, Table, Topology
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
-from kappa.topology.avro_schema import avro_schema
 from kappa.topology.event_time import LATE_RECORDS, LATE_SCHEMA, Frontier, least
 from kappa.topology.members import _NAME, Append, Check, Source, Table, Topic
 from kappa.topology.schedule import Schedule
 from kappa.topology.thresholds import Threshold, limits_of, unknown
+from kappa.topology.value_schemas import value_schema
+from kappa.topology.wire_schemas import BY_SCHEMA_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,10 +143,8 @@ class Topology:
                     "TIMESTAMP "
                     f"or BIGINT of {topic.of!r}: {types}."
                 )
-            if topic.format == "avro":
-                avro_schema(
-                    topic.name, rows[topic.of].columns
-                )  # every column has a type and a name in Avro, or it raises
+            if topic.format in BY_SCHEMA_ID:  # every column has a type and a name there, or it raises
+                value_schema(topic.format, topic.name, rows[topic.of].columns)
             _check_expiring(self.name, topic, rows[topic.of])
             _check_reconciled(self.name, topic, rows[topic.of])
             if topic.name in {source.topic for source in self.sources}:

@@ -13,7 +13,16 @@ from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
 from kappa.topology.keys import check_key
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
-from kappa.topology.wire_schemas import BY_SCHEMA_ID, FORMATS, Format, KeyFormat, Timestamps
+from kappa.topology.wire_schemas import (
+    BY_SCHEMA_ID,
+    FORMATS,
+    OF_COLUMNS,
+    TOPIC_FORMATS,
+    Format,
+    KeyFormat,
+    Timestamps,
+    TopicFormat,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,14 +65,14 @@ class Source:
         topic: the topic's name.
         schema: Spark DDL of the value. A column declared ``NOT NULL`` that is absent from a record makes it a dead
             letter. Ignored where ``format`` is ``string`` or ``bytes``.
-        format: ``json`` and ``avro`` give the schema's columns, ``avro`` of values in a schema registry's wire format;
-            ``string`` and ``bytes`` give one column ``value``.
+        format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two of values in a schema
+            registry's wire format; ``string`` and ``bytes`` give one column ``value``.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         key_schema: Spark DDL of what the record's key holds, for example ``id BIGINT``. A column that the value's
             schema has too is taken from the key where the value lacks it; another one is added to the row. A record
             without one of these columns, in its value and in its key, is a dead letter. Empty: the step has ``_key``.
-        key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` (in a schema registry's wire
-            format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
+        key_format: how the key is encoded: ``text`` (one column), ``json``, ``avro`` and ``json_schema`` (in a schema
+            registry's wire format), or ``int`` and ``long``, the four and eight bytes of Kafka's own serializers.
         tombstones: whether a null value is a row, which deletes its key: with the columns of ``key_schema``, all others
             null, and ``_tombstone`` true. Otherwise a null value is a dead letter.
         timestamps: what a number is in a TIMESTAMP column: ``epoch_seconds``, ``epoch_ms`` or ``epoch_us``. ``text``:
@@ -114,9 +123,9 @@ class Source:
                 f"Source {self.topic!r}: of={self.of!r} is no name of a topology; name the one whose versioned topic "
                 "output it is."
             )
-        if self.format in ("json", "avro") and not self.schema:
+        if self.format in OF_COLUMNS and not self.schema:
             raise TopologyError(
-                f"Source {self.topic!r} reads {'JSON' if self.format == 'json' else 'Avro'} and has no schema. Give it "
+                f"Source {self.topic!r} reads {'Avro' if self.format == 'avro' else 'JSON'} and has no schema. Give it "
                 "as Spark DDL: schema='id STRING NOT NULL'."
             )
         odd = [column.name for column in self.columns if keyed_otherwise(column.delta)]
@@ -135,7 +144,7 @@ class Source:
     @property
     def value_columns(self) -> tuple[Column, ...]:
         """Columns that the value is parsed into."""
-        if self.format in ("json", "avro"):
+        if self.format in OF_COLUMNS:
             return columns_of(self.schema, f"source {self.topic!r}")
         return columns_of(f"value {'STRING' if self.format == 'string' else 'BINARY'}", f"source {self.topic!r}")
 
@@ -328,8 +337,8 @@ class Topic:
             only of a table, by its key.
         time: column that becomes the record's timestamp, TIMESTAMP or BIGINT in epoch milliseconds: what reads the
             topic then has the row's event time. None, and a null, for the time of sending.
-        format: ``json``, or ``avro`` with a schema that is made from the columns and registered under
-            ``<topic>-value`` before anything is sent. Keys are the same in both.
+        format: ``json``; ``avro`` or ``json_schema`` with a schema that is made from the columns and registered under
+            ``<topic>-value`` before anything is sent. Keys are the same in all.
 
     Examples:
         >>> from kappa import Topic
@@ -342,7 +351,7 @@ class Topic:
     key: str | tuple[str, ...] | list[str]
     on_replay: OnReplay = "hold"
     time: str | None = None
-    format: Literal["json", "avro"] = "json"
+    format: TopicFormat = "json"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", names_of(self.key))
@@ -350,8 +359,10 @@ class Topic:
             raise TopologyError(
                 f"Topic {self.name!r} is not a name that Kafka allows (letters, digits, '.', '_', '-')."
             )
-        if self.format not in ("json", "avro"):
-            raise TopologyError(f"Topic {self.name!r}: format {self.format!r} is not one of json, avro.")
+        if self.format not in TOPIC_FORMATS:
+            raise TopologyError(
+                f"Topic {self.name!r}: format {self.format!r} is not one of {', '.join(TOPIC_FORMATS)}."
+            )
         if self.on_replay not in get_args(OnReplay):
             raise TopologyError(
                 f"Topic {self.name!r}: on_replay {self.on_replay!r} is not one of {', '.join(get_args(OnReplay))}."

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 #: How the values of a source or topic output are encoded.
-Format = Literal["json", "avro", "string", "bytes"]
+Format = Literal["json", "avro", "json_schema", "string", "bytes"]
 FORMATS: tuple[str, ...] = get_args(Format)
 #: How the keys of a source are encoded; ``int`` and ``long`` as Kafka's own serializers write them.
-KeyFormat = Literal["text", "json", "avro", "int", "long"]
+KeyFormat = Literal["text", "json", "avro", "json_schema", "int", "long"]
 KEY_FORMATS: tuple[str, ...] = get_args(KeyFormat)
 #: What a number is in a TIMESTAMP column; ``text``: times are text, and no number is one.
 Timestamps = Literal["text", "epoch_seconds", "epoch_ms", "epoch_us"]
 TIMESTAMPS: tuple[str, ...] = get_args(Timestamps)
-#: Formats whose values begin with the id of a schema. Protobuf would stand here beside Avro.
-BY_SCHEMA_ID = ("avro",)
+#: Formats whose values begin with the id of a schema. Protobuf would stand here beside them.
+BY_SCHEMA_ID = ("avro", "json_schema")
+#: Formats of a source that has a schema of its own: columns with types.
+OF_COLUMNS = ("json", *BY_SCHEMA_ID)
+#: How the values of a topic output are encoded.
+TopicFormat = Literal["json", "avro", "json_schema"]
+TOPIC_FORMATS: tuple[str, ...] = get_args(TopicFormat)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,12 @@ import orjson
 from kappa.config import Config
 from kappa.errors import CodeError
 from kappa.kafka import changelogs
-from kappa.kafka.avro_values import Encode, decoder, encoder
+from kappa.kafka.avro_values import Encode
 from kappa.kafka.broker import Broker
 from kappa.kafka.changelogs import changelog_records
 from kappa.kafka.encoding import topic_records
 from kappa.kafka.producer import Record
+from kappa.kafka.wire_values import decoder, encoder
 from kappa.lake import queries, rollup, schemas
 from kappa.lake.code import extract
 from kappa.lake.epoch_record import TopologyRecord
@@ -35,8 +36,7 @@ from kappa.lake.merge_on_read import chunks, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.topology import Append, Table, Topic, Topology, registry
-from kappa.topology.avro_schema import avro_schema
-from kappa.topology.wire_schemas import WriterSchema
+from kappa.topology.value_schemas import value_schema
 from kappa.verify.recount import Recount
 
 if TYPE_CHECKING:
@@ -167,11 +167,11 @@ class _Count:
             return True
         known = {number: one for number, one in schemas.load(self.paths.lake, topic.name).items() if one.subject}
         columns = self.topology.rows_of(topic).columns
-        text = avro_schema(topic.name, columns)
-        mine = [one.id for one in known.values() if schemas.is_same(one.schema, WriterSchema(text=text))]
+        schema = value_schema(topic.format, topic.name, columns)
+        mine = [one.id for one in known.values() if schemas.is_same(one.schema, schema)]
         if mine:
             self.decode = decoder({number: one.schema for number, one in known.items()})
-            self.encode = encoder(mine[0], text, [column.name for column in columns])
+            self.encode = encoder(mine[0], schema, [column.name for column in columns])
         return bool(mine)
 
     def _table(self, topic: Topic, name: str, table: Table) -> None:

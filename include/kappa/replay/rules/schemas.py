@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kappa.replay.facts import TopologyFacts
 from kappa.replay.findings import Finding, refuses
 
@@ -27,8 +29,15 @@ SOURCE_IS_AVRO = refuses(
     "records would be a dead letter.",
     "Declare format='avro' on them. --allow source-is-avro reads them as declared, for example where the topic is JSON "
     "again.",
-    meaning="a source is read as JSON, and an epoch of this lake registered an Avro schema for the topic of that name",
+    meaning="a source is read as plain JSON, and an epoch of this lake registered a schema for the topic of that name",
     may_be_allowed=True,
+)
+_SOURCE_IS_JSON_SCHEMA = replace(
+    SOURCE_IS_AVRO,
+    message="Sources {sources} are read as JSON, and an epoch of this lake sends JSON behind a schema id to topics "
+    "of these names: each of those records would be a dead letter.",
+    remedy="Declare format='json_schema' on them. --allow source-is-avro reads them as declared, for example where the "
+    "topic is plain JSON again.",
 )
 
 
@@ -38,4 +47,5 @@ def schema_findings(topology: TopologyFacts) -> list[Finding]:
     schemas = topology.schemas
     found = [SCHEMA_REGISTRY_MISSING(words, lacking=list(schemas.lacking))] if schemas.lacking else []
     found += [SCHEMA_REFUSED(refused=list(schemas.refused))] if schemas.refused else []
-    return found + ([SOURCE_IS_AVRO(sources=list(schemas.avro))] if schemas.avro else [])
+    found += [SOURCE_IS_AVRO(sources=list(schemas.avro))] if schemas.avro else []
+    return found + ([_SOURCE_IS_JSON_SCHEMA(sources=list(schemas.json))] if schemas.json else [])

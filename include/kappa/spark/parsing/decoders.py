@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kappa.spark.parsing import avro, json_values
+from kappa.spark.parsing import avro, json_schema, json_values
 from kappa.topology.wire_schemas import WriterSchemas
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
     """
     if source.format == "avro":
         return _avro(kind, schemas)
+    if source.format == "json_schema":
+        return partial(_wire_json, kind=kind, source=source, schemas=schemas)
     if source.format == "json":
-        return partial(_json, kind=kind, source=source)
+        return partial(_plain_json, kind=kind, source=source)
     return partial(_text, kind=kind) if source.format == "string" else partial(_bytes, kind=kind)
 
 
@@ -49,6 +51,8 @@ def key_decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> 
         return None
     if source.key_format == "avro":
         read = _avro(kind, schemas)
+    elif source.key_format == "json_schema":
+        read = partial(_wire_json, kind=kind, source=source, schemas=schemas)
     elif source.key_format == "json":
         read = partial(_json, kind=kind, source=source)
     elif source.key_format == "text":
@@ -86,6 +90,19 @@ def _avro(kind: pa.StructType, schemas: WriterSchemas) -> Decode:
 def _json(values: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:
     rows, reasons = json_values.decoded(values, kind, source.timestamps)
     return rows, pa.array(reasons, pa.string())
+
+
+def _plain_json(
+    values: pa.BinaryArray, *, kind: pa.StructType, source: Source
+) -> tuple[pa.StructArray, pa.StringArray]:
+    rows, reasons = _json(values, kind=kind, source=source)
+    return rows, json_schema.hinted(values, reasons)
+
+
+def _wire_json(
+    values: pa.BinaryArray, *, kind: pa.StructType, source: Source, schemas: WriterSchemas
+) -> tuple[pa.StructArray, pa.StringArray]:
+    return json_schema.decoded(values, schemas, partial(_json, kind=kind, source=source))
 
 
 def _text(values: pa.BinaryArray, *, kind: pa.StructType) -> tuple[pa.StructArray, pa.StringArray]:

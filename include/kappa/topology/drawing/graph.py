@@ -75,7 +75,7 @@ def graph_of(topology: Topology) -> Graph:
 
 
 def _source(source: Source) -> Box:
-    said = {"json": "JSON", "avro": "Avro"}.get(source.format)
+    said = {"json": "JSON", "avro": "Avro", "json_schema": "JSON of a schema registry"}.get(source.format)
     details = [f"{said} with {_columns(source.columns)}" if said else f"format {source.format}"]
     if source.of is not None:
         details.append(f"the versioned topic of {source.of}")
