@@ -15,7 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.avro import record, wired
 
+from kappa.errors import TopologyError
 from kappa.spark.parsing.avro import decoded, ids_of, readers, unresolved_ids
+from kappa.spark.parsing.decoders import decoder
+from kappa.topology import Source
 from kappa.topology.wire_schemas import WriterSchema
 
 MICROS, MILLIS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "millis"))
@@ -221,3 +224,65 @@ def test_ids_are_those_of_values_and_of_reasons() -> None:
     values = [b"\0\0\0\0\7", b"\0\0\0\1\0x", b"\1\0\0\0\2", None, b"\0"]
     assert ids_of(pa.array(values, pa.binary())) == {7, 256}
     assert unresolved_ids([None, "unresolved schema 7", "bytes follow the value"]) == {7}
+
+
+PLACED = {**record(("id", "string"), ("total", "int")), "name": "OrderPlaced", "namespace": "shop"}
+SHIPPED = {**record(("id", "string"), ("van", "string")), "name": "shop.OrderShipped"}
+PAID = {**record(("id", "string"), ("currency", ["null", "string"])), "name": "OrderPaid"}
+ORDER = pa.struct(
+    [
+        ("id", pa.string()),
+        ("total", pa.int32()),
+        ("currency", pa.string()),
+        ("at", UTC_MICROS),
+        ("n", pa.decimal128(5, 2)),
+    ]
+)
+
+
+def orders(**source: Any) -> list[Any]:
+    """Rows or reasons of an order that was placed, one that was shipped and one that was paid."""
+    schema = "id STRING, total INT, currency STRING, at TIMESTAMP, n DECIMAL(5,2)"
+    known = {n: WriterSchema(text=json.dumps(one)) for n, one in enumerate((PLACED, SHIPPED, PAID), start=1)}
+    values = [
+        wired(1, PLACED, {"id": "a", "total": 1}),
+        wired(2, SHIPPED, {"id": "a", "van": "v"}),
+        wired(3, PAID, {"id": "a", "currency": None}),
+    ]
+    made = Source(topic="orders", format="avro", schema=schema, **source)
+    rows, reasons = decoder(made, ORDER, known)(pa.array(values, pa.binary()))
+    return [reason or row for row, reason in zip(rows.to_pylist(), reasons.to_pylist(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        ("OrderPlaced", [True, False, False]),
+        ("shop.OrderPlaced", [True, False, False]),
+        (["OrderPlaced", "shop.OrderShipped"], [True, True, False]),
+        ("other.OrderPlaced", [False, False, False]),
+        ("OrderPaid", [False, False, True]),
+        ((), [True, True, True]),
+    ],
+)
+def test_a_source_takes_the_record_types_that_it_names(names: Any, taken: list[bool]) -> None:
+    found = orders(record=names)
+    assert [isinstance(row, dict) for row in found] == taken
+    wanted = " or ".join([names] if isinstance(names, str) else names)
+    for row, name in zip(found, ("shop.OrderPlaced", "shop.OrderShipped", "OrderPaid"), strict=True):
+        assert isinstance(row, dict) or row == f"the value is a {name}, and the source takes {wanted}"
+
+
+def test_a_field_that_a_writer_lacks_has_the_default_and_one_that_is_null_has_not() -> None:
+    placed, _, paid = orders(defaults={"currency": "EUR", "total": 7, "at": "2026-03-01T12:00:00Z", "n": "1.5"})
+    assert placed == {
+        "id": "a",
+        "total": 1,
+        "currency": "EUR",
+        "at": datetime(2026, 3, 1, 12, tzinfo=UTC),
+        "n": Decimal("1.50"),
+    }
+    assert (paid["total"], paid["currency"]) == (7, None)
+    assert orders()[0]["currency"] is None
+    with pytest.raises(TopologyError, match=r"defaults .* do not fit its columns: .*total"):
+        orders(defaults={"total": "many"})

@@ -145,3 +145,18 @@ def test_no_topic_is_made_of_state_that_expires() -> None:
 def test_one_column_is_a_key_whether_it_is_named_alone_or_in_a_list() -> None:
     assert Table(name="state", key="id", schema="id STRING NOT NULL, n BIGINT") == STATE
     assert Topic(name="t", of="state", key="id") == Topic(name="t", of="state", key=["id"])
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"record": "OrderPlaced"}, "has record, and format='json' has no record types"),
+        ({"defaults": {"id": "x"}}, "has defaults, and format='json' has no record types"),
+        ({"format": "avro", "record": ["Order Placed"]}, "is no name of an Avro record"),
+        ({"format": "avro", "defaults": {"none": 1}}, r"defaults of \['none'\], which are not in its schema"),
+    ],
+)
+def test_record_types_and_defaults_are_those_of_avro(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(TopologyError, match=reason):
+        Source(topic="pos", schema="id STRING", **values)
+    assert Source(topic="pos", schema="id STRING", format="avro", record="A", defaults={"id": "x"}).record == ("A",)

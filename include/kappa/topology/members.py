@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kappa.errors import TopologyError
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
 from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
 from kappa.topology.keys import check_key
+from kappa.topology.record_types import check_record
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.wire_schemas import (
     BY_SCHEMA_ID,
@@ -67,6 +68,10 @@ class Source:
             letter. Ignored where ``format`` is ``string`` or ``bytes``.
         format: ``json``, ``avro`` and ``json_schema`` give the schema's columns, the last two of values in a schema
             registry's wire format; ``string`` and ``bytes`` give one column ``value``.
+        record: names of the record types of ``avro`` values that it takes, with or without their namespace; others are
+            dead letters. Empty: any.
+        defaults: of ``avro``, column -> what it is where the schema that wrote a value lacks the field, as JSON has it:
+            ``{"currency": "EUR"}``. Without one it is null.
         keyed: whether records of one key must stay in one partition; a changed partition count then refuses a replay.
         key_schema: Spark DDL of what the record's key holds, for example ``id BIGINT``. A column that the value's
             schema has too is taken from the key where the value lacks it; another one is added to the row. A record
@@ -102,6 +107,8 @@ class Source:
     topic: str
     schema: str = ""
     format: Format = "json"
+    record: str | tuple[str, ...] | list[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
     keyed: bool = True
     key_schema: str = ""
     key_format: KeyFormat = "text"
@@ -135,6 +142,8 @@ class Source:
                 f"{'Avro' if self.format == 'avro' else 'JSON'} has no others. Use STRING, or "
                 "ARRAY<STRUCT<key: ..., value: ...>>, which is how Kappa writes such a MAP."
             )
+        object.__setattr__(self, "record", names_of(self.record))
+        check_record(self)
         check_key(self)
         check_source(self)
         clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})

@@ -1,8 +1,8 @@
 """Avro values in Confluent's wire format, decoded into the declared columns: zero, four bytes of schema id, the datum.
 
 Each value is decoded with the schema that wrote it; its fields then go to the declared columns by name. A declared
-column that the writer lacks is null. Avro has no more resolution to offer here: names, defaults and aliases of a reader
-cannot be said in DDL.
+column that the writer lacks has the source's default, or is null. A source may name the types of records that it takes.
+Aliases of a reader cannot be said.
 
 ===========================  =====================================================================================
 written as                   fits a column of
@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,7 @@ NO_WIRE_FORMAT = "the value does not begin with zero and the id of a schema"
 UNKNOWN_ID = "schema {} is not in the schema registry"
 NOT_AVRO = "schema {} is {}, not Avro"
 UNREADABLE = "schema {} cannot be read: {}"
+OTHER_RECORD = "the value is a {}, and the source takes {}"
 UNFIT_SCHEMA = "schema {} does not fit the declared columns: {}"
 UNDECODED = "the value does not decode with schema {}"
 FURTHER = "bytes follow the value"
@@ -70,10 +71,12 @@ class Reader:
     Attributes:
         schema: as fastavro takes it.
         converts: of each declared column, what makes the writer's value one of its type; None where it is one.
+        lacking: what fills columns that the writer lacks.
     """
 
     schema: Any
     converts: tuple[Convert | None, ...]
+    lacking: Mapping[str, Any] = field(default_factory=dict)
 
 
 def schema_id(value: bytes) -> int | None:
@@ -86,9 +89,22 @@ def ids_of(values: pa.Array | pa.ChunkedArray) -> set[int]:
     return {found for value in values.to_pylist() if value is not None and (found := schema_id(value)) is not None}
 
 
-def readers(schemas: WriterSchemas, kind: pa.StructType) -> dict[int, Reader | str]:
-    """For each id how its values are read, or why all of them are dead letters."""
-    return {number: _reader(number, schema, kind) for number, schema in schemas.items()}
+def readers(
+    schemas: WriterSchemas,
+    kind: pa.StructType,
+    *,
+    records: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[int, Reader | str]:
+    """For each id how its values are read, or why all of them are dead letters.
+
+    Args:
+        schemas: by id.
+        kind: the declared columns, all nullable.
+        records: names of the record types that are taken, with or without their namespace; empty for any.
+        defaults: column -> value of a column that a writer lacks.
+    """
+    return {number: _reader(number, schema, kind, records, defaults or {}) for number, schema in schemas.items()}
 
 
 def decoded(
@@ -124,6 +140,8 @@ def decoded(
         if datum.tell() != len(value):
             reasons[place] = FURTHER
             continue
+        if reader.lacking:
+            row = {**row, **reader.lacking}
         for name, convert, column in zip(names, reader.converts, columns, strict=True):
             found = row.get(name)
             try:
@@ -147,7 +165,9 @@ def _array(values: list[Any], field: pa.Field, reasons: list[str | None]) -> pa.
         return pa.array(values, field.type)
 
 
-def _reader(number: int, schema: WriterSchema | None, kind: pa.StructType) -> Reader | str:
+def _reader(
+    number: int, schema: WriterSchema | None, kind: pa.StructType, records: Sequence[str], defaults: Mapping[str, Any]
+) -> Reader | str:
     if schema is None:
         return UNKNOWN_ID.format(number)
     if schema.kind != "AVRO":
@@ -158,13 +178,16 @@ def _reader(number: int, schema: WriterSchema | None, kind: pa.StructType) -> Re
         _check_size(record, names, ())
         if not isinstance(record, dict) or record["type"] not in ("record", "error"):
             raise UnfitError("it is no record")
+        if records and not {record["name"], record["name"].rpartition(".")[2]} & set(records):
+            return OTHER_RECORD.format(record["name"], " or ".join(records))
         fields = {field["name"]: field["type"] for field in record["fields"]}
         converts = tuple(_convert(fields.get(f.name, "null"), f.type, names, f.name) for f in kind)
+        lacking = {name: value for name, value in defaults.items() if name not in fields}
     except UnfitError as error:
         return UNFIT_SCHEMA.format(number, error)
     except Exception as error:  # a registry takes schemas that fastavro does not
         return UNREADABLE.format(number, type(error).__name__)
-    return Reader(schema=parsed, converts=converts)
+    return Reader(schema=parsed, converts=converts, lacking=lacking)
 
 
 def _parsed(schema: WriterSchema) -> tuple[Any, dict[str, Any]]:

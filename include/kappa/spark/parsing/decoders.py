@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kappa.errors import TopologyError
 from kappa.spark.parsing import avro, json_schema, json_values
 from kappa.topology.wire_schemas import WriterSchemas
 
@@ -37,7 +38,7 @@ def decoder(source: Source, kind: pa.StructType, schemas: WriterSchemas) -> Deco
         schemas: of formats with ids of schemas, the schemas that are known.
     """
     if source.format == "avro":
-        return _avro(kind, schemas)
+        return _avro(kind, schemas, records=source.record, defaults=_defaults(source, kind))
     if source.format == "json_schema":
         return partial(_wire_json, kind=kind, source=source, schemas=schemas)
     if source.format == "json":
@@ -77,14 +78,38 @@ def _utf8(value: bytes | None) -> str | None:
         return None
 
 
-def _avro(kind: pa.StructType, schemas: WriterSchemas) -> Decode:
-    known = avro.readers(schemas, kind)
+def _avro(
+    kind: pa.StructType,
+    schemas: WriterSchemas,
+    *,
+    records: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Decode:
+    known = avro.readers(schemas, kind, records=records, defaults=defaults)
 
     def read(values: pa.BinaryArray) -> tuple[pa.StructArray, pa.StringArray]:
         rows, reasons = avro.decoded(values, kind, known)
         return rows, pa.array(reasons, pa.string())
 
     return read
+
+
+def _defaults(source: Source, kind: pa.StructType) -> dict[str, Any]:
+    """What fills columns that a writer lacks, read as JSON is.
+
+    Raises:
+        TopologyError: a default is none of its column's type.
+    """
+    if not source.defaults:
+        return {}
+    rows, (reason,) = json_values.decoded(pa.array([orjson.dumps(dict(source.defaults))]), kind, source.timestamps)
+    if reason is not None:
+        raise TopologyError(
+            f"Source {source.topic!r}: defaults {dict(source.defaults)} do not fit its columns: {reason}. Write them "
+            "as a JSON value of the column would be."
+        )
+    (row,) = rows.to_pylist()
+    return {name: row[name] for name in source.defaults}
 
 
 def _json(values: pa.BinaryArray, *, kind: pa.StructType, source: Source) -> tuple[pa.StructArray, pa.StringArray]:

@@ -1,0 +1,35 @@
+"""What an Avro source takes: record types by their names, and what fills fields that a writer lacks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kappa.errors import TopologyError
+
+if TYPE_CHECKING:
+    from kappa.topology.members import Source
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+def check_record(source: Source) -> None:
+    """Record types and defaults are those of Avro, and defaults are of columns.
+
+    Raises:
+        TopologyError: they are not.
+    """
+    what = f"Source {source.topic!r}"
+    given = [name for name, value in (("record", source.record), ("defaults", source.defaults)) if value]
+    if given and source.format != "avro":
+        raise TopologyError(
+            f"{what} has {' and '.join(given)}, and format={source.format!r} has no record types and no fields that a "
+            "writer's schema lacks. Leave them away, or declare format='avro'."
+        )
+    odd = [name for name in source.record if not _NAME.fullmatch(name)]
+    if odd:
+        raise TopologyError(f"{what}: record {odd} is no name of an Avro record, like OrderPlaced or shop.OrderPlaced.")
+    columns = [column.name for column in source.value_columns]
+    unknown = sorted(set(source.defaults) - set(columns))
+    if unknown:
+        raise TopologyError(f"{what}: defaults of {unknown}, which are not in its schema: {columns}.")
