@@ -60,6 +60,8 @@ class Config:
         spark_conf: further Spark settings of the drivers.
         slice_records: most offsets that one slice may span, of every epoch whose driver is started with it.
         slice_bytes: about as many bytes of records as one slice may have, by a look at some of them.
+        topic_settings: settings, by Kafka's names, that go over those with which drivers make topics; an empty one is
+            left to the broker.
         trigger_seconds: least time between the starts of two live slices.
         heartbeat_seconds: time between two heartbeats of a driver.
         stale_seconds: how long a heartbeat may stay as it is before its driver counts as dead.
@@ -103,6 +105,7 @@ class Config:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     slice_records: int = 500_000
     slice_bytes: int = 512 << 20
+    topic_settings: Mapping[str, str] = field(default_factory=dict)
     trigger_seconds: float = 1.0
     heartbeat_seconds: float = 2.0
     stale_seconds: float = 15.0

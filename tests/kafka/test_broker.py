@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kappa.errors import BrokerUnreachableError, ConflictError, DataLossError, TopologyError
 from kappa.kafka import offsets_for_times
 from kappa.kafka.broker import Broker
+from kappa.kafka.connection import explained
 from kappa.kafka.producer import Record, Sender
 from kappa.offsets.vector import Offsets
 
@@ -294,6 +295,25 @@ def test_a_group_with_members_is_left_alone(kafka: Broker, topic: TopicFactory) 
             kafka.delete_group(name)
     finally:
         member.close()
+
+
+def test_settings_of_the_configuration_go_over_those_of_a_topic_that_is_made(kafka: Broker) -> None:
+    name = "test.settings.over"
+    over = {"retention.ms": "1000000", "segment.ms": ""}
+    with Broker(kafka.bootstrap_servers, topic_settings=over) as client:
+        client.create_topic(name, 1, {"retention.ms": "-1", "segment.ms": "3600000", "cleanup.policy": "compact"})
+    try:
+        found = kafka.topic_configs([name])[name]
+        assert (found["retention.ms"], found["segment.ms"], found["cleanup.policy"]) == (
+            "1000000",
+            "604800000",
+            "compact",
+        )
+    finally:
+        kafka.delete_topics([name])
+    refused = explained(KafkaError(KafkaError.POLICY_VIOLATION, "too long"), "here:9092", f"creating topic {name!r}")
+    assert isinstance(refused, TopologyError)
+    assert "KAPPA_TOPIC_SETTINGS" in str(refused) and "too long" in str(refused)
 
 
 def test_a_recreated_topic_has_another_id(kafka: Broker, topic: TopicFactory) -> None:

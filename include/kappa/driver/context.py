@@ -118,7 +118,7 @@ class Context:
     @cached_property
     def broker(self) -> Broker:
         """Kafka's administration."""
-        return Broker(self.config.bootstrap_servers)
+        return Broker(self.config.bootstrap_servers, topic_settings=self.config.topic_settings)
 
     @cached_property
     def slice_run(self) -> EpochRun:

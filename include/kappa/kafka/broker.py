@@ -42,11 +42,15 @@ class Broker:
     Args:
         bootstrap_servers: brokers, ``host:port`` separated by commas.
         timeout_seconds: how long one question may take.
+        topic_settings: settings that go over those with which topics are made; an empty one is left to the broker.
     """
 
-    def __init__(self, bootstrap_servers: str, *, timeout_seconds: float = 8.0) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, timeout_seconds: float = 8.0, topic_settings: Mapping[str, str] | None = None
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeout = timeout_seconds
+        self._topic_settings = topic_settings or {}
         self._admin = Admin(bootstrap_servers, timeout_seconds)
         self._committer = Committer(bootstrap_servers, timeout_seconds)
         self._confirmer: Confirmer | None = None
@@ -197,7 +201,8 @@ class Broker:
                 refuses the name or the settings.
         """
         about_to(f"create topic {name}")
-        new = NewTopic(name, partitions, -1, config=dict(config or {}))
+        wanted = {key: value for key, value in {**(config or {}), **self._topic_settings}.items() if value}
+        new = NewTopic(name, partitions, -1, config=wanted)
         answers = self._admin.client.create_topics(
             [new], operation_timeout=self._timeout, request_timeout=self._timeout
         )
@@ -205,7 +210,7 @@ class Broker:
             answers[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._admin.explained(error, f"creating topic {name!r} with {dict(config or {})}") from error
+                raise self._admin.explained(error, f"creating topic {name!r} with {wanted}") from error
             found = self.partitions(name)
             if found == partitions and exists_ok:
                 return False
