@@ -31,6 +31,7 @@ from kappa.offsets.releases import Releases
 from kappa.offsets.small_logs import Placed, cut_by_arrival, cut_by_time, placed, time_of
 from kappa.offsets.vector import Offsets, ranges_end
 from kappa.operators.origin import Order, order_of
+from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed
 from kappa.slices.records import in_memory
 from kappa.slices.state import newest
@@ -171,8 +172,10 @@ class TopologyDriver:
         }
         given = Slice(seq=self._seq, records=records, tables=before, frontiers=frontiers, secret=MASK_KEY)
         returned = call_step(self.topology, given)
-        effects = collect(conformed(self.topology, returned))
+        frames = conformed(self.topology, returned)
+        effects = collect(frames)
         self.orders = {append.name: _order(returned[append.name]) for append in self.topology.appends}
+        check_rows(self.topology, returned, frames, effects)
         for append in self.topology.appends:
             rows = effects[append.name]
             known = self._outputs.get(append.name)

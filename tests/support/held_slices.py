@@ -22,6 +22,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
+from kappa.slices.abandoning import abandon_slice
 from kappa.slices.places import create_tables
 from kappa.slices.protocol import run_slice
 from kappa.slices.run import Engines, EpochRun
@@ -107,6 +108,13 @@ class HeldSlices:
         seconds = 0.0 if self._committed.seq % 2 else _NEVER_SECONDS
         self._run.engines = replace(self._run.engines, merge_seconds=seconds)
         self._committed = run_slice(self._run, ranges, sends="held", logged=False, raw=raw)
+
+    def abandon(self) -> None:
+        """Give up the slice that was planned and not done; the next one has its offsets."""
+        plan = self._run.ledger.state().open_plan
+        assert plan is not None
+        abandon_slice(self._run, plan)
+        self._offsets = Counter({(r.topic, r.partition): r.start for r in plan.ranges})
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Rows of a table as of the last commit."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kappa.errors import ConflictError, DisagreementError, LedgerError
+from kappa.errors import ConflictError, DisagreementError
 from kappa.lake.fsync import entry_of
 from kappa.topology.ddl import Column, delta_schema, quote
 
@@ -411,11 +411,4 @@ def _conform(rows: pa.Table, table: DeltaTable) -> pa.Table:
     import pyarrow as pa
 
     schema = pa.schema(table.schema().to_arrow())
-    for field in schema:
-        if not field.nullable and rows.column(field.name).null_count:
-            raise LedgerError(
-                f"Column {field.name!r} is NOT NULL and {rows.column(field.name).null_count} rows of the slice lack "
-                "it.",
-                column=field.name,
-            )
     return rows.select(schema.names).cast(schema)

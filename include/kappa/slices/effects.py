@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kappa.errors import TopologyError
 from kappa.lake import tables
 from kappa.operators.records import is_deleted
+from kappa.slices import partition_values
 from kappa.spark.session import is_part
 from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import plain_type, quote, quoted
@@ -56,7 +57,8 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
                 f"Effect {member.name!r} of {topology!r}: column {column.name!r} is "
                 f"{found[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
             )
-        chosen.append(quote(column.name))
+        is_part = isinstance(member, Append) and column.name in member.partition_by
+        chosen.append(partition_values.as_kept(column) if is_part else quote(column.name))
     if isinstance(member, Table):
         chosen.append(f"{is_deleted(frame)} AS _deleted")
     else:

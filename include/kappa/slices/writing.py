@@ -16,6 +16,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.offsets.vector import ranges_end
 from kappa.operators.late import Refused, refusals
+from kappa.slices.contract import check_rows
 from kappa.slices.effects import collect, conformed, shared, with_seq
 from kappa.slices.reading import Counts, Reading, archived_ranges, is_small
 from kappa.spark.catalyst import hands_on
@@ -85,6 +86,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         frames = conformed(run.topology, effects)
         reading.count_aside()
         rows = rows_in_memory(run, plan, frames, in_one_job=in_memory or not kept)
+        check_rows(run.topology, effects, frames, rows)
         tables.append(run.paths.dead_letters, reading.dead_letters(), plan.seq, plan_hash(plan))
         crash_point("effects.dead_letters", plan.seq)
         run.scratch.written = write_frames(run, plan, frames, rows)
@@ -273,10 +275,6 @@ def _write_rows(run: EpochRun, plan: LedgerRow, effects: Mapping[str, pa.Table])
     """Write all effects at once: each is encoded by one thread, and is a commit of a table of its own."""
     seq, said = plan.seq, plan_hash(plan)
     places = {name: place_of(run.topology, name) for name in effects}
-    for name, rows in effects.items():
-        if places[name].startswith("changes/"):
-            keys = rows.group_by(list(run.topology.table(name).key)).aggregate([]).num_rows
-            _check_one_row_a_key(name, rows.num_rows, keys)
     mine = {places[name]: with_seq(rows, seq) for name, rows in effects.items()}
     kept = {}
     with ThreadPoolExecutor(max(1, len(mine)), "writing") as threads:
@@ -296,16 +294,6 @@ def _write_frame(run: EpochRun, plan: LedgerRow, name: str, frame: DataFrame) ->
 
     seq = plan.seq
     place = place_of(run.topology, name)
-    if place.startswith("changes/"):
-        _check_one_row_a_key(name, frame.count(), frame.select(*run.topology.table(name).key).distinct().count())
     rows = frame.withColumn("_seq", F.lit(seq).cast("bigint"))
     tables.append_frame(f"{run.paths.root}/{place}", rows, seq, plan_hash(plan))
     crash_point(f"effects.{place.partition('/')[0]}", seq)
-
-
-def _check_one_row_a_key(name: str, rows: int, keys: int) -> None:
-    if rows != keys:
-        raise TopologyError(
-            f"The step returned {rows} rows for {keys} keys of table {name!r}. Reduce them to one row a key, for "
-            "example with operators.newest."
-        )

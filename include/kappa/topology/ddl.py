@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,10 @@ _PRIMITIVES = {
     "TIMESTAMPLTZ": "timestamp",
 }
 
+#: From a column to a field within it: a name for the field of a STRUCT, None for each element of an ARRAY or value of a
+#: MAP.
+Path = tuple[str | None, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -38,16 +42,18 @@ class Column:
         type: its type as Spark DDL.
         nullable: whether a row may lack it.
         delta: its type as in a Delta schema: a name or a nested object.
+        required: where fields within it are NOT NULL, which Delta's schema does not say.
     """
 
     name: str
     type: str
     nullable: bool
     delta: Any
+    required: tuple[Path, ...] = ()
 
     def ddl(self) -> str:
         """The column as Spark DDL."""
-        return f"`{self.name}` {self.type}" + ("" if self.nullable else " NOT NULL")
+        return f"{quote(self.name)} {self.type}" + ("" if self.nullable else " NOT NULL")
 
 
 @lru_cache(maxsize=256)
@@ -69,9 +75,14 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
     for item in tree.this.expressions:
         if not isinstance(item, expressions.ColumnDef) or item.kind is None:
             raise TopologyError(f"The schema of {what} has a part without a type: {item.sql('spark')!r}.", ddl=ddl)
-        required = any(isinstance(c.kind, expressions.NotNullColumnConstraint) for c in item.constraints)
         found.append(
-            Column(name=item.name, type=item.kind.sql("spark"), nullable=not required, delta=_delta(item.kind, what))
+            Column(
+                name=item.name,
+                type=item.kind.sql("spark"),
+                nullable=not _is_required(item),
+                delta=_delta(item.kind, what),
+                required=tuple(_required(item.kind)),
+            )
         )
     names = [column.name.lower() for column in found]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -148,6 +159,27 @@ def _delta(kind: Any, what: str) -> Any:
         f"The schema of {what} uses type {kind.sql('spark')}, which Kappa does not keep in Delta.",
         type=kind.sql("spark"),
     )
+
+
+def _is_required(item: Any) -> bool:
+    """Whether a column or a field of a STRUCT is NOT NULL."""
+    from sqlglot import expressions
+
+    return any(
+        isinstance(part.kind, expressions.NotNullColumnConstraint) for part in item.args.get("constraints") or ()
+    )
+
+
+def _required(kind: Any) -> Iterator[Path]:
+    """Where fields within a type are NOT NULL."""
+    name, inner = kind.this.name, kind.expressions
+    if name == "STRUCT":
+        for part in inner:
+            if _is_required(part):
+                yield (part.name,)
+            yield from ((part.name, *path) for path in _required(part.kind))
+    elif name in ("ARRAY", "MAP"):
+        yield from ((None, *path) for path in _required(inner[-1]))
 
 
 def names_of(names: str | Iterable[str]) -> tuple[str, ...]:

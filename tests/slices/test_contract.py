@@ -1,0 +1,222 @@
+"""What rows of an effect may not be, in the driver's memory and in Spark alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.held_slices import HeldSlices
+
+from kappa.errors import TopologyError
+from kappa.operators import newest
+from kappa.slices.contract import check_rows
+from kappa.slices.effects import collect, conformed
+from kappa.testing import Input, TopologyDriver
+from kappa.topology import ORDER, Append, Source, Table, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SOURCE = Source(topic="in", schema="id STRING")
+PLACE = "'in' AS _topic, 2 AS _partition, n AS _offset, TIMESTAMP'2026-01-01' AS _order_timestamp"
+BOTH = pytest.mark.parametrize("in_memory", [True, False], ids=["arrow", "spark"])
+
+
+def refused(spark: SparkSession, member: Table | Append, sql: str, *, in_memory: bool) -> TopologyError:
+    """The error of a step that returns these rows."""
+    with pytest.raises(TopologyError) as refusal:
+        take(spark, member, sql, in_memory=in_memory)
+    return refusal.value
+
+
+def take(spark: SparkSession, member: Table | Append, sql: str, *, in_memory: bool) -> Any:
+    """The rows that a step's effect has, once they are checked."""
+    is_table = isinstance(member, Table)
+    topology = Topology(
+        name="a.b",
+        version="1",
+        sources=[SOURCE],
+        tables=[member] if is_table else [],
+        outputs=[] if is_table else [member],
+        step=lambda slice: {},
+    )
+    effects = {member.name: spark.sql(sql)}
+    frames = conformed(topology, effects)
+    rows = collect(frames)
+    check_rows(topology, effects, frames, rows if in_memory else None)
+    return rows[member.name]
+
+
+STATE = Table(name="state", key=["id"], schema="id STRING NOT NULL, amount BIGINT NOT NULL")
+
+
+@BOTH
+def test_a_null_in_a_required_column_names_effect_column_count_and_record(spark: SparkSession, in_memory: bool) -> None:
+    rows = f"SELECT id, amount, {PLACE} FROM VALUES ('a', 1L, 7L), ('b', NULL, 9L), ('c', NULL, 8L) AS t(id, amount, n)"
+    error = refused(spark, STATE, rows, in_memory=in_memory)
+    assert str(error).startswith(
+        "Effect 'state' of 'a.b': 2 of 3 rows have null in column 'amount', which is NOT NULL. The first one comes "
+        "from record in[2] at offset 8. "
+    )
+    assert error.data == {"effect": "state", "column": "amount", "rows": 2, "place": ("in", 2, 8)}
+
+
+@BOTH
+def test_a_row_that_removes_its_key_needs_nothing_but_the_key(spark: SparkSession, in_memory: bool) -> None:
+    gone = "SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, TRUE AS _deleted"
+    assert take(spark, STATE, gone, in_memory=in_memory).num_rows == 1
+    error = refused(spark, STATE, gone.replace("'a'", "CAST(NULL AS STRING)"), in_memory=in_memory)
+    assert error.data["column"] == "id"
+
+
+@BOTH
+def test_two_rows_of_a_key_name_the_record_of_one(spark: SparkSession, in_memory: bool) -> None:
+    rows = f"SELECT id, n AS amount, {PLACE} FROM VALUES ('a', 1L), ('b', 5L), ('b', 4L) AS t(id, n)"
+    error = refused(spark, STATE, rows, in_memory=in_memory)
+    assert "3 rows for 2 keys (id). The first one comes from record in[2] at offset 4." in str(error)
+
+
+@BOTH
+def test_a_row_of_state_that_keeps_its_origin_names_the_record(spark: SparkSession, in_memory: bool) -> None:
+    place = "STRUCT(TIMESTAMP'2026-01-01' AS _order_timestamp, 'in' AS _topic, 0 AS _partition, 3L AS _offset)"
+    rows = f"SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount, {place} AS origin"
+    assert refused(spark, STATE, rows, in_memory=in_memory).data["place"] == ("in", 0, 3)
+
+
+@BOTH
+def test_a_row_that_comes_from_no_record_is_refused_without_a_place(spark: SparkSession, in_memory: bool) -> None:
+    error = refused(spark, STATE, "SELECT 'a' AS id, CAST(NULL AS BIGINT) AS amount", in_memory=in_memory)
+    assert error.data["place"] is None
+
+
+@BOTH
+def test_a_required_column_of_an_output_may_not_be_null(spark: SparkSession, in_memory: bool) -> None:
+    output = Append(name="rows", schema="id STRING NOT NULL, `was_deleted` BIGINT NOT NULL")
+    rows = f"SELECT IF(n = 1, NULL, 'a') AS id, n AS was_deleted, {PLACE} FROM VALUES (0L), (1L) AS t(n)"
+    assert refused(spark, output, rows, in_memory=in_memory).data["place"] == ("in", 2, 1)
+
+
+NESTED = "a STRUCT<b: STRING NOT NULL, c: ARRAY<STRUCT<`d e`: INT NOT NULL>>>"
+FIELDS = {
+    "a.b": "NAMED_STRUCT('b', NULL, 'c', NULL)",
+    "a.c[].d e": "NAMED_STRUCT('b', 'x', 'c', ARRAY(NAMED_STRUCT('d e', 1), NULL, NAMED_STRUCT('d e', NULL)))",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_null_in_a_required_field_names_the_field(spark: SparkSession, field: str, in_memory: bool) -> None:
+    output = Append(name="rows", schema=NESTED)
+    kind = NESTED[2:].replace(" NOT NULL", "")
+    none, other = (f"SELECT CAST({sql} AS {kind}) AS a" for sql in ("NULL", FIELDS[field]))
+    assert take(spark, output, none, in_memory=in_memory).num_rows == 1
+    error = refused(spark, output, f"{none} UNION ALL {other}", in_memory=in_memory)
+    assert f"1 of 2 rows have null in {field}, which is NOT NULL" in str(error)
+
+
+@BOTH
+def test_a_null_in_a_required_field_of_a_map_is_found(spark: SparkSession, in_memory: bool) -> None:
+    output = Append(name="rows", schema="m MAP<STRING, STRUCT<f: INT NOT NULL>>")
+    maps = "MAP('k', NAMED_STRUCT('f', IF(n = 1, NULL, 1)), 'l', CAST(NULL AS STRUCT<f: INT>)) AS m"
+    rows = f"SELECT {maps} FROM VALUES (0), (2) AS t(n)"
+    assert take(spark, output, rows, in_memory=in_memory).num_rows == 2
+    assert refused(spark, output, rows.replace("(2)", "(1)"), in_memory=in_memory).data["rows"] == 1
+
+
+PARTS = Append(name="rows", schema="id STRING, region STRING, at TIMESTAMP", partition_by=["region", "at"])
+
+
+@BOTH
+def test_an_empty_text_in_a_partition_column_is_null_as_delta_keeps_it(spark: SparkSession, in_memory: bool) -> None:
+    texts = "VALUES (''), (' '), ('__HIVE_DEFAULT_PARTITION__') AS t(region)"
+    rows = f"SELECT 'a' AS id, region, TIMESTAMP'2026-01-01' AS at FROM {texts}"
+    assert sorted(take(spark, PARTS, rows, in_memory=in_memory)["region"].to_pylist(), key=str) == [" ", None, None]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "region", ["''", "CONCAT('a', CHAR(0))", "REPEAT('x', 250)", "REPEAT('ü', 50)", "NULL"], ids=str
+)
+def test_a_value_that_no_partition_can_have_is_refused(spark: SparkSession, region: str, in_memory: bool) -> None:
+    output = Append(name="rows", schema="id STRING, region STRING NOT NULL", partition_by=["region"])
+    rows = f"SELECT 'a' AS id, IF(n = 1, {region}, 'x') AS region, {PLACE} FROM VALUES (0L), (1L) AS t(n)"
+    error = refused(spark, output, rows, in_memory=in_memory)
+    assert (error.data["column"], error.data["place"]) == ("region", ("in", 2, 1))
+
+
+@BOTH
+def test_a_long_text_that_the_name_of_a_folder_holds_is_taken(spark: SparkSession, in_memory: bool) -> None:
+    texts = "VALUES (REPEAT('x', 248)), (REPEAT('ü', 41)) AS t(region)"
+    rows = f"SELECT 'a' AS id, region, TIMESTAMP'0001-01-01' AS at FROM {texts}"
+    assert take(spark, PARTS, rows, in_memory=in_memory).num_rows == 2
+    early = rows.replace("TIMESTAMP'0001-01-01'", "TIMESTAMP_MICROS(-62135596800000001)")
+    assert refused(spark, PARTS, early, in_memory=in_memory).data["column"] == "at"
+
+
+def entries(value: Any, key: bytes = b"k") -> Input:
+    return Input(topic="in", value=value, key=key, timestamp_ms=1_767_225_600_000)
+
+
+def poison(slice: Any) -> Any:
+    """What README's topology does where a record lacks a value: the row lacks it too."""
+    rows = slice["in"].selectExpr("id", "n AS amount", "COALESCE(region, '') AS region", *ORDER)
+    return {"state": newest(rows.where("id IS NOT NULL"), key="id"), "rows": rows}
+
+
+POISON = Topology(
+    name="a.poison",
+    version="1",
+    sources=[Source(topic="in", schema="id STRING, n BIGINT, region STRING")],
+    tables=[STATE],
+    outputs=[Append(name="rows", schema="id STRING, region STRING NOT NULL", partition_by=["region"])],
+    step=poison,
+)
+WAYS = {"driver": None, "arrow": 500_000, "spark": 0}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_slice_that_is_refused_writes_nothing_and_the_next_one_passes(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    most = WAYS[way]
+    run: TopologyDriver | HeldSlices = (
+        TopologyDriver(POISON, spark)
+        if most is None
+        else HeldSlices(POISON, spark, tmp_path, partitions=1, small_slice=50_000, arrow_rows=most)
+    )
+    run.pipe([entries({"id": "a", "n": 1, "region": "x"}), entries(b"no JSON")])
+    for value, said in {
+        '{"id":"b","region":"x"}': "1 of 1 rows have null in column 'amount'",
+        '{"id":"b","n":1,"region":""}': "1 of 1 rows have no text in column 'region'",
+    }.items():
+        before = snapshot(tmp_path)
+        with pytest.raises(TopologyError, match=said) as refusal:
+            run.pipe([entries(b"no JSON"), entries(value)])
+        assert refusal.value.data["place"] is not None
+        assert snapshot(tmp_path) == before, "neither rows nor dead letters"
+        if isinstance(run, HeldSlices):
+            run.abandon()
+    run.pipe([entries({"id": "b", "n": 2, "region": "y"})])
+    assert [row["amount"] for row in sorted(run.rows("state"), key=lambda row: row["id"])] == [1, 2]
+
+
+def snapshot(lake: Path) -> list[str]:
+    """The Delta commits of effects that are there."""
+    return sorted(str(file) for file in lake.rglob("_delta_log/*.json") if "ledger" not in str(file))
+
+
+@pytest.mark.parametrize("most", [500_000, 0], ids=["arrow", "spark"])
+def test_an_empty_text_in_a_partition_column_is_read_back_as_null(
+    spark: SparkSession, tmp_path: Path, most: int
+) -> None:
+    parted = Append(name="rows", schema="id STRING, region STRING", partition_by=["region"])
+    topology = replace(POISON, tables=[], outputs=[parted], step=lambda slice: {"rows": slice["in"]})
+    run = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=50_000, arrow_rows=most)
+    regions = ["", None, " ", "a/b=c", "ä %20", "__HIVE_DEFAULT_PARTITION__"]
+    run.pipe([entries({"id": str(n), "region": region}) for n, region in enumerate(regions)])
+    rows = sorted(run.rows_in_order("rows"), key=lambda row: row["id"])
+    assert [row["region"] for row in rows] == [None, None, " ", "a/b=c", "ä %20", None]
