@@ -196,10 +196,17 @@ def test_what_differs_fails_the_run_and_stays(live: Any, config: Config) -> None
     assert "table counts: 1 keys added" in [entry["event"] for entry in logs if entry["log_level"] == "warning"]
 
 
-@pytest.mark.parametrize("cron", ["", "every day", "61 * * * *"])
+@pytest.mark.parametrize(
+    "cron", ["", "every day", "61 * * * *", "0 0 3 * * *", "0 0 3 * * * 2027", "7#1", "@never", "0 3 30 2 *"]
+)
 def test_a_schedule_that_is_none_is_refused(cron: str) -> None:
     with pytest.raises(TopologyError, match="no cron expression"):
         Schedule(cron=cron)
+
+
+@pytest.mark.parametrize("cron", ["0 3 * * 7#1", "0 3 * * L5", "0 3 L * *", "@daily", " 0 3  * * mon-fri "])
+def test_a_schedule_of_five_fields_is_taken_as_airflow_takes_it(cron: str) -> None:
+    assert Schedule(cron=cron).cron == cron
 
 
 def test_a_schedule_is_read_from_the_file_and_a_wrong_one_takes_no_dag_down(tmp_path: Any) -> None:

@@ -85,7 +85,7 @@ def test_a_topology_without_mistakes_knows_its_parts() -> None:
         (lambda: topology(thresholds=[Threshold(table="rows", keys_added=0)]), "could limit"),
         (lambda: topology(thresholds=[Threshold(table="rows", rows=0)] * 2), "more than once"),
         (lambda: Source(topic="in"), "no schema"),
-        (lambda: Source(topic="in", schema="_key STRING"), "metadata"),
+        (lambda: Source(topic="in", schema="_key STRING"), "a name of Kappa's own"),
         (lambda: Source(topic="in", schema="a STRING", format="xml"), "not one of"),  # type: ignore[arg-type]
     ],
 )

@@ -20,6 +20,7 @@ from kappa.operators import origin
 from kappa.operators.parts import CHANGED, ORIGIN, Part, ddl_of, derived, lifted, merged, values
 from kappa.topology import ORDER
 from kappa.topology.ddl import Column, columns_of, is_numeric, quote
+from kappa.topology.reserved import is_reserved
 
 __all__ = [
     "CHANGED",
@@ -251,10 +252,10 @@ def parts_of(
     if not aggregates:
         raise TopologyError(f"{what} has no aggregate. Name one: aggregates={{'rows': agg.count()}}.")
     for name, aggregate in aggregates.items():
-        if not name or name.startswith("_") or "__" in name or name.lower() in reserved:
+        if not name or is_reserved(name) or "__" in name or name.lower() in reserved:
             raise TopologyError(
-                f"{what}: no aggregate can be called {name!r}; names that begin with '_' or hold '__', and "
-                f"{sorted(taken)}, are the operator's own. Give it another name."
+                f"{what}: no aggregate can be called {name!r}; names that hold '__', and {sorted(taken)}, are the "
+                f"operator's own, and some that begin with '_' the platform's. Give it another name."
             )
         reserved.add(name.lower())
         try:

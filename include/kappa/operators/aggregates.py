@@ -21,6 +21,7 @@ from kappa.operators.frames import check_rows, check_stream
 from kappa.operators.keys import Key, key_columns, key_ddl, quoted_names, with_key
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quote
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -240,9 +241,9 @@ def keys_of(rows: str, key: Key, what: str) -> tuple[Column, ...]:
         TopologyError: one is not a column of the rows, or is called as columns of the platform are.
     """
     keys = key_columns(rows, key, what)
-    odd = [column.name for column in keys if column.name.startswith("_")]
+    odd = [column.name for column in keys if is_reserved(column.name)]
     if odd:
-        raise TopologyError(f"{what}: key columns {odd} begin with '_', as the platform's do. Rename them in the step.")
+        raise TopologyError(f"{what}: key columns {odd} have names of the platform's own. Rename them in the step.")
     return keys
 
 

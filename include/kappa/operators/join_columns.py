@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from kappa.errors import TopologyError
 from kappa.operators.keys import Key, is_present
 from kappa.topology.ddl import Column, columns_of, ddl_of, names_of, quote, quoted
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,12 +168,12 @@ def own_columns(ddl: str, what: str) -> tuple[Column, ...]:
     """Columns of one side.
 
     Raises:
-        TopologyError: one begins with ``_``, as those of the record and of the operator do.
+        TopologyError: one has a name of the platform's own, as those of the record and of the operator are.
     """
     columns = columns_of(ddl, what)
-    odd = [column.name for column in columns if column.name.startswith("_")]
+    odd = [column.name for column in columns if is_reserved(column.name)]
     if odd:
-        raise TopologyError(f"{what} has columns {odd}; names that begin with '_' are the operator's. Rename them.")
+        raise TopologyError(f"{what} has columns {odd}; which are names of the platform's own. Rename them.")
     return columns
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kappa.topology import ORDER
 from kappa.topology.ddl import quoted
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -65,8 +66,8 @@ def late_rows(df: DataFrame, *, operator: str, reason: str) -> DataFrame:
     """Refused rows as the output ``late_records`` keeps them. A step that returns them nowhere is told so.
 
     Args:
-        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else begins with ``_`` is left
-            out.
+        df: the rows, with ``_event_time``, ``_frontier`` and the order columns. What else has a
+            name of the platform's own is left out.
         operator: the operator, for people.
         reason: why it refused them, for people. ``released: `` stands before it where the frontier is that of a release
             of the partition: without it, the record would have been measured by an earlier time.
@@ -86,7 +87,7 @@ def no_late_rows(df: DataFrame, *, operator: str) -> DataFrame:
 def _as_kept(df: DataFrame, operator: str, reason: str) -> DataFrame:
     from pyspark.sql import functions as F
 
-    kept = quoted(name for name in df.columns if not name.startswith("_"))
+    kept = quoted(name for name in df.columns if not is_reserved(name))
     return df.select(
         F.lit(operator).alias("operator"),
         as_released(df, F.lit(reason)).alias("reason"),

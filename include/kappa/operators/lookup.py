@@ -12,6 +12,7 @@ from kappa.operators.join_columns import JoinKey, is_equal, right_names, sides_o
 from kappa.operators.keys import by_content, is_present
 from kappa.operators.records import is_deleted
 from kappa.topology.ddl import quote, quoted
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,7 +66,7 @@ def lookup(
     for name, known in [*((name, df.columns) for name in mine), *((name, table.columns) for name in other)]:
         if name not in known:
             raise TopologyError(f"lookup: there is no column {name!r} among {known}. Correct on=.", column=name)
-    columns = [name for name in table.columns if not name.startswith("_")]
+    columns = [name for name in table.columns if not is_reserved(name)]
     if changes is ...:
         raise TopologyError(
             "lookup: changes= is not given. A row would not see what its own slice brings into the table, and in the "

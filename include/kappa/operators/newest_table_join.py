@@ -11,6 +11,7 @@ from kappa.operators.lookup import newest_before
 from kappa.operators.records import is_deleted
 from kappa.topology import ORDER, Table
 from kappa.topology.ddl import ddl_of, quote, quoted
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,7 +106,7 @@ class NewestTableJoin:
         keys = dict(zip(self.columns.left_key, key, strict=True))
         read = newest_before(left, before, table, keys=keys, columns=columns)
         found = read.where("r IS NOT NULL") if self.columns.how == "inner" else read
-        record = [f"l.{quote(name)}" for name in left.columns if name.startswith("_")]
+        record = [f"l.{quote(name)}" for name in left.columns if is_reserved(name)]
         # The last one in the order in which a row sees them.
         values = by_content({column.name: column.delta for column in self.columns.right})
         order = ", ".join([*ORDER, "_deleted", *values])

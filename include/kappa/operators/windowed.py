@@ -12,6 +12,7 @@ from kappa.operators.frames import check_rows, check_stream, check_times
 from kappa.operators.keys import Key, key_columns
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.durations import milliseconds
+from kappa.topology.reserved import is_reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,10 +67,10 @@ def check_names(names: Iterable[str], operator: str, own: Iterable[str]) -> None
     Raises:
         TopologyError: one is.
     """
-    taken = [name for name in names if name.startswith("_") or name.lower() in own]
+    taken = [name for name in names if is_reserved(name) or name.lower() in own]
     if taken:
         raise TopologyError(
-            f"{operator}: columns {taken} have names of the operator's own, which begin with '_' or are {sorted(own)}. "
+            f"{operator}: columns {taken} have names of the operator's own, such as {sorted(own)}. "
             "Rename them in the step."
         )
 

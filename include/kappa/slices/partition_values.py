@@ -14,8 +14,6 @@ from kappa.topology.ddl import Column, literal, quote
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Types whose values both writers keep: what is not here is refused when an output is defined.
-TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "timestamp")
 #: Texts that Delta keeps as null.
 NULLS = ("", "__HIVE_DEFAULT_PARTITION__")
 #: Most bytes in the name of a folder, by Linux and macOS.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -51,6 +52,11 @@ class Column:
     delta: Any
     required: tuple[Path, ...] = ()
 
+    @property
+    def is_key(self) -> bool:
+        """Whether equal values are equal on every path, in Spark, Arrow, Delta and JSON, so that they can be keys."""
+        return isinstance(self.delta, str) and self.delta not in ("double", "float")
+
     def ddl(self) -> str:
         """The column as Spark DDL."""
         return f"{quote(self.name)} {self.type}" + ("" if self.nullable else " NOT NULL")
@@ -84,10 +90,7 @@ def columns_of(ddl: str, what: str) -> tuple[Column, ...]:
                 required=tuple(_required(item.kind)),
             )
         )
-    names = [column.name.lower() for column in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise TopologyError(f"The schema of {what} names {twice} more than once (case does not count).", ddl=ddl)
+    _check_names([column.name for column in found], what, ddl)
     return tuple(found)
 
 
@@ -136,6 +139,21 @@ def _field(name: str, delta: Any, nullable: bool = True) -> dict[str, Any]:
     return {"name": name, "type": delta, "nullable": nullable, "metadata": {}}
 
 
+def _check_names(names: Sequence[str], what: str, ddl: str) -> None:
+    """Raise where names of columns, or of a STRUCT's fields, are none that Spark and Delta tell apart and keep."""
+    lower = [name.lower() for name in names]
+    twice = sorted({name for name in lower if lower.count(name) > 1})
+    if twice:
+        raise TopologyError(f"The schema of {what} names {twice} more than once (case does not count).", ddl=ddl)
+    odd = [name for name in names if not name or any(unicodedata.category(char) in ("Cc", "Cs") for char in name)]
+    if odd:
+        raise TopologyError(
+            f"The schema of {what} has names {odd}: a name has at least one character, and no control characters. "
+            "Rename them.",
+            ddl=ddl,
+        )
+
+
 def _delta(kind: Any, what: str) -> Any:
     name = kind.this.name
     inner = kind.expressions
@@ -152,6 +170,7 @@ def _delta(kind: Any, what: str) -> Any:
             "valueContainsNull": True,
         }
     if name == "STRUCT":
+        _check_names([part.name for part in inner], what, kind.sql("spark"))
         return {"type": "struct", "fields": [_field(part.name, _delta(part.kind, what)) for part in inner]}
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]

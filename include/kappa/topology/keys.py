@@ -1,4 +1,4 @@
-"""What the keys of a source's records hold."""
+"""What the keys of a source's records, and those of a table, hold."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from kappa.errors import TopologyError
 from kappa.topology.wire_schemas import KEY_FORMATS, TIMESTAMPS
 
 if TYPE_CHECKING:
-    from kappa.topology.members import Source
+    from kappa.topology.members import Source, Table
 
 #: Key formats of one column -> the types that it may have; None for any.
 _SINGLE = {"text": None, "int": ("INT", "BIGINT"), "long": ("BIGINT",)}
+_NESTED_KEY = "Key the table by columns of plain types: of a STRUCT by its fields, each as a column of its own."
+_NUMBER_KEY = "NaN, and -0 beside 0, are no keys: cast it to a DECIMAL or to STRING in the step."
 
 
 def check_key(source: Source) -> None:
@@ -50,3 +52,28 @@ def check_key(source: Source) -> None:
                 f"{what}: column {column.name!r} is {other.type} in schema and {column.type} in key_schema. Give both "
                 "the same type."
             )
+
+
+def check_table_key(table: Table) -> None:
+    """A table's key is made of its columns, each once, never null, and of types whose values are keys.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    known = {column.name: column for column in table.columns}
+    if not table.key:
+        raise TopologyError(f"Table {table.name!r} has no key. Name at least one column: key=['id'].")
+    for key in table.key:
+        if key not in known:
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}."
+            )
+        if known[key].nullable:
+            raise TopologyError(f"Table {table.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        if not known[key].is_key:
+            remedy = _NUMBER_KEY if isinstance(known[key].delta, str) else _NESTED_KEY
+            raise TopologyError(
+                f"Table {table.name!r}: key column {key!r} is {known[key].type}, whose values cannot be keys. {remedy}"
+            )
+    if len(set(table.key)) < len(table.key):
+        raise TopologyError(f"Table {table.name!r}: key {list(table.key)} names a column twice. Name each once.")

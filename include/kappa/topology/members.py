@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kappa.errors import TopologyError
+from kappa.topology import reserved
 from kappa.topology.ddl import Column, columns_of, is_numeric, keyed_otherwise, names_of
 from kappa.topology.durations import milliseconds
-from kappa.topology.event_time import EVENT_COLUMNS, WALL_CLOCK, Reach, check_source
-from kappa.topology.keys import check_key
+from kappa.topology.event_time import WALL_CLOCK, Reach, check_source
+from kappa.topology.keys import check_key, check_table_key
+from kappa.topology.partitions import check_partitions
 from kappa.topology.record_types import check_record
 from kappa.topology.thresholds import OUTPUT_MEASURES, TABLE_MEASURES
 from kappa.topology.wire_schemas import (
@@ -146,9 +148,18 @@ class Source:
         check_record(self)
         check_key(self)
         check_source(self)
-        clash = sorted({c.name for c in self.columns} & {*RECORD_COLUMNS, *EVENT_COLUMNS})
-        if clash:
-            raise TopologyError(f"Source {self.topic!r}: {clash} are names of record metadata. Rename those columns.")
+        names = [column.name for column in self.columns]
+        if len({name.lower() for name in names}) < len(names):
+            raise TopologyError(
+                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ by case only, which does not "
+                "count. Write a column that both have the same way."
+            )
+        reserved.check_names(
+            f"Source {self.topic!r}",
+            names,
+            "Leave them out of the schema; where you need one, read the value with format='string' and take it from "
+            "there: get_json_object(value, '$._key') AS doc_key.",
+        )
 
     @property
     def value_columns(self) -> tuple[Column, ...]:
@@ -240,19 +251,17 @@ class Table:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", names_of(self.key))
-        object.__setattr__(self, "masked", tuple(self.masked))
+        object.__setattr__(self, "masked", names_of(self.masked))
         _check_name("table", self.name)
         _check_cuts("Table", self.name, self.cuts)
         known = {column.name: column for column in self.columns}
-        if not self.key:
-            raise TopologyError(f"Table {self.name!r} has no key. Name at least one column: key=['id'].")
-        for key in self.key:
-            if key not in known:
-                raise TopologyError(
-                    f"Table {self.name!r}: key column {key!r} is not in its schema, which has {sorted(known)}."
-                )
-            if known[key].nullable:
-                raise TopologyError(f"Table {self.name!r}: key column {key!r} may be null. Declare it NOT NULL.")
+        reserved.check_names(
+            f"Table {self.name!r}",
+            known,
+            "Rename them in the schema and in the step.",
+            taken=reserved.OF_TABLES if self.made_by else None,
+        )
+        check_table_key(self)
         _check_masked(f"Table {self.name!r}", self.masked, known)
 
     @property
@@ -299,19 +308,16 @@ class Append:
     cuts: Cuts = "any"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "masked", tuple(self.masked))
-        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        object.__setattr__(self, "masked", names_of(self.masked))
+        object.__setattr__(self, "partition_by", names_of(self.partition_by))
         _check_name("output", self.name)
         _check_cuts("Output", self.name, self.cuts)
         if not self.columns:
             raise TopologyError(f"Output {self.name!r} has no columns.")
         known = [column.name for column in self.columns]
         _check_masked(f"Output {self.name!r}", self.masked, known)
-        unknown = sorted(set(self.partition_by) - set(known))
-        if unknown:
-            raise TopologyError(
-                f"Output {self.name!r}: partition_by {unknown} is not in its schema, which has {known}."
-            )
+        check_partitions(self)
+        reserved.check_names(f"Output {self.name!r}", known, "Rename them in the schema and in the step.")
         types = {column.name: column.type for column in self.columns}
         if self.time is not None and types.get(self.time) not in ("TIMESTAMP", "BIGINT"):
             raise TopologyError(

@@ -34,9 +34,15 @@ class Schedule:
 
 
 def is_cron(text: object) -> bool:
-    """Whether schedulers understand it."""
-    if not isinstance(text, str):
-        return False
-    from croniter import croniter  # type: ignore[import-untyped]
+    """Whether schedulers understand it: five fields, or a word like ``@daily``, and a time at which it comes."""
+    if not isinstance(text, str) or len(text.split()) != (1 if text.startswith("@") else 5):
+        return False  # croniter takes six and seven fields too, and then means seconds and years
+    from croniter import CroniterBadDateError, croniter  # type: ignore[import-untyped]
 
-    return bool(croniter.is_valid(text))
+    if not croniter.is_valid(text):
+        return False
+    try:
+        croniter(text, 0).get_next()
+    except CroniterBadDateError:  # "0 3 30 2 *"
+        return False
+    return True

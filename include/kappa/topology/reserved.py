@@ -1,0 +1,59 @@
+"""The platform's own columns: no schema may have one of their names, whatever the case, as Spark tells no case apart.
+
+What stands beside a user's columns in a frame or a Delta table is named here, all of it: a test looks through the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kappa.errors import TopologyError
+
+#: What every record has beside its value; see :data:`kappa.topology.RECORD_COLUMNS` and
+#: :data:`kappa.topology.event_time.EVENT_COLUMNS`.
+_OF_RECORDS = """
+    _key _headers _topic _partition _offset _timestamp _order_timestamp _event_time _frontier _is_released _tombstone
+"""
+#: What Delta tables of an epoch have beside declared columns.
+OF_TABLES = frozenset({"_seq", "_deleted", "_handover"})
+#: What is beside a record's columns while it is read and parsed.
+_OF_READERS = "_value _dead _state _read _bytes _rows _json _endless _broken _more"
+#: What operators have beside the columns of rows and keys.
+_OF_OPERATORS = """
+    _also _before _begins _cell _changed _closes _earlier _expired _fresh _from _gone _has_earlier _has_met _has_next
+    _is_change _is_changed _is_new _is_tombstone _key_partition _kept _known _latest _left _meets _moved _new _newest
+    _old _one _other _place _right _run _seen _start _stored _until _valid_from _was
+"""
+#: What checks, queries and comparisons have beside declared columns.
+_OF_QUERIES = "_changes _changes_newest _effect _here _n _part _rank _rows_of_key _table"
+#: All of them.
+NAMES = OF_TABLES | frozenset(f"{_OF_RECORDS} {_OF_READERS} {_OF_OPERATORS} {_OF_QUERIES}".split())
+#: How further ones begin.
+PREFIXES = ("_hash_", "_kappa", "_raw_", "_refused_")
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a column's name is one of the platform's own."""
+    lower = name.lower()
+    return lower in NAMES or lower.startswith(PREFIXES)
+
+
+def check_names(what: str, names: Iterable[str], remedy: str, *, taken: frozenset[str] | None = None) -> None:
+    """Raise where a declared column has a name of the platform's own.
+
+    Args:
+        what: whose columns they are, for people.
+        names: of the columns.
+        remedy: what to do, for people.
+        taken: the names that it may not have; None for all of them.
+
+    Raises:
+        TopologyError: one has.
+    """
+    clash = [name for name in names if (is_reserved(name) if taken is None else name.lower() in taken)]
+    if clash:
+        raise TopologyError(
+            f"{what}: {', '.join(map(repr, clash))} {'is a name' if len(clash) == 1 else 'are names'} of Kappa's own "
+            f"columns, which stand beside yours; case does not count. {remedy}",
+            columns=clash,
+        )

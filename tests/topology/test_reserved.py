@@ -1,0 +1,127 @@
+"""Names of the platform's own columns, and other names that no schema may have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kappa
+from kappa.errors import TopologyError
+from kappa.kafka.changelogs import FORMAT_HEADER
+from kappa.lake import tables
+from kappa.topology import RECORD_COLUMNS, Append, Source, Table, reserved
+from kappa.topology.event_time import EVENT_COLUMNS
+
+#: Words in texts of the code that are no columns: of folders and files, of names that something is put before, and
+#: columns of tables and frames that are the platform's alone.
+NO_COLUMNS = {
+    *("_delta_log", "_last_checkpoint", "_archive", "_broker", "_history", "_item", "_members", "_offsets", "_kappa"),
+    *("_first", "_last", "_e", "_recomputed"),
+}
+
+
+def words_of_texts() -> Iterator[str]:
+    """What begins with ``_`` in a text of the code that is not a docstring."""
+    for file in Path(kappa.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+        docs = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                yield from re.findall(r"(?<![\w`'./-])_[a-z]\w*", node.value)
+
+
+def test_every_column_that_the_platform_sets_beside_a_users_is_reserved() -> None:
+    assert FORMAT_HEADER
+    open_names = {word for word in words_of_texts() if not reserved.is_reserved(word)} - NO_COLUMNS
+    assert not open_names, (
+        "add them to kappa.topology.reserved, or to NO_COLUMNS where they stand beside no user's column"
+    )
+
+
+def test_columns_of_records_and_tables_are_reserved() -> None:
+    stored = {column.name for column in (tables.SEQ, tables.DELETED, *tables.LINEAGE)}
+    assert {*RECORD_COLUMNS, *EVENT_COLUMNS, *stored} <= reserved.NAMES
+
+
+MEMBERS: dict[str, Callable[[str], Any]] = {
+    "Source 'in'": lambda name: Source(topic="in", schema=f"id STRING, `{name}` STRING"),
+    "Table 'state'": lambda name: Table(name="state", key="id", schema=f"id STRING NOT NULL, `{name}` STRING"),
+    "Output 'rows'": lambda name: Append(name="rows", schema=f"id STRING, `{name}` STRING"),
+}
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("name", ["_value", "_DEAD", "_State", "_offset", "_Seq", "_deleted", "_EVENT_time", "_raw_x"])
+def test_a_name_of_the_platforms_own_is_refused_whatever_its_case(member: str, name: str) -> None:
+    with pytest.raises(TopologyError, match=f"{member}: '{name}' is a name of Kappa's own columns"):
+        MEMBERS[member](name)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("name", ["_id", "_class", "_ID", "__v", "@type", "$set", "a b", "a.b", "select", "ä"])
+def test_other_names_are_taken(member: str, name: str) -> None:
+    assert MEMBERS[member](name).columns[1].name == name
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id STRING, `Id` INT", "more than once"),
+        ("s STRUCT<a: INT, A: INT>", "more than once"),
+        ("s ARRAY<STRUCT<a: INT, `a`: INT>>", "more than once"),
+        ("`` INT", "at least one character"),
+        ("`a\nb` INT", "no control characters"),
+        ("s MAP<STRING, STRUCT<`a\tb`: INT>>", "no control characters"),
+    ],
+)
+def test_names_that_spark_and_delta_do_not_keep_apart_are_refused(schema: str, said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        Append(name="rows", schema=schema)
+
+
+@pytest.mark.parametrize("kind", ["STRUCT<a: INT>", "ARRAY<INT>", "MAP<STRING, INT>", "DOUBLE", "FLOAT"])
+def test_a_key_of_a_type_whose_values_are_no_keys_is_refused(kind: str) -> None:
+    with pytest.raises(TopologyError, match="whose values cannot be keys"):
+        Table(name="state", key="id", schema=f"id {kind} NOT NULL")
+
+
+@pytest.mark.parametrize(
+    "kind", ["STRING", "BINARY", "BIGINT", "TINYINT", "BOOLEAN", "DATE", "TIMESTAMP", "DECIMAL(20,2)"]
+)
+def test_a_key_of_another_type_is_taken(kind: str) -> None:
+    assert Table(name="state", key="id", schema=f"id {kind} NOT NULL").columns[0].is_key
+
+
+def test_a_key_that_names_a_column_twice_is_refused() -> None:
+    with pytest.raises(TopologyError, match="names a column twice"):
+        Table(name="state", key=["id", "id"], schema="id STRING NOT NULL")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (["s"], "which is STRUCT<a: INT>"),
+        (["d"], "which is DECIMAL"),
+        (["f"], "which is DOUBLE"),
+        (["b"], "which is BINARY"),
+        (["ID"], "is not in its schema"),
+        (["id", "id"], "names a column twice"),
+        (["a:b"], "no folder with ':'"),
+    ],
+)
+def test_what_cannot_be_a_partition_column_is_refused(parts: list[str], said: str) -> None:
+    schema = "id STRING, s STRUCT<a: INT>, d DECIMAL(9,2), f DOUBLE, b BINARY, `a:b` STRING"
+    with pytest.raises(TopologyError, match=said):
+        Append(name="rows", schema=schema, partition_by=parts)
+
+
+def test_an_output_is_not_partitioned_by_all_of_its_columns() -> None:
+    with pytest.raises(TopologyError, match="leaves none for the files"):
+        Append(name="rows", schema="a STRING, b INT", partition_by=["a", "b"])
+    assert Append(name="rows", schema="a STRING, b INT", partition_by="a").partition_by == ("a",)
