@@ -274,8 +274,8 @@ def merge(path: str, changes: pa.Table, key: Sequence[str], columns: Sequence[Co
     if _is_written(table, seq) or not changes.num_rows:
         return
     names = [column.name for column in columns]
-    assignments = {f"`{name}`": f"s.`{name}`" for name in names}
-    on = " AND ".join(f"t.`{name}` = s.`{name}`" for name in key)
+    assignments = {quote(name): f"s.{quote(name)}" for name in names}
+    on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in key)
     merger = table.merge(
         changes.select([*names, "_deleted"]),
         predicate=on,

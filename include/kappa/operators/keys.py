@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
@@ -18,8 +18,15 @@ Key = str | Sequence[str]
 BY_KEYS = "kappa.stateByKeys"
 
 
-def in_sql(name: str) -> str:
-    """A column, or a field of one, as SQL takes the name that Spark's functions take."""
+def in_sql(name: str, columns: Collection[str] = ()) -> str:
+    """SQL of a column whose name a user gave, or of a field of one.
+
+    Args:
+        name: a column's name as it is, whatever is in it; else as Spark's functions take it, with dots before fields.
+        columns: the names that there are.
+    """
+    if name in columns:
+        return quote(name)
     return name if "`" in name else ".".join(map(quote, name.split(".")))
 
 
@@ -42,9 +49,24 @@ def _has_map(kind: Any) -> bool:
     return kind["type"] == "map" or _has_map(kind["elementType"])
 
 
-def is_present(key: Key) -> str:
-    """SQL: whether no column of the key is null."""
-    return " AND ".join(f"{in_sql(name)} IS NOT NULL" for name in names_of(key))
+def columns_named(key: Key, columns: Collection[str]) -> list[str]:
+    """The key's columns by their own names, where a user put backticks around one."""
+    return [name if name in columns else name.strip("`").replace("``", "`") for name in names_of(key)]
+
+
+def is_present(key: Key, rows: DataFrame | None = None) -> str:
+    """SQL: whether no column of the key is null.
+
+    Args:
+        key: names of columns.
+        rows: the rows where a user gave the names, which may then lead to fields, see :func:`in_sql`.
+    """
+    return " AND ".join(f"{sql} IS NOT NULL" for sql in _in_sql(key, rows))
+
+
+def _in_sql(key: Key, rows: DataFrame | None) -> list[str]:
+    names = names_of(key)
+    return quoted(names) if rows is None else [in_sql(name, rows.columns) for name in names]
 
 
 def quoted_names(columns: Iterable[Column]) -> list[str]:
@@ -54,7 +76,7 @@ def quoted_names(columns: Iterable[Column]) -> list[str]:
 
 def with_key(rows: DataFrame, columns: Iterable[Column]) -> DataFrame:
     """The rows that have a key; one without has no history."""
-    return rows.where(is_present(quoted_names(columns)))
+    return rows.where(is_present([column.name for column in columns]))
 
 
 def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
@@ -73,7 +95,7 @@ def of_keys(before: DataFrame, rows: DataFrame, key: Key) -> DataFrame:
     if rows.sparkSession.conf.get(BY_KEYS, "false") != "true":
         return before
     names = list(names_of(key))
-    return F.broadcast(before.join(F.broadcast(rows.select(*map(in_sql, names))), on=names, how="left_semi"))
+    return F.broadcast(before.join(F.broadcast(rows.select(*quoted(names))), on=names, how="left_semi"))
 
 
 def key_columns(rows: str, key: Key, operator: str) -> tuple[Column, ...]:

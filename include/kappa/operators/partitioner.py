@@ -42,10 +42,10 @@ def rekey(df: DataFrame, *, key: str, partitions: int | None = None) -> DataFram
         >>> rekey(spark.sql("SELECT 7 AS customer"), key="customer").collect()
         [Row(customer=7, _key='7')]
     """
-    kind = df.select(in_sql(key)).schema[0].dataType.simpleString()
+    kind = df.select(in_sql(key, df.columns)).schema[0].dataType.simpleString()
     if kind not in _AS_TEXT:
         raise TopologyError(f"rekey: column {key!r} is {kind.upper()}, which has no one text. Cast it to STRING first.")
-    rows = df.withColumns({"_key": df[in_sql(key)].cast("string")})
+    rows = df.withColumns({"_key": df[in_sql(key, df.columns)].cast("string")})
     if partitions is None:
         return rows
     from pyspark.sql import functions as F

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
 from kappa.operators.frames import check_stream
-from kappa.operators.keys import Key, in_sql, is_present, of_keys
+from kappa.operators.keys import Key, columns_named, in_sql, is_present, of_keys
 from kappa.operators.origin import order_of
 from kappa.operators.sequence import along, column, in_order
-from kappa.topology.ddl import names_of
+from kappa.topology.ddl import names_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +74,7 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
     so_far = f"IF({is_keyed}, SUM({own}) OVER ({window}), {own})"
     if before is None:
         return along(df.withColumn(total, F.expr(so_far)), key, total, df)
-    joined = df.join(_carried(before, df, key, total), on=list(names_of(key)), how="left")
+    joined = df.join(_carried(before, df, key, total), on=columns_named(key, df.columns), how="left")
     whole = F.expr(f"CAST(COALESCE(_before, 0) + {so_far} AS {kinds[total]})")
     return along(joined.withColumn(total, whole).drop("_before"), key, total, df)
 
@@ -120,13 +120,13 @@ def threshold_crossings(
         >>> threshold_crossings(rows, key="id", total="n", step=2).select("n", "threshold").collect()
         [Row(n=2, threshold=2)]
     """
-    value, kind = in_sql(total), df.schema[total].dataType.simpleString()
+    value, kind = in_sql(total, df.columns), df.schema[total].dataType.simpleString()
     crossed = _crossed(value, kind, thresholds, step)
     check_stream(df, "threshold_crossings")
     earlier = f"LAG({value}) IGNORE NULLS OVER ({in_order(df, key)}) AS _earlier"
-    rows = df.where(is_present(key)).selectExpr("*", earlier)
+    rows = df.where(is_present(key, df)).selectExpr("*", earlier)
     if before is not None:
-        rows = rows.join(_carried(before, rows, key, total), on=list(names_of(key)), how="left")
+        rows = rows.join(_carried(before, rows, key, total), on=columns_named(key, rows.columns), how="left")
         rows = rows.selectExpr("* EXCEPT (_earlier, _before)", "COALESCE(_earlier, _before) AS _earlier")
     return rows.selectExpr("*", f"EXPLODE({crossed}) AS threshold").drop("_earlier")
 
@@ -168,7 +168,7 @@ def last_of_each(df: DataFrame, *, key: Key) -> DataFrame:
 
     # "Has no next row" rather than "is first when sorted backwards": the sort of running_total serves it too.
     has_next = F.expr(f"LEAD(TRUE) OVER ({in_order(df, key)})")
-    return df.where(is_present(key)).withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
+    return df.where(is_present(key, df)).withColumn("_has_next", has_next).where("_has_next IS NULL").drop("_has_next")
 
 
 def tombstones(df: DataFrame, *, key: Key) -> DataFrame:
@@ -251,7 +251,9 @@ def _scale(kind: str) -> int | None:
 
 
 def _carried(before: DataFrame, rows: DataFrame, key: Key, total: str) -> DataFrame:
-    return of_keys(before.selectExpr(*map(in_sql, names_of(key)), f"{in_sql(total)} AS _before"), rows, key)
+    names = columns_named(key, rows.columns)
+    known = before.selectExpr(*quoted(names), f"{in_sql(total, before.columns)} AS _before")
+    return of_keys(known, rows, names)
 
 
 def _crossed(value: str, kind: str, thresholds: Sequence[Number], step: Number | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kappa.topology.ddl import Column
+from kappa.topology.ddl import Column, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -17,7 +17,7 @@ def decoded(text: SparkColumn, columns: Iterable[Column]) -> SparkColumn:
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    wanted = StructType.fromDDL(", ".join(f"`{column.name}` {column.type}" for column in columns))
+    wanted = StructType.fromDDL(", ".join(f"{quote(column.name)} {column.type}" for column in columns))
     read = F.from_json(text, _written(wanted), {"mode": "FAILFAST"})  # type: ignore[arg-type]  # a STRUCT stays one
     return _restored(read, wanted)
 

@@ -151,8 +151,8 @@ class Source:
         names = [column.name for column in self.columns]
         if len({name.lower() for name in names}) < len(names):
             raise TopologyError(
-                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ by case only, which does not "
-                "count. Write a column that both have the same way."
+                f"Source {self.topic!r}: columns of schema and key_schema, {names}, differ by case only, which "
+                "does not count. Write a column that both have the same way."
             )
         reserved.check_names(
             f"Source {self.topic!r}",

@@ -13,7 +13,7 @@ from kappa.slices.writing import step_effects
 from kappa.spark.catalyst import FROM_NO_RECORD, SUBQUERY, across_records, read_from, suspects
 from kappa.spark.own_jobs import called
 from kappa.topology import RECORD_COLUMNS, Slice, registry
-from kappa.topology.ddl import ddl_of
+from kappa.topology.ddl import ddl_of, quote
 from kappa.topology.event_time import EVENT_COLUMNS, Frontier
 from kappa.topology.masking import SHORTEST
 
@@ -124,6 +124,6 @@ def _without_rows(session: SparkSession, topology: Topology) -> Slice:
 
 
 def _record_ddl(source: Source) -> str:
-    columns = [f"`{column.name}` {column.type}" for column in source.columns]
+    columns = [f"{quote(column.name)} {column.type}" for column in source.columns]
     times = [f"{name} {kind}" for name, kind in EVENT_COLUMNS.items() if source.grace is not None]
     return ", ".join([*columns, *(f"{name} {RECORD_COLUMNS[name]}" for name in source.record_columns), *times])

@@ -1,0 +1,70 @@
+"""Names with dots, blanks, quotes, backticks and a leading ``_`` give what plain ones give, on every path."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import awkward_names as names
+from support.held_slices import HeldSlices
+
+from kappa.testing import TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kappa.topology import Topology
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
+
+
+def results(topology: Topology, run: TopologyDriver | HeldSlices, shown: names.Names) -> dict[str, Any]:
+    """Rows of every table and output, under plain names, in one order."""
+    found = {table.name: run.rows(table.name) for table in topology.tables}
+    found |= {append.name: run.rows_in_order(append.name) for append in topology.appends}
+    plain = {name: [names.renamed(row, shown) for row in rows] for name, rows in found.items()}
+    for row in plain["late_records"]:
+        row["record"] = names.renamed(json.loads(row["record"]), shown)
+    return {name: sorted(rows, key=lambda row: sorted(map(repr, row.items()))) for name, rows in plain.items()}
+
+
+def in_memory(spark: SparkSession, parts: Any, shown: names.Names) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a test driver has, and what it sent."""
+    topology = names.topology(shown, parts)
+    run = TopologyDriver(topology, spark)
+    for part in names.slices(shown):
+        run.pipe(part)
+    sent = {
+        topic.name: [(key, names.renamed(value and json.loads(value), shown)) for key, value in run.sent(topic.name)]
+        for topic in topology.topics
+    }
+    return results(topology, run, shown), sent
+
+
+@cache
+def expected(spark: SparkSession, parts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same under plain names."""
+    found, sent = in_memory(spark, parts, names.PLAIN)
+    empty = [name for name, rows in {**found, **sent}.items() if not rows]
+    assert empty == (["late_records"] if parts is names.of_records else [])  # what has no rows shows nothing
+    return found, sent
+
+
+def test_awkward_names_give_what_plain_ones_give_and_send_it(spark: SparkSession) -> None:
+    assert in_memory(spark, names.of_records, names.AWKWARD) == expected(spark, names.of_records)
+
+
+@pytest.mark.parametrize(
+    ("parts", "most"),
+    [(names.of_records, 500_000), (names.of_records, 0), (names.of_time, 0)],
+    ids=["records by arrow", "records by spark", "time by spark"],
+)
+def test_awkward_names_are_written_and_read_back(spark: SparkSession, tmp_path: Path, parts: Any, most: int) -> None:
+    topology = names.topology(names.AWKWARD, parts)
+    held = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=most, arrow_rows=most)
+    for part in names.slices(names.AWKWARD):
+        held.pipe(part)
+    assert results(topology, held, names.AWKWARD) == expected(spark, parts)[0]
