@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import lru_cache, partial
 from json import JSONDecoder
 from typing import Any, Literal
@@ -39,7 +40,7 @@ ABSENT = "{} is NOT NULL and absent"
 
 _SPACE = " \t\r\n"
 _UNITS: dict[str, int] = {"epoch_seconds": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
-_IS_NUMBER = re.compile(r" *[+-]?[0-9]+(?:\.[0-9]+)? *", re.ASCII)
+_IS_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -64,10 +65,8 @@ class UnfitError(Exception):
     """A value does not fit the declared columns; its text is the reason."""
 
 
-class Number(str):
-    """A number of JSON, as it was written."""
-
-    __slots__ = ()
+#: A number of JSON, as it was written: made and written again at a fraction of what a text of its own type takes.
+Number = orjson.Fragment
 
 
 def _no_json(_: str) -> Any:
@@ -221,8 +220,7 @@ def _scalar(kind: pa.DataType, timestamps: Timestamps, at: str) -> Convert:
 def _grammars(kind: pa.DataType) -> tuple[Convert, Convert]:
     """What reads numbers, and what reads texts."""
     if pa.types.is_decimal(kind):
-        to_decimal = partial(json_scalars.decimal, precision=kind.precision, scale=kind.scale)
-        return to_decimal, to_decimal
+        return (to_decimal := _decimal(kind.precision, kind.scale)), to_decimal
     if pa.types.is_floating(kind):
         return (json_scalars.double if pa.types.is_float64(kind) else json_scalars.single), json_scalars.no_number
     if pa.types.is_date(kind):
@@ -232,15 +230,25 @@ def _grammars(kind: pa.DataType) -> tuple[Convert, Convert]:
     return partial(json_scalars.integer, bits=_BITS[str(kind)]), _refused
 
 
+def _decimal(precision: int, scale: int) -> Convert:
+    whole, fraction = max(1, precision - scale), max(1, scale)
+    # As written it is what it is; but a whole digit may be one too many where all digits are behind the point.
+    plain = re.compile(rf"-?[0-9]{{1,{whole}}}\.[0-9]{{1,{fraction}}}", re.ASCII)
+    is_usual = precision > scale > 0
+    return lambda text: (
+        Decimal(text)
+        if is_usual and plain.fullmatch(text) is not None
+        else json_scalars.decimal(text, precision, scale)
+    )
+
+
 def _string(half: str, value: Any) -> str:
     """A text as it is, anything else as its JSON text, without blanks."""
     if type(value) is str:
         text = value
-    elif type(value) is Number:
-        return str(value)
     else:
         try:
-            return orjson.dumps(value, default=_written, option=orjson.OPT_PASSTHROUGH_SUBCLASS).decode()
+            return orjson.dumps(value).decode()
         except orjson.JSONEncodeError:
             raise UnfitError(half) from None
     if not text.isascii():
@@ -249,10 +257,6 @@ def _string(half: str, value: Any) -> str:
         except UnicodeEncodeError:
             raise UnfitError(half) from None
     return text
-
-
-def _written(number: Number) -> orjson.Fragment:
-    return orjson.Fragment(str(number))
 
 
 def _boolean(unfit: str, value: Any) -> bool:
@@ -271,7 +275,7 @@ def _of(unfit: str, number: Convert, text: Convert) -> Convert:
     def scalar(value: Any) -> Any:
         try:
             if type(value) is Number:
-                return number(value)
+                return number(_written(value))
             if type(value) is str:
                 return text(value)
         except ValueError:
@@ -281,16 +285,20 @@ def _of(unfit: str, number: Convert, text: Convert) -> Convert:
     return scalar
 
 
+def _written(number: Number) -> str:
+    return orjson.dumps(number).decode()
+
+
 def _timestamp(unfit: str, digits: str, unit: int | None) -> Convert:
     def time(value: Any) -> int:
-        is_number = type(value) is Number or (type(value) is str and _IS_NUMBER.fullmatch(value) is not None)
+        text = _written(value) if type(value) is Number else value
+        if type(text) is not str:
+            raise UnfitError(unfit)
+        is_number = text is not value or _IS_NUMBER.fullmatch(text) is not None
         if is_number and unit is None:
             raise UnfitError(digits)
         try:
-            if is_number and unit is not None:
-                return json_scalars.epoch_micros(value.strip(" "), unit)
-            if type(value) is str:
-                return json_scalars.micros(value)
+            return json_scalars.micros(text) if unit is None or not is_number else json_scalars.epoch_micros(text, unit)
         except ValueError:
             pass
         raise UnfitError(unfit)

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from kappa.kafka.json_reading import is_native, leaves
-from kappa.spark.parsing.json_converter import DEEPEST, Timestamps, depth
 
 Mask = npt.NDArray[np.bool_]
 
@@ -35,67 +34,6 @@ _PATIENCE = 6
 def is_exact(kind: pa.DataType) -> bool:
     """Whether values of this type can be read here; not dates, times, maps, binary and floats: Spark has its way."""
     return all(map(is_native, leaves(kind)))
-
-
-def bulk_rows(values: pa.BinaryArray, kind: pa.StructType, timestamps: Timestamps) -> tuple[pa.StructArray, Mask]:
-    """A row for each value that Arrow reads as the converter does, null for the others; and which are left to it.
-
-    Nulls are not left.
-
-    Args:
-        values: bytes of any content.
-        kind: the declared columns.
-        timestamps: what numbers are in columns of TIMESTAMP.
-    """
-    is_value = values.is_valid().to_numpy(zero_copy_only=False)
-    if not is_exact(kind):
-        return pa.nulls(len(values), kind), is_value
-    texts = values if values.null_count == 0 else values.drop_null()
-    is_clean = _clean(texts)
-    if is_clean is not None:
-        texts = texts.filter(pa.array(is_clean))
-    rows, refused = rows_of(texts.cast(pa.string()), kind)
-    is_read = np.zeros(len(values), dtype=np.bool_)
-    is_read[np.flatnonzero(is_value) if is_clean is None else np.flatnonzero(is_value)[is_clean]] = ~refused
-    if not is_read.all():
-        rows = rows.filter(pa.array(~refused)).take(pa.array(np.cumsum(is_read) - 1, mask=~is_read))
-    return rows, is_value & ~is_read
-
-
-#: What Arrow takes for numbers, and JSON does not; they may also be within texts.
-_NO_NUMBERS = (b"NaN", b"Inf")
-#: A power of ten that Arrow looks up past the end of its table: the process ends, or a number is wrong.
-_POWER = r"[0-9.][eE][+-]?[0-9]{2}"
-
-
-def _clean(values: pa.BinaryArray) -> Mask | None:
-    """Values that Arrow may see, by their bytes; None where all are."""
-    text = _text(values).to_pybytes()
-    found = np.ones(len(values), dtype=np.bool_)
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        found &= np.array([_is_utf8(value) for value in values.to_pylist()])
-    for number in _NO_NUMBERS:
-        if number in text:
-            found &= ~_mask(pc.match_substring(values, number))
-    found &= ~_mask(pc.match_substring_regex(values, _POWER))
-    lengths = pc.binary_length(values).to_numpy()
-    long = np.flatnonzero(lengths > 2 * DEEPEST)
-    if len(long):
-        taken = values.take(pa.array(long))
-        brackets = pc.add(pc.count_substring(taken, "["), pc.count_substring(taken, "{")).to_numpy()
-        for place in long[brackets > DEEPEST].tolist():
-            found[place] &= depth(values[place].as_py()) <= DEEPEST
-    return None if found.all() else found
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def rows_of(values: pa.StringArray, kind: pa.StructType) -> tuple[pa.StructArray, Mask]:
