@@ -271,3 +271,34 @@ def test_an_error_that_only_a_new_process_can_mend_ends_the_driver_all_the_same(
     own.is_spark_dead = lambda: True
     with pytest.raises(ValueError, match="the JVM is gone"):
         Attempts(own).failed(ValueError("the JVM is gone"))
+
+
+def test_what_cannot_even_be_given_up_gets_the_epoch_stuck_with_its_reason(ledger: Ledger, own: Any) -> None:
+    """A table that nothing can open any more: neither the slice nor its abandon row can be made."""
+    add(ledger, "plan", 1, ranges(0, 5_000), logged=True)
+    tried, seen = Attempts(own), []
+    while not own.events and len(seen) < 20:
+        tried.failed(OSError("Found unmasked nulls for non-nullable field"))
+        if not own.events:
+            seen.append(tried.next(ledger.state(), own.events))
+    assert seen == ["try", "smaller", "smaller", "smaller", "smaller"]
+    (event,) = own.events
+    assert (event.event, event.reason) == ("stuck", "Found unmasked nulls for non-nullable field")
+    assert own.told[-1][1] == {"state": "stuck", "message": f"stuck at slice 1: {event.reason}"}
+    own.epochs.add("a.b", 1, "start", actor="ada")
+    assert tried.is_decided(own.events)
+    again = []
+    for _ in range(own.config.attempts + 1):
+        again.append(tried.next(ledger.state(), own.events))
+        tried.failed(OSError("still"))
+    assert again == ["again", "again", "again", "smaller"]
+    assert [e.event for e in own.events].count("stuck") == 1
+
+
+def test_what_fails_before_a_planned_slice_is_looked_at_gets_the_epoch_stuck_too(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 1), logged=True)
+    tried = Attempts(own)
+    for _ in range(2 * own.config.attempts):
+        assert own.events == []
+        tried.failed(OSError("the table is gone"))
+    assert [(e.event, e.reason) for e in own.events] == [("stuck", "the table is gone")]

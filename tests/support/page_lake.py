@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from kappa import clock
 from kappa.config import Config
-from kappa.lake import heartbeat
+from kappa.lake import heartbeat, tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
 from kappa.lake.ledger import Ledger, _to_record
@@ -162,6 +164,34 @@ class Told:
         log.refresh()
         log.append([{k: v for k, v in _to_record(row).items() if k != "n"} for row in rows])
 
+    def dead_letters(self, epoch: int, values: Mapping[str, bytes | None]) -> None:
+        """One dead letter of each reason, with its value, in one more slice."""
+        paths, ledger = self.paths(epoch), Ledger(self.paths(epoch).ledger)
+        last = ledger.state().committed
+        assert last is not None
+        tables.create(paths.dead_letters, tables.DEAD_LETTER)
+        columns = {
+            "_seq": [last.seq + 1] * len(values),
+            "topic": [self.topic] * len(values),
+            "partition": pa.array([0] * len(values), pa.int32()),
+            "offset": list(range(len(values))),
+            "timestamp": pa.array([clock.now()] * len(values), pa.timestamp("us", "UTC")),
+            "key": pa.array([None] * len(values), pa.string()),
+            "value": pa.array(list(values.values()), pa.binary()),
+            "reason": list(values),
+        }
+        tables.append(paths.dead_letters, pa.table(columns), last.seq + 1, "plan")
+        commit = replace(
+            last,
+            seq=last.seq + 1,
+            ranges=tuple(replace(one, start=one.end) for one in last.ranges),
+            rows_read=0,
+            rows_parsed=0,
+            rows_dead=0,
+            delta_versions={"dead_letters": 1},
+        )
+        ledger._log.append([{k: v for k, v in _to_record(commit).items() if k != "n"}])
+
     def grow(self, epoch: int, each: int = 20) -> None:
         """One more slice in a ledger, committed now."""
         ledger = self._grown.setdefault(epoch, Ledger(self.paths(epoch).ledger))
@@ -294,6 +324,15 @@ def demo(config: Config) -> None:
     turns = [(16_000, "held"), (22_000, "live"), (25_000, "held"), (10**9, "live")]
     loyalty.ledger(2, turned(steady(now, 170, each=200, seconds=11), turns))
     loyalty.ledger(3, [(at, a, b, "held") for at, a, b, _ in steady(now, 12, each=3_300, seconds=20)])
+    loyalty.dead_letters(
+        2,
+        {
+            "the value is not a JSON object": b'{"CustomerCardNo": "C0451882", "Earned',
+            "CustomerCardNo is NOT NULL and absent": b'{"EarnedLoyaltyPoints": 12}',
+            "the value is null": None,
+            "set aside by decision 41: points of 31 June, sent by the till of store 7": b'{"Points": "1e400"}',
+        },
+    )
     loyalty.beat(2, seq=170, message="slice 171: applying changes", records_per_second=84.0)
     loyalty.beat(3, seq=12, message="follows epoch 2", records_per_second=2_140.0)
 

@@ -452,6 +452,20 @@ def test_values_of_masked_columns_need_a_right_of_their_own(empty: Config) -> No
     assert all(value in shown for value in secrets) and "withheld" not in shown
 
 
+def test_dead_letters_are_shown_by_reason_and_their_values_with_the_right(empty: Config) -> None:
+    told, now = Told(config=empty, name=NAME, masked={"tables/rewards": ("CustomerCardNo",)}), clock.now()
+    told.begin(1, now)
+    told.move(1, None, 0, now)
+    told.ledger(1, steady(now, 3))
+    assert "Dead letters of epoch" not in page(empty, f"/topologies/{NAME}")
+    told.dead_letters(1, {"not a JSON object": b"<b>C0451882", "set aside by decision 9: bad deploy": None})
+    said = page(empty, f"/topologies/{NAME}")
+    assert "Dead letters of epoch 1, by reason" in said and "set aside by decision 9: bad deploy" in said
+    assert "C0451882" not in said and "11 bytes" in said and "Values are withheld." in said
+    shown = page(empty, f"/topologies/{NAME}", Caller(unmasks=True))
+    assert "&lt;b&gt;C0451882" in shown and "withheld" not in shown
+
+
 class Ends:
     """A broker of which only the ends are asked."""
 

@@ -191,8 +191,10 @@ class Attempts:
         self._failed_at, self._error, self._said = at, what, said(error)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
         context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
-        is_hopeless = isinstance(error, _HOPELESS)
-        if is_hopeless or (state.open_plan is None and self._failures >= context.config.attempts):
+        is_hopeless = isinstance(error, _HOPELESS)  # another try would find the same
+        # What cannot even be given up fails outside of the slice: a table that nothing can open any more, for one.
+        most = context.config.attempts * (1 if state.open_plan is None else 2)
+        if is_hopeless or self._failures >= most:
             self.give_up(state)
             return 0.0
         return float(self._failures)
@@ -211,11 +213,11 @@ class Attempts:
         if found is not None and not is_decided:
             self.stuck = found
             return "stuck"
-        if found is not None and is_abandonable(context.slice_run, state):
+        limit, run = context.config.attempts, context.slice_run
+        if found is not None and self._failures < limit and is_abandonable(run, state):
             return "again"  # claims of drivers that only waited are no attempts: the same slice, counted from the start
         before = 0 if found is None else int(found.detail.get("claims", state.tries))
         tried = max(0, state.tries - before) + self._failures
-        limit, run = context.config.attempts, context.slice_run
         # A slice that cannot be cut where it would have to be is planned as before: once is enough.
         is_cut = state.shrunk is None or state.since_shrunk > 0 or span_of(plan) < span_of(state.shrunk)
         can_shrink = span_of(plan) > 1 and is_cut and not self._is_whole and is_abandonable(run, state)

@@ -154,6 +154,20 @@ def query(
     return _cast(_run(sql, **relations), table)
 
 
+def counted(path: str, delta_version: int, column: str, *, where: str) -> list[tuple[str, int]]:
+    """How many rows there are of each value of a column as of a Delta version, the most frequent first.
+
+    Args:
+        where: SQL condition.
+    """
+    from deltalake import DeltaTable
+
+    name = quoted_name(column)
+    sql = f"SELECT {name} AS value, COUNT(*) AS rows FROM t WHERE {where} GROUP BY {name} ORDER BY rows DESC, value"
+    found = _run(sql, t=DeltaTable(path, version=delta_version)).to_pylist()
+    return [(row["value"], row["rows"]) for row in found]
+
+
 def small(path: str, delta_version: int) -> tuple[pa.Table, str] | None:
     """All rows of a table as of a version, and its schema as Spark's JSON; None where it is not a small one.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import LedgerError, NewerFormatError
 from kappa.kafka.broker import Broker
+from kappa.lake.dead_letter_reasons import Reason, reasons_of
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
@@ -82,6 +83,7 @@ class Board:
         self._newer: dict[str, NewerFormatError] = {}
         self._certificates: dict[str, tuple[tuple[int, ...], float, Certificate]] = {}
         self._anatomies: dict[str, tuple[int, list[LedgerRow]]] = {}
+        self._reasons: dict[str, tuple[int, tuple[Reason, ...]]] = {}
 
     def facts(self, record: TopologyRecord, number: int, *, is_read: bool = False) -> Facts:
         """What is known of an epoch now.
@@ -202,6 +204,17 @@ class Board:
         if known is None or known[0] != last:
             known = (last, self.lake.opened(self._paths(topology, epoch)).newest(most))
             self._anatomies[path] = known
+        return known[1]
+
+    def dead_letters(self, topology: str, epoch: int, committed: LedgerRow | None) -> tuple[Reason, ...]:
+        """Why records of an epoch are dead letters; read anew only where some came."""
+        version = -1 if committed is None else committed.delta_versions.get("dead_letters", -1)
+        if committed is None or version < 1:  # version 0 is the table as it was made
+            return ()
+        paths = self._paths(topology, epoch)
+        known = self._reasons.get(paths.dead_letters)
+        if known is None or known[0] != version:
+            known = self._reasons[paths.dead_letters] = (version, reasons_of(paths, committed))
         return known[1]
 
 

@@ -43,6 +43,8 @@ _SAID = {
     "backfill": ("backfill requested", "busy"),
     "backfilled": ("backfilled", "good"),
     "superseded": ("rebuilt in another lake", "warn"),
+    "set_aside": ("records set aside", "warn"),
+    "set_aside_withdrawn": ("set aside too late", "bad"),
     "restored": ("commits of another program undone", "warn"),
 }
 

@@ -62,7 +62,7 @@ def router(lake: Lake, access: Callable[..., Any]) -> APIRouter:
     @routes.get("/topologies/{name}")
     @bounded.route
     def one_topology(request: Request, name: str, caller: Any = given) -> Response:
-        found = topology.page(board, known(caller, name), clock.now())
+        found = topology.page(board, known(caller, name), clock.now(), caller)
         return rendering.response(request, "topology.html", found, caller=caller)
 
     @routes.get("/topologies/{name}/certificate")

@@ -23,6 +23,8 @@ from kappa_web.pages.charts import Piece
 
 #: Epochs on the timeline, and moves below it: the last ones.
 _EPOCHS, _EVENTS = 12, 12
+#: Reasons of dead letters, the most frequent ones.
+_REASONS = 10
 #: Parts of a slice, in order.
 PARTS = (
     ("wait", "waiting", "from the commit before to the plan: for records, for the next trigger, for maintenance"),
@@ -50,7 +52,7 @@ class Action:
     kind: str = "plain"
 
 
-def page(board: Board, record: TopologyRecord, now: datetime) -> dict[str, Any]:
+def page(board: Board, record: TopologyRecord, now: datetime, caller: Any) -> dict[str, Any]:
     """What the page shows."""
     numbers = sorted(record.epochs, reverse=True)
     facts = {number: board.facts(record, number) for number in numbers[:_EPOCHS] if _is_there(record, number)}
@@ -59,7 +61,13 @@ def page(board: Board, record: TopologyRecord, now: datetime) -> dict[str, Any]:
     live = facts.get(record.live) if record.live is not None else None
     candidate = facts.get(record.candidate.epoch) if record.candidate is not None else None
     lag = board.lags.now(overview.positions({record.topology: live} if live is not None else {}))
+    shown = live or candidate
+    letters = board.dead_letters(record.topology, shown.epoch.epoch, shown.committed) if shown is not None else ()
     return {
+        "letters": letters[:_REASONS],
+        "more_reasons": max(0, len(letters) - _REASONS),
+        "letters_of": shown.epoch.epoch if shown is not None else None,
+        "with_values": caller.may_unmask(record.topology) or not (shown and letters and shown.state.masked),
         "record": record,
         "state": conditions.of_topology(live, candidate),
         "asks": list(conditions.attention(record, live, candidate)),
