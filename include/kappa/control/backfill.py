@@ -17,7 +17,6 @@ from kappa.config import Config
 from kappa.control.backfill_plan import Backfill, Computed
 from kappa.control.backfill_span import windowed_tables
 from kappa.driver import process
-from kappa.driver.attempts import DECISIONS
 from kappa.driver.backfill import belongs, closed_windows, rows_from
 from kappa.errors import DriverNotRunningError, MoveRefusedError
 from kappa.faults import crash_point
@@ -25,7 +24,7 @@ from kappa.kafka.broker import Broker
 from kappa.lake import code as code_store
 from kappa.lake import heartbeat, table_files
 from kappa.lake.epochs import Epochs, Now
-from kappa.lake.events import Event
+from kappa.lake.events import DECISIONS, Event
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import frame_at
 from kappa.names import EpochPaths

@@ -181,15 +181,15 @@ def explained(error: KafkaException | KafkaError, bootstrap_servers: str, doing:
             "the table of what each principal needs.",
             **values,
         )
-    if code == KafkaError.POLICY_VIOLATION:
-        return TopologyError(
-            f"A policy of Kafka at {bootstrap_servers} refuses: {doing} ({text}). Put other settings over those of topics "
-            'that are made with KAPPA_TOPIC_SETTINGS, as JSON: {"retention.ms": ""} leaves one to the broker. Then: '
-            "kappa start <topology> --execute",
-            **values,
-        )
     if code in _BUSY:
         return ConflictError(f"The consumer group has members: {doing} ({text}). Stop them and try again.", **values)
     if cause.retriable():
         return unreachable(bootstrap_servers, f"{doing}: {text}")
-    return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).", **values)
+    way_out = ""
+    if code == KafkaError.POLICY_VIOLATION:
+        way_out = (
+            " A policy of the broker does. Put other settings over those of topics that are made with "
+            'KAPPA_TOPIC_SETTINGS, as JSON: {"retention.ms": ""} leaves one to the broker. Then: '
+            "kappa start <topology> --execute"
+        )
+    return TopologyError(f"Kafka at {bootstrap_servers} refused: {doing} ({text}).{way_out}", **values)
