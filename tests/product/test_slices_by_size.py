@@ -67,7 +67,7 @@ def test_large_records_make_slices_that_are_small_in_bytes_live_and_replayed(
 ) -> None:
     """Padding makes each record 10,000 bytes; a slice may have 100,000."""
     large = [json.dumps({"id": key, "amount": 1, "pad": "x" * 10_000}).encode() for key in "abcdefgh"] * 8
-    with lab(tmp_path / "lab", kafka, spark, topic(max_message_bytes="20000"), slice_bytes=100_000) as stream:
+    with lab(tmp_path / "lab", kafka, spark, topic(), slice_bytes=100_000) as stream:
         stream.deploy(1)
         stream.produce(large[:32])
         first = stream.start_live()
