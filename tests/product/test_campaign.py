@@ -1,0 +1,91 @@
+"""Random schemas, topologies, records and cuts give what plain Python says; each seed can be played again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.campaign import Case, cut, drawn_case, hold, topology_of
+from support.held_slices import HeldSlices
+
+from kappa.testing import TopologyDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
+
+#: Cases of one topology, and topologies of a run before a landing.
+SIDE_BY_SIDE, TOPOLOGIES = 10, 30
+#: The first seed; the cases of a topology follow each other.
+FIRST = 20261127
+
+
+def cases_of(number: int, *, records: int = 24) -> list[Case]:
+    begin = FIRST + number * SIDE_BY_SIDE
+    return [drawn_case(seed, records=records) for seed in range(begin, begin + SIDE_BY_SIDE)]
+
+
+def batches(numbers: range, size: int) -> Iterator[range]:
+    for begin in range(numbers.start, numbers.stop, size):
+        yield range(begin, min(begin + size, numbers.stop))
+
+
+def test_the_cases_have_enough_of_each_outcome() -> None:
+    records = [record for number in range(TOPOLOGIES) for case in cases_of(number) for record in case.records]
+    dead = sum(record.row is None for record in records)
+    nulls = sum(value is None for record in records for value in (record.row or {}).values())
+
+    assert len(records) == 24 * SIDE_BY_SIDE * TOPOLOGIES
+    assert dead > len(records) / 5
+    assert len(records) - dead > len(records) / 5
+    assert nulls > 500
+
+
+@pytest.mark.parametrize("numbers", list(batches(range(TOPOLOGIES), 5)), ids=lambda numbers: f"from {numbers.start}")
+def test_three_hundred_cases_give_what_plain_python_gives(spark: SparkSession, numbers: range) -> None:
+    for number in numbers:
+        cases, chance = cases_of(number), random.Random(number)
+        driver = TopologyDriver(topology_of(cases), spark)
+        for batch in cut(chance, cases, chance.choice([1, 2])):
+            driver.pipe(batch)
+
+        assert hold(cases, driver, f"topology {number}, given") > 100
+
+
+@pytest.mark.parametrize(("number", "arrow_rows"), [(0, 500_000), (1, 0)], ids=["Arrow writes", "Spark writes"])
+def test_cases_in_large_slices_give_the_same(spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int) -> None:
+    cases = cases_of(number)[:3]
+    topology = topology_of(cases)
+    driver = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=0, arrow_rows=arrow_rows)
+    for batch in cut(random.Random(number), cases, 2):
+        driver.pipe(batch)
+
+    assert hold(cases, driver, f"topology {number}, large slices") > 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("numbers", list(batches(range(TOPOLOGIES, 2_000), 20)), ids=lambda n: f"from {n.start}")
+def test_twenty_thousand_cases_give_what_plain_python_gives(spark: SparkSession, numbers: range) -> None:
+    for number in numbers:
+        cases, chance = cases_of(number), random.Random(number)
+        driver = TopologyDriver(topology_of(cases), spark)
+        for batch in cut(chance, cases, chance.choice([1, 2, 3])):
+            driver.pipe(batch)
+        hold(cases, driver, f"topology {number}, given")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(2_000, 2_050))
+def test_five_hundred_cases_in_large_slices_give_what_plain_python_gives(
+    spark: SparkSession, tmp_path: Path, number: int
+) -> None:
+    cases, chance = cases_of(number), random.Random(number)
+    arrow_rows = chance.choice([0, 500_000])
+    driver = HeldSlices(topology_of(cases), spark, tmp_path, partitions=1, small_slice=0, arrow_rows=arrow_rows)
+    for batch in cut(chance, cases, 2):
+        driver.pipe(batch)
+    hold(cases, driver, f"topology {number}, large slices")

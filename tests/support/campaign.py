@@ -1,0 +1,229 @@
+"""Random schemas, topologies, records and cuts: what comes out is told by plain Python.
+
+A case is a source with a schema of its own, of all types, nested, its columns named as real ones are, and three shipped
+operators on it: rows appended as they are, the newest row per key, and aggregates per key. A topology has several cases
+side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kappa import Append, Effects, Slice, Source, Table, Topology
+from kappa.operators import agg, aggregate, newest
+from kappa.testing import Input, TopologyDriver
+from kappa.topology.ddl import quote
+from support.json_outcomes import DEAD, HOSTILE, drawn_type, drawn_value
+
+if TYPE_CHECKING:
+    from support.held_slices import HeldSlices
+
+#: Names that real columns have; the key is one of them too.
+NAMES = (
+    "id",
+    "_id",
+    "@timestamp",
+    "$set",
+    "log.level",
+    "Größe",
+    "select",
+    "MixedCase",
+    "größe_2",
+    "a-b",
+    "a/b",
+    "日本",
+    "it's",
+    'a"b',
+    "back`tick",
+    "key",
+    "value",
+    "count",
+    "5xx",
+)
+KEYS = ("a", "b", "", " ", "Größe", "🙂")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record of a case.
+
+    Attributes:
+        value: what is sent.
+        row: column -> what a row holds; None for a dead letter.
+    """
+
+    value: bytes | None
+    row: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A source, and what is sent to it.
+
+    Attributes:
+        topic: its topic.
+        key: the column that holds the key.
+        columns: column -> type, the key among them.
+        required: columns that are NOT NULL.
+        records: what is sent, in order.
+    """
+
+    topic: str
+    key: str
+    columns: dict[str, str]
+    required: frozenset[str]
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def schema(self) -> str:
+        """The columns as Spark DDL."""
+        parts = (
+            f"{quote(name)} {kind}{' NOT NULL' if name in self.required else ''}" for name, kind in self.columns.items()
+        )
+        return ", ".join(parts)
+
+    @property
+    def good(self) -> list[dict[str, Any]]:
+        """The rows of its good records, in order."""
+        return [record.row for record in self.records if record.row is not None]
+
+
+def drawn_case(seed: int, *, records: int = 24) -> Case:
+    """The case of a seed."""
+    chance = random.Random(seed)
+    names = chance.sample(NAMES, chance.randint(2, 6))
+    key, *others = names
+    case = Case(
+        topic=f"case{seed}",
+        key=key,
+        columns={key: "STRING", **{name: drawn_type(chance) for name in others}},
+        required=frozenset({key, *(name for name in others if chance.random() < 0.2)}),
+    )
+    for _ in range(records):
+        case.records.append(_record(chance, case))
+    return case
+
+
+def _record(chance: random.Random, case: Case) -> Record:
+    kind = chance.random()
+    if kind < 0.06:
+        return Record(value=None, row=None)
+    if kind < 0.2:
+        return Record(value=chance.choice(HOSTILE), row=None)
+    bad = 0.25 if kind < 0.45 else 0.0
+    key = chance.choice(KEYS)
+    texts, row = {case.key: json.dumps(key, ensure_ascii=chance.random() < 0.5)}, {case.key: key}
+    for name, declared in case.columns.items():
+        if name == case.key:
+            continue
+        outcome = drawn_value(chance, declared, bad)
+        row[name] = outcome.value
+        if outcome.value is not None or chance.random() < 0.5:
+            texts[name] = outcome.text
+    shuffled = chance.sample(list(texts), len(texts))
+    space = chance.choice(["", "", " ", "\n"])
+    inner = f",{space}".join(f"{json.dumps(name)}:{space}{texts[name]}" for name in shuffled)
+    more = f',{space}"no column":{space}{{"x":[1,null]}}' if chance.random() < 0.3 else ""
+    value = f"{{{inner}{more}}}".encode()
+    is_dead = any(one is DEAD for one in row.values()) or any(row[name] is None for name in case.required)
+    return Record(value=value, row=None if is_dead else row)
+
+
+def topology_of(cases: Sequence[Case]) -> Topology:
+    """The cases side by side in one topology."""
+    counts = {
+        case.topic: aggregate(
+            rows=f"{quote(case.key)} STRING", key=case.key, aggregates={"n": agg.count(), "last": agg.max(case.key)}
+        )
+        for case in cases
+    }
+    return Topology(
+        name="tests.campaign",
+        version="1",
+        sources=[Source(topic=case.topic, schema=case.schema) for case in cases],
+        tables=[
+            table
+            for case in cases
+            for table in (
+                Table(name=f"newest_{case.topic}", key=[case.key], schema=case.schema),
+                counts[case.topic].table(f"counts_{case.topic}"),
+            )
+        ],
+        outputs=[Append(name=f"rows_{case.topic}", schema=case.schema) for case in cases],
+        step=partial(_step, cases=tuple(cases), counts=counts),
+    )
+
+
+def _step(slice: Slice, *, cases: Sequence[Case], counts: dict[str, Any]) -> Effects:
+    effects: Effects = {}
+    for case in cases:
+        rows = slice[case.topic]
+        counted = counts[case.topic](rows, before=slice.table(f"counts_{case.topic}"))
+        effects[f"rows_{case.topic}"] = rows
+        effects[f"newest_{case.topic}"] = newest(rows, key=case.key)
+        effects[f"counts_{case.topic}"] = counted.changes
+    return effects
+
+
+def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[Input]]:
+    """The records of all cases in so many slices; how much of each topic a slice has is random."""
+    places = {case.topic: sorted(chance.randint(0, len(case.records)) for _ in range(slices - 1)) for case in cases}
+    made: list[list[Input]] = []
+    for number in range(slices):
+        batch = []
+        for case in cases:
+            bounds = [0, *places[case.topic], len(case.records)]
+            for place in range(bounds[number], bounds[number + 1]):
+                value = case.records[place].value
+                batch.append(Input(topic=case.topic, value=value, timestamp_ms=1_000 + place))
+        made.append(batch)
+    return made
+
+
+def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices, message: str) -> int:
+    """Assert that what a driver has is what the cases say; how many values were compared.
+
+    Raises:
+        AssertionError: something differs; begins with the message and names the seed.
+    """
+    compared = 0
+    for case in cases:
+        where = f"{message}, {case.topic}: {case.schema}"
+        letters = sorted(row["_offset"] for row in driver.dead_letters if row["_topic"] == case.topic)
+        expected = [place for place, record in enumerate(case.records) if record.row is None]
+        wrong = [case.records[place].value for place in sorted(set(letters) ^ set(expected))]
+        assert letters == expected, f"{where}: dead letters {letters}, expected {expected}: {wrong}"
+        rows = [
+            _plain({name: row[name] for name in case.columns}) for row in driver.rows_in_order(f"rows_{case.topic}")
+        ]
+        assert rows == [_plain(row) for row in case.good], f"{where}: rows"
+        newest_rows = {row[case.key]: row for row in case.good}
+        table = {row[case.key]: _plain(row) for row in driver.rows(f"newest_{case.topic}")}
+        assert table == {key: _plain(row) for key, row in newest_rows.items()}, f"{where}: newest"
+        counts = {row[case.key]: row["n"] for row in driver.rows(f"counts_{case.topic}")}
+        keys = [row[case.key] for row in case.good]
+        assert counts == {key: keys.count(key) for key in set(keys)}, f"{where}: counts"
+        compared += sum(len(row) for row in case.good)
+    return compared
+
+
+def _plain(row: dict[str, Any]) -> dict[str, str]:
+    """Values as text, so that -0.0 and 0.0 are told apart."""
+    return {name: repr(_comparable(value)) for name, value in row.items()}
+
+
+def _comparable(value: Any) -> Any:
+    """Times by UTC's own zone, a MAP as its entries in order."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    return tuple(map(_comparable, value)) if isinstance(value, tuple) else value
