@@ -1,4 +1,4 @@
-"""What Arrow may read, without Spark: the record is right, or refused."""
+"""What Arrow may read: the row is right, or the value is left to the converter."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kappa.spark.parsing.json_lines import is_exact, rows_of
+from kappa.spark.parsing.json_lines import bulk_rows, plan_of
 
 KIND = pa.struct([("n", pa.int64()), ("money", pa.decimal128(5, 2)), ("f", pa.float64()), ("text", pa.string())])
 
 
 def numbers(*values: str) -> list[int | str | None]:
     """The column ``n`` of each value, or 'refused'."""
-    rows, refused = rows_of(pa.array(values), KIND)
+    rows, refused = bulk_rows(pa.array([value.encode() for value in values]), KIND, "text")
     assert len(rows) == len(values)
     return ["refused" if no else row["n"] for row, no in zip(rows.to_pylist(), refused, strict=True) if no or row]
 
@@ -37,7 +37,6 @@ def test_a_row_stays_beside_its_value() -> None:
         '{"n":7},"i":9',
         '{"n":7},"x":{"n":8}',
         '{"n":7,"o":{}} ,\t"x":8',
-        '{"n":\n7}',
         '{"n":7',
         '{"n":7}\0}',
         '{"n":7}\0{}',
@@ -58,7 +57,7 @@ PIECES = ['{"n":1}', "{", "}", "[", "]", '"n":', '"v":', '"text":', '"', "\\", "
 
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map(lambda pieces: f"{{{''.join(pieces)}}}"), max_size=6))
 def test_what_is_read_of_any_text_is_the_one_object_that_it_is(values: list[str]) -> None:
-    rows, refused = rows_of(pa.array(values, pa.string()), KIND)
+    rows, refused = bulk_rows(pa.array([value.encode() for value in values], pa.binary()), KIND, "text")
 
     assert len(rows) == len(values)
     for value, row, is_refused in zip(values, rows.to_pylist(), refused, strict=True):
@@ -92,45 +91,68 @@ def test_bad_values_beyond_counting_are_refused_without_reading_on_for_ever() ->
     ("value", "why"),
     [
         ('{"money":1234.5}', "1234.50 does not fit DECIMAL(5,2)"),
-        ('{"money":0.005}', "Spark rounds"),
-        ('{"f":-0}', "Spark reads 0"),
-        ('{"f":1e400}', "infinite"),
+        ('{"money":0.005}', "it is rounded half up"),
+        ('{"money":1e-77}', "Arrow looks past the end of a table"),
+        ('{"money":"1e-77"}', "Arrow looks past the end of a table"),
+        ('{"money":"1\\u0065-77"}', "the same, escaped"),
+        ('{"f":1e400}', "out of range"),
+        ('{"f":1.7976931348623159e308}', "out of range after rounding"),
+        ('{"f":NaN}', "no JSON"),
+        ('{"f":-Infinity}', "no JSON"),
+        ('{"x":[NaN]}', "no JSON, in a field that no column has"),
         ('{"text":"\\ude00"}', "half a character"),
-        ('{"x":' + "1" * 1001 + "}", "more digits than Spark reads"),
-        ('{"x":' + "[" * 1001 + "]" * 1001 + "}", "deeper than Spark reads"),
+        ('{"n":1,"n":2}', "the last one counts"),
+        ('{"x":' + "[" * 200 + "]" * 200 + "}", "deeper than the limit"),
         ('{"x":' + "[" * 200_000 + "]" * 200_000 + "}", "deep enough to end the process"),
     ],
 )
-def test_what_arrow_and_spark_read_differently_is_refused(value: str, why: str) -> None:
+def test_what_arrow_and_the_converter_read_differently_is_left(value: str, why: str) -> None:
     assert numbers(value) == ["refused"], why
+    assert numbers('{"n":1}', value, '{"n":3}') == [1, "refused", 3], why
+
+
+def test_a_value_with_line_breaks_is_read() -> None:
+    assert numbers('{"n":\n1}', '{\r\n  "n": 2,\n  "text": "{}"\n}\n', '{"n":3}') == [1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["1e-77x", "5e12345-6", "4e23-11", "Infinite", "Naomi", "[{[{", "\\u003ca\\u003e"])
+def test_a_text_that_looks_like_what_arrow_must_not_see_is_read(text: str) -> None:
+    assert numbers(f'{{"n":1,"text":"{text}"}}') == [1]
+
+
+@pytest.mark.parametrize("size", [100, 1 << 17, (1 << 17) - 12, (1 << 17) - 20])
+def test_what_arrow_must_not_see_is_found_wherever_it_lies(size: int) -> None:
+    """The bytes are looked through in pieces."""
+    first = '{"n":1,"x":"' + "x" * (size - 14) + '"}'
+    for other in ('{"x":NaN}', '{"f":-Infinity}', '{"money":1e-77}', '{"x":' + "[" * 200 + "]" * 200 + "}"):
+        for shift in range(12):
+            assert numbers(" " * shift + first, other) == [1, "refused"]
 
 
 def test_values_of_a_slice_of_an_array_are_read() -> None:
-    values = pa.array(['{"n":1}', '{"n":2}', '{"n":3}']).slice(1, 2)
+    values = pa.array([b'{"n":1}', b'{"n":2}', b'{"n":3}']).slice(1, 2)
 
-    rows, refused = rows_of(values, KIND)
+    rows, refused = bulk_rows(values, KIND, "text")
 
     assert [row["n"] for row in rows.to_pylist()] == [2, 3]
     assert not refused.any()
 
 
 def test_no_values_give_no_rows() -> None:
-    rows, refused = rows_of(pa.array([], pa.string()), KIND)
+    rows, refused = bulk_rows(pa.array([], pa.binary()), KIND, "text")
 
     assert len(rows) == len(refused) == 0
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pa.date32(),
-        pa.timestamp("us"),
-        pa.float32(),
-        pa.binary(),
-        pa.map_(pa.string(), pa.int64()),
-        pa.decimal128(38, 10),
-    ],
+    "kind", [pa.decimal128(38, 10), pa.map_(pa.string(), pa.float32()), pa.map_(pa.int64(), pa.string())]
 )
-def test_types_that_only_spark_reads_are_told(kind: pa.DataType) -> None:
-    assert not is_exact(kind)
-    assert not is_exact(pa.struct([("x", pa.list_(kind))]))
+def test_types_that_only_the_converter_reads_are_told(kind: pa.DataType) -> None:
+    assert plan_of(pa.struct([("n", pa.int64()), ("x", pa.list_(kind))]), "text") is None
+
+
+def test_times_are_read_in_bulk_where_they_are_texts() -> None:
+    kind = pa.struct([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+
+    assert plan_of(kind, "text") is not None
+    assert plan_of(kind, "epoch_ms") is None

@@ -18,7 +18,7 @@ _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
 _DIGITS, _EXPONENT = 19, 9
 _DATE = r"([+-]?)([0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})"
 _CLOCK = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]+))?)?)?"
-_OFFSET = r" ?(?:Z|UTC|GMT|([+-])([0-9]{1,2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)"
+_OFFSET = r" ?(?:Z|UTC|GMT|([+-])(?:([0-9]{1,2}(?::[0-9]{2}){0,2})|([0-9]{4}|[0-9]{6})))"
 _TIME = re.compile(rf" *{_DATE}(?:[T ]{_CLOCK}(?:{_OFFSET})?)? *", re.ASCII)
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -186,12 +186,13 @@ def _leap(year: int) -> bool:
 
 
 def _offset(parts: re.Match[str]) -> int:
-    sign, hours, minutes, seconds = parts.group(9, 10, 11, 12)
+    sign, parted, digits = parts.group(9, 10, 11)
     if sign is None:
         return 0
-    minute, second = int(minutes or 0), int(seconds or 0)
-    offset = int(hours) * 3600 + minute * 60 + second
-    if minute > 59 or second > 59 or offset > _FARTHEST:
+    texts = parted.split(":") if digits is None else [digits[place : place + 2] for place in range(0, len(digits), 2)]
+    hours, minutes, seconds = (int(text) for text in [*texts, "0", "0"][:3])
+    offset = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or offset > _FARTHEST:
         raise ValueError("no offset")
     return -offset if sign == "-" else offset
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kappa.spark.parsing.json_blocks import Mask, bulk_rows
 from kappa.spark.parsing.json_converter import NOT_JSON, Timestamps, UnfitError, convert, tree
+from kappa.spark.parsing.json_lines import Mask, bulk_rows
 
 
 def decoded(
