@@ -103,6 +103,7 @@ def test_thresholds_are_written_as_people_write_them() -> None:
     made = limits_of(parsed(["rewards.keys_removed=0", " rewards.drift.Total.Points = 0.1", "rows.rows=1.0"]))
     assert made == {"rewards.keys_removed": 0, "rewards.drift.Total.Points": 0.1, "rows.rows": 1.0}
     assert [type(limit) for limit in made.values()] == [int, float, float]
+    assert limits_of(parsed(["rows.drift.$n (a = b)=0.1"])) == {"rows.drift.$n (a = b)": 0.1}
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def parsed(texts: Iterable[str]) -> tuple[Threshold, ...]:
     """
     found = []
     for text in texts:
-        match = re.fullmatch(r"\s*([^.=\s]+)\.(?:(drift)\.)?([^=\s]+)\s*=\s*([0-9.eE+-]+)\s*", text)
+        match = re.fullmatch(r"\s*([^.=\s]+)\.(?:(drift)\.)?(.*\S)\s*=\s*([0-9.eE+-]+)\s*", text)
         if match is None:
             raise UsageError(f"{text!r} is no threshold. Write it like rewards.keys_removed=0 or rewards.rows=0.01.")
         table, is_drift, measure, number = match.groups()
