@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kappa.errors import TopologyError
+from kappa.operators import origin
 from kappa.operators.join_columns import How, JoinColumns, JoinKey, join_columns
 from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
@@ -171,7 +172,7 @@ class IntervalJoin:
         if right_changes.unmatched is not None:
             rows = rows.unionByName(right_changes.unmatched.selectExpr(*self.columns.of_right, *PLACE))
         return IntervalJoined(
-            rows=rows,
+            rows=origin.ordered(rows, "contributor"),
             left_changes=left_changes.rows,
             right_changes=right_changes.rows,
             late=late_records(

@@ -124,7 +124,7 @@ class Side:
         if not self.is_tracked:
             gone = before.where(is_over).selectExpr("*", "TRUE AS _deleted")
             kept = numbered(rows.where(f"NOT {is_over}"), self.columns).selectExpr("*", "FALSE AS _deleted")
-            return SideChanges(rows=gone.unionByName(kept))
+            return SideChanges(rows=gone.unionByName(kept, allowMissingColumns=True))
         is_final = lesser.is_past("_event_time", by_ms=self.ahead_ms)
         kept = numbered(rows.where(f"NOT {is_final}"), self.columns)
         passing = rows.where(is_final).selectExpr("*", f"CAST(NULL AS INT) AS {ROW}")

@@ -150,9 +150,10 @@ class TableJoin:
         is_gone = _IS_GONE.format(since=lesser.sql)
         waiting = numbered(admitted.where(f"NOT {is_due}"), self.columns.left).selectExpr("*", "FALSE AS _deleted")
         due = waiting_before.drop(ROW).unionByName(admitted).where(is_due)
+        gone = waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")
         return TableJoined(
             rows=self._as_of(due, known),
-            waiting_changes=waiting.unionByName(waiting_before.where(is_due).selectExpr("*", "TRUE AS _deleted")),
+            waiting_changes=waiting.unionByName(gone, allowMissingColumns=True),
             version_changes=known.where(f"_is_new <> {is_gone}").selectExpr(
                 "* EXCEPT (_is_new, _until)", "NOT _is_new AS _deleted"
             ),
@@ -169,7 +170,7 @@ class TableJoin:
             f"{is_deleted(versions)} AS _is_tombstone",
             "TRUE AS _is_new",
         )
-        both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"))
+        both = new.unionByName(before.selectExpr("*", "FALSE AS _is_new"), allowMissingColumns=True)
         values = by_content({column.name: column.delta for column in self.columns.right})
         backwards = ", ".join(f"{name} DESC" for name in ("_event_time", *ORDER, "_is_tombstone", *values))
         keys = ", ".join(map(quote, self.columns.right_key))
@@ -204,7 +205,8 @@ class TableJoin:
         is_valid = "(NOT r._is_tombstone AND (r._until IS NULL OR l._event_time < r._until))"
         joined = read.where("_turn = 1").selectExpr("l", f"IF({is_valid}, r, NULL) AS r")
         present = joined.where("r IS NOT NULL") if columns.how == "inner" else joined
-        return present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
+        rows = present.selectExpr(*columns.of_pair, *origin.final_at("l._event_time", "l"), "l._event_time")
+        return origin.ordered(rows, "topic")
 
     @property
     def _left(self) -> Side:
