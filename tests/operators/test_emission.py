@@ -19,11 +19,13 @@ from kappa.operators import (
     at_most_every,
     deduplicate,
     hopping_window,
+    interval_join,
     newest,
     newest_by,
     running_total,
     session_window,
     sliding_window,
+    table_join,
     tumbling_window,
 )
 from kappa.operators.origin import ORDERS, ORIGIN_TYPE, order_of, ordered
@@ -31,6 +33,7 @@ from kappa.operators.windowed import Windowed
 from kappa.spark.catalyst import is_union
 from kappa.testing import BEGIN, Input, TopologyDriver, assert_slice_invariant
 from kappa.topology import Effects, Slice, Table
+from kappa.topology.event_time import Frontier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,3 +240,17 @@ def test_newest_refuses_pairs_and_newest_by_takes_them_in_one_order(spark: Spark
 def test_every_operator_declares_its_order() -> None:
     others = {"agg", "late_records", "masked", "rekey", "tombstones"}
     assert set(ORDERS) == set(operators.__all__) - others
+
+
+def test_joins_mark_the_order_of_their_rows(spark: SparkSession) -> None:
+    at = "TIMESTAMP'2026-01-01'"
+    times = ", ".join(f"{at} AS {name}" for name in ("_event_time", "_frontier", "_order_timestamp"))
+    rows = spark.sql(f"SELECT 'a' AS k, 1 AS n, {times}, 't' AS _topic, 0 AS _partition, 0L AS _offset")
+    now = Frontier(ms=0)
+    paid = interval_join(left="k STRING", right="k STRING, n INT", key="k", within="1 minute")
+    priced = table_join(left="k STRING", table="k STRING, n INT", key="k")
+    tables = paid.left_table("l"), paid.right_table("r"), priced.waiting_table("w"), priced.versions_table("v")
+    lefts, rights, waiting, versions = (spark.createDataFrame([], table.schema) for table in tables)
+    pairs = paid(rows, rows, left_before=lefts, right_before=rights, left_frontier=now, right_frontier=now)
+    as_of = priced(rows, rows, waiting_before=waiting, versions_before=versions, left_frontier=now, table_frontier=now)
+    assert (order_of(pairs.rows), order_of(as_of.rows)) == ("contributor", "topic")

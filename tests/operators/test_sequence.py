@@ -126,8 +126,8 @@ def test_maps_order_rows_as_text_and_after_all_other_columns(spark: SparkSession
 
 def test_a_column_with_a_dot_in_its_name_is_a_key_and_an_amount(spark: SparkSession) -> None:
     frame = lines(spark, LINES).withColumnsRenamed({"amount": "net.amount"})
-    found = running_total(frame, key="who", amount="net.amount", total="total")
-    assert newest(found, key="who").collect()[0]["total"] == 0
+    found = running_total(frame, key="who", amount="net.amount", total="net.total")
+    assert newest(found, key="who").collect()[0]["net.total"] == 0
 
 
 def test_nothing_of_a_sequence_is_written_with_the_rows(spark: SparkSession) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kappa.errors import TopologyError
-from kappa.topology.ddl import Column, plain_type
+from kappa.topology.ddl import Column, plain_type, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,3 +77,11 @@ def check_times(rows: DataFrame, operator: str) -> None:
             "running_total, and keep these columns where the step selects.",
             missing=missing,
         )
+
+
+def with_metadata(rows: DataFrame, name: str, metadata: Mapping[str, Any]) -> DataFrame:
+    """The rows with metadata of a column, whatever is in its name: Spark's own function takes a dot for a field."""
+    from pyspark.sql import functions as F
+
+    own = F.col(quote(name)).alias(name, metadata=dict(metadata))
+    return rows.select(*(own if each == name else F.col(quote(each)) for each in rows.columns))

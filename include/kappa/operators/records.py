@@ -24,7 +24,7 @@ from kappa.errors import TopologyError
 from kappa.operators.frames import check_stream
 from kappa.operators.keys import Key, columns_named, in_sql, is_present, of_keys
 from kappa.operators.origin import order_of
-from kappa.operators.sequence import along, column, in_order
+from kappa.operators.sequence import along, in_order
 from kappa.topology.ddl import names_of, quoted
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ def running_total(df: DataFrame, *, key: Key, amount: str, total: str, before: D
         kinds[total] = _kind(before, total)
     _check_addable(kinds, amount=amount)
     window = f"{in_order(df, key)} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    own = f"COALESCE({column(df, amount)}, 0)"
-    is_keyed = " AND ".join(f"{column(df, name)} IS NOT NULL" for name in names_of(key))
-    so_far = f"IF({is_keyed}, SUM({own}) OVER ({window}), {own})"
+    own = f"COALESCE({in_sql(amount, df.columns)}, 0)"
+    so_far = f"IF({is_present(key, df)}, SUM({own}) OVER ({window}), {own})"
     if before is None:
         return along(df.withColumn(total, F.expr(so_far)), key, total, df)
     joined = df.join(_carried(before, df, key, total), on=columns_named(key, df.columns), how="left")
@@ -214,7 +213,7 @@ def is_deleted(df: DataFrame) -> str:
 
 def _kind(df: DataFrame, name: str) -> str:
     """The type of a column, or of a field of one."""
-    return df.selectExpr(column(df, name)).schema[0].dataType.simpleString()
+    return df.selectExpr(in_sql(name, df.columns)).schema[0].dataType.simpleString()
 
 
 def _check_addable(kinds: Mapping[str, str], *, amount: str) -> None:

@@ -8,9 +8,10 @@ follows that key later takes the same sequence, whichever columns are left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kappa.operators.keys import Key, in_sql
+from kappa.operators.frames import with_metadata
+from kappa.operators.keys import Key, by_content, in_sql
 from kappa.topology import ORDER, RECORD_COLUMNS
 from kappa.topology.ddl import names_of, quote
 
@@ -32,7 +33,7 @@ def in_order(rows: DataFrame, key: Key) -> str:
         rows: rows with the key and the order columns.
         key: column or columns.
     """
-    keys = ", ".join(column(rows, name) for name in names_of(key))
+    keys = ", ".join(in_sql(name, rows.columns) for name in names_of(key))
     return f"PARTITION BY {keys} ORDER BY {', '.join([*ORDER, *_deciding(rows, key)])}"
 
 
@@ -45,25 +46,18 @@ def along(rows: DataFrame, key: Key, name: str, given: DataFrame) -> DataFrame:
         name: the column.
         given: the rows before: their columns decided.
     """
-    return rows.withMetadata(name, {_ALONG: {"key": list(names_of(key)), "by": _deciding(given, key)}})
-
-
-def column(rows: DataFrame, name: str) -> str:
-    """SQL of a column, or of a field of one: ``a.b`` is a column of that name where there is one."""
-    return quote(name) if name in rows.columns else in_sql(name)
+    return with_metadata(rows, name, {_ALONG: {"key": list(names_of(key)), "by": _deciding(given, key)}})
 
 
 def content(rows: DataFrame) -> list[str]:
     """SQL of what orders rows of one place: their columns; those with maps, which have no order, last and as text."""
-    plain, mapped = [], []
-    for field in rows.schema:
-        if field.name in _OF_RECORD or _ALONG in field.metadata:
-            continue
-        if _has_order(field.dataType.jsonValue()):
-            plain.append(quote(field.name))
-        else:
-            mapped.append(f"TO_JSON(STRUCT({quote(field.name)}))")
-    return [*plain, *mapped]
+    kinds = {
+        field.name: field.dataType.jsonValue()
+        for field in rows.schema
+        if field.name not in _OF_RECORD and _ALONG not in field.metadata
+    }
+    # Spark keeps a sequence by plain columns: one by texts of maps it would sort anew.
+    return sorted(by_content(kinds), key=lambda term: not term.startswith("`"))
 
 
 def _deciding(rows: DataFrame, key: Key) -> list[str]:
@@ -76,12 +70,3 @@ def _deciding(rows: DataFrame, key: Key) -> list[str]:
             kept = [by in there for by in told["by"]]
             return list(told["by"][: (kept.index(False) if False in kept else len(kept))])
     return [term for term in content(rows) if term not in keys]
-
-
-def _has_order(kind: Any) -> bool:
-    """Whether Spark can sort by a type, given as JSON."""
-    if isinstance(kind, str):
-        return kind != "variant" and "interval" not in kind
-    if kind["type"] == "struct":
-        return all(_has_order(field["type"]) for field in kind["fields"])
-    return kind["type"] == "array" and _has_order(kind["elementType"])

@@ -46,6 +46,8 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
             "for it."
         )
     found = {f.name: f.dataType for f in frame.schema.fields}
+    # What operators tell each other in the metadata of columns is written nowhere: a cast hands none on.
+    marked = {f.name for f in frame.schema.fields if f.metadata}
     chosen = []
     for column in member.columns:
         if column.name not in found:
@@ -58,14 +60,14 @@ def conform(frame: DataFrame, member: Table | Append, topology: str) -> DataFram
                 f"{found[column.name].simpleString()}, declared is {column.type}. Cast it in the step."
             )
         is_part = isinstance(member, Append) and column.name in member.partition_by
-        chosen.append(partition_values.as_kept(column) if is_part else quote(column.name))
+        own = f"CAST({quote(column.name)} AS {column.type}) AS {quote(column.name)}"
+        plain = own if column.name in marked else quote(column.name)
+        chosen.append(partition_values.as_kept(column) if is_part else plain)
     if isinstance(member, Table):
         chosen.append(f"{is_deleted(frame)} AS _deleted")
     else:
         chosen.extend(f"CAST({c.name if c.name in found else 'NULL'} AS {c.type}) AS {c.name}" for c in tables.LINEAGE)
-    # What operators tell each other in the metadata of columns is not written anywhere.
-    marked = {f.name for f in frame.schema.fields if f.metadata} & {column.name for column in member.columns}
-    return reduce(lambda rows, name: rows.withMetadata(name, {}), sorted(marked), frame.selectExpr(*chosen))
+    return frame.selectExpr(*chosen)
 
 
 def shared(frames: Sequence[DataFrame]) -> list[DataFrame]:
