@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,3 +110,58 @@ def test_the_command_says_what_it_found_and_fails(
         reads.certify("sums", deep=True, json=as_json)
     assert ended.value.exit_code == 1
     assert "tables/sums: version 4 (DELETE" in capsys.readouterr().out
+
+
+def _files(epoch: Epoch, place: str, pattern: str) -> list[Path]:
+    return sorted(Path(epoch.paths.root, place).glob(pattern))
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _spoil(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(b"\0" * len(content))
+
+
+@pytest.mark.parametrize("place", ["changes/sums", "tables/sums", "dead_letters"])
+@pytest.mark.parametrize("damage", [Path.unlink, _cut, _spoil, lambda file: file.write_bytes(b"")])
+@pytest.mark.parametrize("pattern", ["*.parquet", "_delta_log/*.json"], ids=["data", "log"])
+def test_a_damaged_file_is_a_problem_of_its_place_and_the_rest_is_counted(
+    epoch: Epoch, place: str, damage: Callable[[Path], None], pattern: str
+) -> None:
+    files = _files(epoch, place, pattern)
+    if not files:
+        assert (place, pattern) == ("dead_letters", "*.parquet")  # there are none
+        return
+    damage(files[-1])
+
+    told: list[str] = []
+    found = recount(epoch.paths, told.append)
+
+    assert found.problems, f"{place}: {files[-1].name}"
+    assert all(problem.startswith(place) and "kappa re" in problem for problem in found.problems), found.problems
+    assert {"changes/sums", "dead_letters", "tables/sums"} <= set(told)
+
+
+def test_a_ledger_that_cannot_be_read_is_a_verdict(epoch: Epoch) -> None:
+    for file in Path(epoch.paths.ledger).glob("**/*.parquet"):
+        _spoil(file)
+    for file in Path(epoch.paths.ledger).glob("_delta_log/*.json"):
+        _spoil(file)
+
+    (problem,) = recount(epoch.paths).problems
+
+    assert problem.startswith("ledger cannot be read: ")
+    assert problem.endswith("kappa replay sums")
+
+
+def test_a_foreign_commit_that_changes_no_rows_is_named_and_is_no_problem(epoch: Epoch) -> None:
+    DeltaTable(epoch.paths.changes("sums")).optimize.compact()
+    DeltaTable(epoch.paths.table("sums")).alter.add_constraint({"grown": "total > -1000"})
+
+    found = recount(epoch.paths)
+
+    assert found.problems == ()
+    assert [notice.split(" (")[0] for notice in found.noticed] == ["changes/sums: version 4", "tables/sums: version 4"]

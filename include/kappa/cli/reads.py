@@ -12,7 +12,7 @@ import typer
 from kappa import control
 from kappa.cli.options import Json, Topology, completed, config, plain, say, say_json, table, write_file
 from kappa.control.deployed import deployed
-from kappa.errors import KappaError, UsageError, first_line
+from kappa.errors import KappaError, LedgerError, UsageError, first_line
 from kappa.lake.conditions import condition, ordering
 from kappa.names import EpochPaths
 from kappa.offsets.notation import parsed_time
@@ -183,9 +183,10 @@ def certify(
     from kappa.verify.recount import recount
 
     chosen = config()
-    certificate = control.certify(chosen, topology)
-    found = None
-    if deep:
+    found, certificate = None, None
+    if not deep:
+        certificate = control.certify(chosen, topology)
+    else:
         from kappa.verify.recount_topics import recount_topics
 
         def tell(what: str) -> None:
@@ -196,20 +197,28 @@ def certify(
         paths = EpochPaths(lake=chosen.lake, topology=topology, epoch=number)
         with Broker(chosen.bootstrap_servers) as broker:
             found = recount(paths, tell).with_more(recount_topics(chosen, paths, broker, tell))
-    elif epoch is not None:
+        try:
+            certificate = control.certify(chosen, topology)
+        except LedgerError:
+            if not found.problems:
+                raise
+            certificate = None  # the ledger cannot be read, or contradicts itself: what was found says so
+    if epoch is not None and not deep:
         raise UsageError("--epoch says which epoch to count again: give it with --deep.")
     if json and found is not None:
-        say_json({"certificate": json_of(certificate.to_json()), "recount": found})
-    elif json:
+        proof = None if certificate is None else json_of(certificate.to_json())
+        say_json({"certificate": proof, "recount": found})
+    elif json and certificate is not None:
         typer.echo(certificate.to_json())
-    else:
+    elif certificate is not None:
         say(certificate.render())
     if found is not None and not json:
         say(f"Read: {what}" for what in found.read)
         say(f"Not read: {what}" for what in found.unread)
+        say(f"Noticed: {what}" for what in found.noticed)
         say(f"PROBLEM: {problem}" for problem in found.problems)
         say("" if found.problems else f"Epoch {found.epoch} is as its ledger says.")
-    if not certificate.complete or (found is not None and found.problems):
+    if certificate is None or not certificate.complete or (found is not None and found.problems):
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from kappa.control import approval
 from kappa.control.replays import plan, replay
 from kappa.driver.process import ensure_driver
 from kappa.errors import IllegalTransitionError, RefusedError
+from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.epochs import Epochs, Now
 from kappa.lake.events import DECISIONS, Event
 from kappa.replay.request import ReplayRequest
@@ -100,6 +101,12 @@ def answered_reason(config: Config, topology: str, epoch: int) -> str:
     decisive = [e for e in told if e.event == "stuck" or e.event in DECISIONS]
     stuck = [e for e in decisive if e.event == "stuck"]
     return stuck[-1].reason if stuck and decisive[-1].event != "stuck" else ""
+
+
+def stuck_reason(record: TopologyRecord, epoch: int) -> str:
+    """Why an epoch is stuck; empty where it is not, or was told to try again."""
+    told = [e for e in record.events if e.epoch == epoch and (e.event == "stuck" or e.event in DECISIONS)]
+    return told[-1].reason if told and told[-1].event == "stuck" else ""
 
 
 def want(epochs: Epochs, topology: str, epoch: int, actor: str, reason: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kappa.config import Config
 from kappa.control import approval
+from kappa.control.drivers import stuck_reason
 from kappa.control.profile import described
 from kappa.driver.process import DriverStatus, driver_status
 from kappa.errors import UnknownEpochError
@@ -161,12 +162,19 @@ def diff(config: Config, topology: str, epoch: int | None = None) -> DiffReport:
 def certify(config: Config, topology: str) -> Certificate:
     """Of which offsets the served tables are a view, and that each was sent by exactly one epoch; Kafka is asked too.
 
+    What is stuck is not complete.
+
     Raises:
         UnknownTopologyError: the topology has no live epoch.
     """
     record = Epochs(config.lake).record(topology)
-    record.live_epoch()
-    return attested_if_asked(certificate_of(config.lake, record), config, topology)
+    live = record.live_epoch()
+    found = attested_if_asked(certificate_of(config.lake, record), config, topology)
+    reason = stuck_reason(record, live)
+    if not reason:
+        return found
+    problem = f"Epoch {live} is stuck, and reads no further: {reason}"
+    return replace(found, complete=False, problems=(*found.problems, problem))
 
 
 def history(config: Config, topology: str | None = None) -> list[Event]:

@@ -21,6 +21,9 @@ OWN = "kappa."
 #: ``userMetadata`` of a commit that undoes others, followed by their versions.
 RESTORED = "kappa.restore "
 
+#: The operation of an entry that names none.
+_UNKNOWN = "unknown operation"
+
 Action = Mapping[str, Any]
 
 
@@ -50,6 +53,16 @@ class Commit:
     is_own: bool
     undone: frozenset[int]
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else made it; the first of a table is the one that creates it."""
+        return not self.is_own and self.version > 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether its entry says nothing at all, as no writer's does."""
+        return not (self.is_own or self.added or self.removed) and self.operation == _UNKNOWN
+
 
 def commits_after(path: str, version: int) -> Iterator[Commit]:
     """The commits of a table after a version, oldest first; one failed look at a file where there is none."""
@@ -75,7 +88,7 @@ def foreign(commits: Sequence[Commit]) -> list[Commit]:
     undone: set[int] = set()
     for commit in commits:
         undone |= commit.undone
-    return [c for c in commits if c.changes_rows and not c.is_own and c.version not in undone]
+    return [c for c in commits if c.changes_rows and c.is_foreign and c.version not in undone]
 
 
 def undo(path: str, since: int, commits: Sequence[Commit]) -> int | None:
@@ -168,7 +181,7 @@ def _commit(version: int, actions: Sequence[Mapping[str, Any]]) -> Commit:
     undone = said.removeprefix(RESTORED).split(",") if said.startswith(RESTORED) else []
     return Commit(
         version=version,
-        operation=str(info.get("operation", "unknown operation")),
+        operation=str(info.get("operation", _UNKNOWN)),
         at=None if stamp is None else datetime.fromtimestamp(stamp / 1000, UTC),
         engine=str(info.get("engineInfo", "unknown engine")),
         added=added,

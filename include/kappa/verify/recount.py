@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote
 
+from kappa.errors import first_line
 from kappa.lake import commits as delta
 from kappa.lake import queries, table_files, tables
 from kappa.lake.foreign_commits import described
@@ -17,6 +21,8 @@ from kappa.names import EpochPaths
 #: Rows of dead letters that are looked at together.
 _ROWS = 100_000
 
+_Looked = TypeVar("_Looked")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recount:
@@ -26,12 +32,14 @@ class Recount:
         problems: what does not agree with the ledger, each with the way back.
         read: what was read.
         unread: what could not be, and why.
+        noticed: commits that Kappa did not make and that change no rows: nothing has to be undone.
     """
 
     epoch: int
     problems: tuple[str, ...]
     read: tuple[str, ...]
     unread: tuple[str, ...]
+    noticed: tuple[str, ...] = ()
 
     def with_more(self, more: Recount) -> Recount:
         """Two parts of one counting."""
@@ -40,57 +48,118 @@ class Recount:
             problems=(*self.problems, *more.problems),
             read=(*self.read, *more.read),
             unread=(*self.unread, *more.unread),
+            noticed=(*self.noticed, *more.noticed),
         )
 
 
 def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None) -> Recount:
     """Count an epoch again: the commits of its Delta tables, the files that they name, and its dead letters.
 
+    Whatever is damaged is a problem of its place; the counting goes on with the next.
+
     Args:
         progress: told what is read next.
-
-    Raises:
-        LedgerError: the ledger contradicts itself.
     """
-    state = Ledger(paths.ledger).state()
-    problems: list[str] = []
-    read: list[str] = []
-    unread: list[str] = []
+    found = _Found(paths=paths)
+    state = found.tried("ledger", lambda: Ledger(paths.ledger).state())
+    if state is None:
+        return found.recount()
     versions = dict(state.committed.delta_versions) if state.committed is not None else {}
     for place, version in sorted(versions.items()):
         progress(place)
-        path = f"{paths.root}/{place}"
+        found.tried(place, partial(found.place, place, version, state.seq))
+    if "dead_letters" in versions and not any(problem.startswith("dead_letters") for problem in found.problems):
+        progress("dead letters")
+        found.tried("dead_letters", partial(found.dead_letters, state, versions["dead_letters"]))
+    return found.recount()
+
+
+@dataclass(kw_only=True)
+class _Found:
+    """What was found so far, as :class:`Recount` has it."""
+
+    paths: EpochPaths
+    problems: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    noticed: list[str] = field(default_factory=list)
+
+    def recount(self) -> Recount:
+        """All of it."""
+        return Recount(
+            epoch=self.paths.epoch,
+            problems=tuple(self.problems),
+            read=tuple(self.read),
+            unread=tuple(self.unread),
+            noticed=tuple(self.noticed),
+        )
+
+    def tried(self, place: str, look: Callable[[], _Looked]) -> _Looked | None:
+        """What a look gives; None where the place cannot be read, which is a problem like any other."""
+        try:
+            return look()
+        except Exception as error:  # a file may be damaged in any way, and each library has errors of its own
+            self.problems.append(
+                f"{place} cannot be read: {type(error).__name__}: {first_line(error)} Put the newest copy of the lake "
+                f"back, or compute it again: kappa replay {self.paths.topology}"
+            )
+            self.unread.append(f"{place}, after what is wrong with it")
+            return None
+
+    def place(self, place: str, version: int, seq: int) -> None:
+        """Count a Delta table again.
+
+        Args:
+            place: where it lies in the epoch.
+            version: the version that the ledger names.
+            seq: the last slice of the ledger.
+        """
+        paths, path = self.paths, f"{self.paths.root}/{place}"
         if not tables.exists(path):
-            problems.append(f"{place} is gone. Compute it again: kappa replay {paths.topology}")
-            continue
+            self.problems.append(f"{place} is gone. Compute it again: kappa replay {paths.topology}")
+            return
         newest, merged = tables.merged(path)
         if newest < version:
-            problems.append(
-                f"{place} ends at version {newest}, the ledger names version {version}: its log lost its end."
+            self.problems.append(
+                f"{place} ends at version {newest}, the ledger names version {version}: its log lost its end. Put the "
+                f"newest copy of the lake back, or compute it again: kappa replay {paths.topology}"
             )
-            continue
-        if merged is not None and merged > state.seq:
-            problems.append(
-                f"{place} holds slice {merged}, the ledger ends at slice {state.seq}: the ledger lost its end, or the "
-                "lake is an old copy."
+            return
+        if merged is not None and merged > seq:
+            self.problems.append(
+                f"{place} holds slice {merged}, the ledger ends at slice {seq}: the ledger lost its end, or the lake "
+                f"is an old copy. Put the newest copy of the lake back, or: kappa replay {paths.topology}"
             )
         first = _first_in_log(path)
         if first > 0:
-            unread.append(f"Commits of {place} before version {first}: its log no longer has them.")
-        found = list(delta.commits_after(path, first - 1))
-        problems += [
+            self.unread.append(f"Commits of {place} before version {first}: its log no longer has them.")
+        commits = list(delta.commits_after(path, first - 1))
+        foreign = delta.foreign(commits)
+        self.problems += [
             f"{place}: {described(commit)} was not made by Kappa. To undo what came after the last slice: kappa "
             f"restore {paths.topology}"
-            for commit in delta.foreign(found)
+            for commit in foreign
+        ]
+        self.problems += [
+            f"{place}: the log's entry of version {commit.version} says nothing: what it added is lost. Put the newest "
+            f"copy of the lake back, or compute it again: kappa replay {paths.topology}"
+            for commit in commits
+            if commit.is_blank
+        ]
+        self.noticed += [
+            f"{place}: {described(commit)} was not made by Kappa and changes no rows. Keep other writers away from the "
+            "tables of an epoch."
+            for commit in commits
+            if commit.is_foreign and not commit.changes_rows and not commit.is_blank
         ]
         count, bad = _files(path, sorted({version, newest}))
-        problems += [f"{place}: {problem} Compute it again: kappa replay {paths.topology}" for problem in bad]
-        read.append(f"{place}: {len(found)} commits from version {first}, {count} files")
-    if "dead_letters" in versions and not any(problem.startswith("dead_letters") for problem in problems):
-        progress("dead letters")
-        problems += _dead_letters(paths, state, versions["dead_letters"])
-        read.append(f"dead letters of {len(state.commits)} commits, slice by slice")
-    return Recount(epoch=paths.epoch, problems=tuple(problems), read=tuple(read), unread=tuple(unread))
+        self.problems += [f"{place}: {problem} Compute it again: kappa replay {paths.topology}" for problem in bad]
+        self.read.append(f"{place}: {len(commits)} commits from version {first}, {count} files")
+
+    def dead_letters(self, state: LedgerState, version: int) -> None:
+        """Count the dead letters of each commit of the ledger."""
+        self.problems += _dead_letters(self.paths, state, version)
+        self.read.append(f"dead letters of {len(state.commits)} commits, slice by slice")
 
 
 def _first_in_log(path: str) -> int:
@@ -110,19 +179,22 @@ def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
     from deltalake import DeltaTable
 
     expected = {
-        file["path"]: file["num_records"]
+        file["path"]: (file["num_records"], file["size_bytes"])
         for version in versions
         for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist()
     }
     bad = []
-    for name, rows in expected.items():
+    for name, (rows, size) in expected.items():
+        file = Path(path, unquote(name))
         try:
-            found = pq.read_metadata(Path(path, name)).num_rows
+            length, found = file.stat().st_size, pq.read_metadata(file).num_rows
         except FileNotFoundError:
             bad.append(f"data file {name} is gone, with {rows} rows.")
-        except (OSError, ValueError) as error:
-            bad.append(f"data file {name} cannot be read: {error}.")
+        except Exception as error:  # bytes may be damaged in any way
+            bad.append(f"data file {name} cannot be read: {type(error).__name__}: {first_line(error)}")
         else:
+            if length != size:
+                bad.append(f"data file {name} has {length} bytes, its log says {size}.")
             if rows is not None and found != rows:
                 bad.append(f"data file {name} has {found} rows, its log says {rows}.")
     return len(expected), bad

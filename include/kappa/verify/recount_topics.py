@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -17,7 +18,7 @@ from zlib import crc32
 import orjson
 
 from kappa.config import Config
-from kappa.errors import CodeError
+from kappa.errors import CodeError, DataLossError, LedgerError, Transient, first_line
 from kappa.kafka import changelogs
 from kappa.kafka.avro_values import Encode
 from kappa.kafka.broker import Broker
@@ -64,20 +65,21 @@ def recount_topics(
         BrokerUnreachableError: Kafka does not answer.
         DataLossError: records went while they were counted: try again.
     """
-    record, state = Epochs(config.lake).record(paths.topology), Ledger(paths.ledger).state()
+    record = Epochs(config.lake).record(paths.topology)
     try:
+        state = Ledger(paths.ledger).state()
         folder = extract(config.lake, record.epoch(paths.epoch).code, config.home) / "topologies"
         topology = registry.load_apart(folder, paths.topology)
-    except CodeError as error:
+    except (CodeError, LedgerError) as error:
         return Recount(epoch=paths.epoch, problems=(), read=(), unread=(f"Topics on Kafka: {error}",))
     count = _Count(paths=paths, topology=topology, broker=broker, record=record, state=state)
     present = broker.topics("")
     for table in topology.tables:
         progress(f"changelog of {table.name}")
-        count.changelog(table, present)
+        count.tried(f"changelog of {table.name}", partial(count.changelog, table, present))
     for topic in topology.topics:
         progress(f"topic {topic.name}")
-        count.output(topic, present)
+        count.tried(f"topic {topic.name}", partial(count.output, topic, present))
     return Recount(
         epoch=paths.epoch, problems=tuple(count.problems), read=tuple(count.read), unread=tuple(count.unread)
     )
@@ -116,6 +118,18 @@ class _Count:
     def way(self) -> str:
         """What makes a topic right again."""
         return f"Compute it anew in another epoch: kappa replay {self.paths.topology}"
+
+    def tried(self, what: str, look: Callable[[], None]) -> None:
+        """Look at a topic; where the rows that it is held against cannot be read, that is a problem like any other."""
+        try:
+            look()
+        except (Transient, DataLossError):
+            raise
+        except Exception as error:  # a file may be damaged in any way, and each library has errors of its own
+            self.problems.append(
+                f"{what} cannot be compared with its rows: {type(error).__name__}: {first_line(error)} {self.way}"
+            )
+            self.unread.append(f"{what}, after what is wrong with its rows")
 
     def changelog(self, table: Table, present: Iterable[str]) -> None:
         """Hold a changelog against its table: the newest record of each key."""
