@@ -18,6 +18,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_rows import LedgerRow, plan_hash
 from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import OffsetRange
+from kappa.slices.probing import Refusal
 
 WRITER = "w"
 
@@ -83,6 +84,7 @@ def own(ledger: Ledger) -> Any:
         epochs=SimpleNamespace(add=put),
         beat=SimpleNamespace(say=lambda **values: told.append(("beat", values))),
         say=lambda message: None,
+        record=lambda: SimpleNamespace(live=1),
         is_spark_dead=lambda: False,
         is_kafka_there=lambda: True,
         spend_sender=lambda: None,
@@ -302,3 +304,18 @@ def test_what_fails_before_a_planned_slice_is_looked_at_gets_the_epoch_stuck_too
         assert own.events == []
         tried.failed(OSError("the table is gone"))
     assert [(e.event, e.reason) for e in own.events] == [("stuck", "the table is gone")]
+
+
+def test_a_decision_to_set_records_aside_ends_the_wait(ledger: Ledger, own: Any) -> None:
+    add(ledger, "plan", 1, ranges(0, 1), logged=True)
+    tried = Attempts(own)
+    refusal = Refusal(topic="pos", partition=0, offset=0, error="BAD", cause="code")
+    tried.failed(ValueError("bad row."))
+    tried.give_up(ledger.state(), refusal)
+    (event,) = own.events
+    assert event.detail["record"] == refusal.as_dict()
+    assert event.reason.startswith("bad row. The record is pos[0] at offset 0") and "--execute" in event.reason
+    assert not tried.is_decided(own.events)
+    own.epochs.add("a.b", 1, "set_aside", actor="ada")
+    assert tried.is_decided(own.events)
+    assert tried.next(ledger.state(), own.events) == "again"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -31,7 +32,7 @@ from kappa.replay.catalogue import ALLOWABLE, DECLARED
 from kappa.replay.estimates import Measured
 from kappa.replay.starts import FromMarker
 from kappa.slices import ownership
-from kappa.slices.run import LOST_RELEASES
+from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES
 from kappa_local.registry import server as registry_server
 
 #: The fixture, and the module whose import registers its cases.
@@ -851,6 +852,50 @@ def _(here: Site) -> Provoked:
         numbers={"topics": [here.topic], "epoch": epoch},
         says="was rebuilt from a changelog",
         remedy="Compare the difference before the cutover",
+    )
+
+
+def aside(here: Site, *offsets: int) -> list[dict[str, Any]]:
+    """What a ledger says of records of partition 0 that a decision set aside."""
+    found = {str(offset): "0123456789abcdef" for offset in offsets}
+    place = {"topic": here.topic, "topic_id": here.ids[here.topic], "partition": 0}
+    return [{"decision": 9, "reason": "bad deploy", **place, "offsets": found}]
+
+
+@provokes("bring-in-unknown")
+def _(here: Site) -> Provoked:
+    ready(here)
+    return Provoked(
+        command="plan NAME --to-earliest --bring-in 7",
+        numbers={"choice": "7"},
+        says="set aside none",
+        remedy="kappa dead-letters",
+    )
+
+
+@provokes("bring-in-before-start")
+def _(here: Site) -> Provoked:
+    here.create()
+    here.produce(10)
+    here.seeded["set_aside"] = aside(here, 2, 3)
+    here.live()
+    return Provoked(
+        command="plan NAME --to-offset TOPIC:0=3 --allow partial-history --bring-in 9",
+        numbers={"choice": "9", "count": 1},
+        says=f"begins after 1 record, {here.topic}[0] at 2",
+        remedy="--to-earliest",
+    )
+
+
+@provokes("set-asides-lost")
+def _(here: Site) -> Provoked:
+    here.seeded[LOST_SET_ASIDES] = True
+    epoch = ready(here)
+    return Provoked(
+        command="plan NAME --to-earliest",
+        numbers={"epoch": epoch},
+        says="this replay computes them",
+        remedy="Set them aside again",
     )
 
 

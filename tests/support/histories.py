@@ -32,7 +32,7 @@ from support.epochs import DEADLINE_SECONDS, Lab, Move, Place
 #: What no driver of a history passes: they archive, replace no interval, rebuild nothing, compute no range twice, and
 #: no slice of theirs is impossible. And what only those pass that upgrade, have topics of their own, reconcile or move
 #: together.
-_NEVER = ("archive.", "backfill", "fenced", "superseded", "recomputed", "abandon")
+_NEVER = ("archive.", "backfill", "fenced", "superseded", "recomputed", "abandon", "probe", "set_aside")
 UPGRADE_POINTS = ("upgrade",)
 TOPIC_POINTS = ("reconcile.", "rewind.names", "baseline.topics")
 JOINT_POINTS = ("standing", "move.ready")

@@ -24,6 +24,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import ArchivePaths
 from kappa.offsets.coverage import ArchiveFacts, Chunk, archive_facts, carried, common, is_within
 from kappa.offsets.vector import OffsetRange, Offsets, TopicPartition
+from kappa.spark.parsing.batches import Aside
 from kappa.topology import Source
 from kappa.topology.wire_schemas import WriterSchemas
 
@@ -158,11 +159,12 @@ class Archive:
         before: Mapping[int, int],
         begun: Offsets,
         schemas: WriterSchemas | None = None,
+        aside: Aside | None = None,
     ) -> DataFrame:
         """Rows as :func:`kappa.spark.parsing.parse` gives them, with the archive's slice ``_seq``."""
         is_parsed = self.is_parsed(source, self.overlapping(ranges))
         records = self.records(session, ranges, before=before, begun=begun)
-        return source_rows(records, source, is_parsed=is_parsed, schemas=schemas)
+        return source_rows(records, source, is_parsed=is_parsed, schemas=schemas, aside=aside)
 
     def count(self, ranges: Sequence[OffsetRange]) -> int:
         """Records of these ranges, counted without looking into them, and not by Spark: another engine has to agree."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kappa.spark.parsing import layout_of, parsed_beside, unordered
+from kappa.spark.parsing.batches import Aside
 from kappa.topology import Source
 from kappa.topology.ddl import Column, literal, quote, quoted
 from kappa.topology.members import RECORD_COLUMNS
@@ -92,7 +93,12 @@ def archived_rows(raw: DataFrame, sources: Mapping[str, Source]) -> DataFrame:
 
 
 def source_rows(
-    records: DataFrame, source: Source, *, is_parsed: bool, schemas: WriterSchemas | None = None
+    records: DataFrame,
+    source: Source,
+    *,
+    is_parsed: bool,
+    schemas: WriterSchemas | None = None,
+    aside: Aside | None = None,
 ) -> DataFrame:
     """Archived records as rows: the source's columns, those of the records, ``_value`` and ``_dead``, and ``_seq``, the
     archive's slice; no event time.
@@ -103,7 +109,9 @@ def source_rows(
         is_parsed: whether each of these rows was parsed by this source's schema when it was archived; otherwise the raw
             bytes are parsed here. The result is the same.
         schemas: of Avro, the schemas that are known by their ids.
+        aside: records that are dead letters by a decision.
     """
+    why = _reason_sql(aside or {})
     taken = [
         *(["headers AS _headers"] if source.headers else []),
         f"{literal(source.topic)} AS _topic",
@@ -114,6 +122,9 @@ def source_rows(
         "seq AS _seq",
     ]
     names = [*quoted(source.row_columns), "_value", "_dead", "_seq"]
+    if aside:
+        taken.append("value AS _raw")
+        names[-3:-1] = [f"IF({why} IS NULL, _value, _raw) AS _value", f"COALESCE({why}, _dead) AS _dead"]
     if not is_parsed:
         raw = records.selectExpr("key AS _key", *taken, "value AS _value")
         return unordered(raw, layout_of(source, schemas)).selectExpr(*names)
@@ -125,6 +136,19 @@ def source_rows(
     return records.selectExpr(*columns, key, *taken, f"{name}.value AS _value", f"{name}.dead AS _dead").selectExpr(
         *names
     )
+
+
+def _reason_sql(aside: Aside) -> str:
+    """Why a record is set aside, by its place; null where it is not."""
+    by_reason: dict[tuple[int, str], list[int]] = {}
+    for partition, offsets in aside.items():
+        for offset, why in offsets.items():
+            by_reason.setdefault((partition, why), []).append(offset)
+    cases = (
+        f"WHEN _partition = {partition} AND _offset IN ({', '.join(map(str, offsets))}) THEN {literal(why)}"
+        for (partition, why), offsets in by_reason.items()
+    )
+    return f"CASE {' '.join(cases)} END" if by_reason else "CAST(NULL AS STRING)"
 
 
 def _can_be_kept(columns: Iterable[Column]) -> bool:

@@ -363,7 +363,10 @@ def path(
 
 def _remark(entry: Entry) -> str:
     """Why, and what came of it."""
-    found = [entry.reason or entry.outcome, *(f"({more})" for more in (entry.reconciled, entry.interval) if more)]
+    found = [
+        entry.reason or entry.outcome,
+        *(f"({more})" for more in (entry.reconciled, entry.interval, entry.set_aside) if more),
+    ]
     return " ".join(filter(None, found))
 
 

@@ -68,6 +68,14 @@ UpstreamOption = Annotated[
         "by default its live epoch. May be repeated.",
     ),
 ]
+BringInOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bring-in",
+        help="Compute records that the live epoch set aside: the number of a decision, topic:partition=offsets, or "
+        "all. May be repeated. By default they stay set aside.",
+    ),
+]
 SliceOption = Annotated[int | None, typer.Option("--slice-records", min=1, help="Most offsets in one slice.")]
 
 
@@ -89,13 +97,16 @@ def plan(
     determinism: DeterminismOption = False,
     cuts: CutsOption = "time",
     upstream: UpstreamOption = None,
+    bring_in: BringInOption = None,
     reason: Reason = "",
     json: Json = False,
 ) -> None:
     """Show what a replay would do and what speaks against it. Changes nothing; exit code 1 when it would be refused."""
     from kappa.replay.explain import explain as explain_plan
 
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
+    made = _plan(
+        topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, bring_in, reason
+    )
     typer.echo(made.to_json()) if json else say(explain_plan(made))
     if made.is_refused:
         raise typer.Exit(1)
@@ -113,6 +124,7 @@ def replay(
     determinism: DeterminismOption = False,
     cuts: CutsOption = "time",
     upstream: UpstreamOption = None,
+    bring_in: BringInOption = None,
     reason: Reason = "",
     execute: Execute = False,
     wait: Wait = True,
@@ -121,7 +133,9 @@ def replay(
     """Recompute history with the deployed code into a new epoch beside the live one, up to its verification."""
     from kappa.replay.explain import explain as explain_plan
 
-    made = _plan(topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, reason)
+    made = _plan(
+        topology, start, seed, allow, slice_records, threshold, archive, determinism, cuts, upstream, bring_in, reason
+    )
     if not json:
         say(explain_plan(made))
     if not execute:
@@ -221,6 +235,7 @@ def _plan(
     determinism: bool,
     cuts: str,
     upstream: list[str] | None,
+    bring_in: list[str] | None,
     reason: str,
 ) -> ReplayPlan:
     from kappa.replay.request import ReplayRequest
@@ -240,6 +255,7 @@ def _plan(
         determinism=determinism,
         cuts=cuts,  # type: ignore[arg-type]  # the request refuses others
         upstream=dict(map(_upstream, upstream or ())),
+        bring_in=tuple(bring_in or ()),
     )
     step = inspect_deployed(chosen, topology) if determinism else ()
     return control.plan(chosen, request, step=step)

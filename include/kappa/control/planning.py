@@ -25,6 +25,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import is_cut_by_arrival
 from kappa.names import EpochPaths, topology_prefix, versioned_topic
+from kappa.offsets import set_asides
 from kappa.offsets.coverage import ArchiveFacts, first_readable
 from kappa.offsets.vector import Offsets, TopicPartition, ranges_end
 from kappa.replay.chains import ChainFacts, physical, topics_of
@@ -45,7 +46,7 @@ from kappa.replay.request import ReplayRequest
 from kappa.replay.rules.topic import colliding
 from kappa.replay.starts import FromMarker, start_time
 from kappa.slices import ownership, turns
-from kappa.slices.run import LOST_RELEASES, MASK
+from kappa.slices.run import LOST_RELEASES, LOST_SET_ASIDES, MASK
 from kappa.topology import registry
 from kappa.topology.masking import SHORTEST, fingerprint
 from kappa.topology.shapes import shapes_from_dict
@@ -232,6 +233,8 @@ def _live(
         mask=state.commits[0].detail.get(MASK, ""),
         begin=ranges_end(state.commits[0].ranges),
         has_lost_releases=LOST_RELEASES in state.commits[0].detail,
+        set_aside=state.set_aside,
+        has_lost_set_asides=LOST_SET_ASIDES in state.commits[0].detail,
         is_cut_by_arrival=is_cut_by_arrival(state),
     ), state
 
@@ -274,6 +277,9 @@ def _markers(
                 sends=marker.sends,
                 turn=marker.turn,
                 is_growing=epoch in moving or is_alive,
+                set_aside_unnamed=0
+                if Ledger(paths.ledger).exists()
+                else marker.set_aside_count - set_asides.count(marker.set_aside),
                 owner=str(whose) if whose is not None and whose.lake != lake else "",
             )
         )

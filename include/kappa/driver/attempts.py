@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from kappa.driver.context import Context
 from kappa.errors import (
@@ -31,6 +31,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.offsets.vector import Offsets
 from kappa.slices import turns
 from kappa.slices.abandoning import abandon_slice
+from kappa.slices.probing import Refusal, named_by
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import is_sent
 
@@ -111,6 +112,8 @@ class Attempts:
         self._failed_at: tuple[Offsets, int] | None = None
         self._is_whole = False
         self._error, self._said = "", ""
+        #: The last error itself, where a slice failed in this process.
+        self.cause: Exception | None = None
         self._unsent = 0
         self._waits = 0
 
@@ -131,7 +134,7 @@ class Attempts:
     def committed(self) -> None:
         """A slice was committed: what failed is behind."""
         self._failures, self._failed_at, self._unsent, self._waits = 0, None, 0, 0
-        self._is_whole, self._error, self._said = False, "", ""
+        self._is_whole, self._error, self._said, self.cause = False, "", "", None
 
     def failed(self, error: Exception) -> float:
         """Weigh an error; how many seconds to wait before the next act.
@@ -188,7 +191,7 @@ class Attempts:
         # By position and plan: a slice that was abandoned is planned again, smaller, under the next number.
         at = (state.position if state.commits else Offsets(), state.open_plan.seq if state.open_plan else -1)
         self._failures = self._failures + 1 if at == self._failed_at else 1
-        self._failed_at, self._error, self._said = at, what, said(error)
+        self._failed_at, self._error, self._said, self.cause = at, what, said(error), error.with_traceback(None)
         self._is_whole = isinstance(error, _WHATEVER_THE_SIZE)
         context.log.error("failed", error=what, attempt=self._failures, seq=state.seq, trace=trace)
         is_hopeless = isinstance(error, _HOPELESS)  # another try would find the same
@@ -227,18 +230,30 @@ class Attempts:
             return "stuck"
         return "try"
 
-    def abandon(self, state: LedgerState, *, is_same: bool = False) -> None:
-        """Give the planned slice up; the next one at this place is smaller, or as large."""
+    def abandon(self, state: LedgerState, *, is_same: bool = False, is_decided: bool = False) -> None:
+        """Give the planned slice up; the next one at this place is smaller, or as large.
+
+        Args:
+            state: the ledger, with a planned slice.
+            is_same: the next slice may be as large.
+            is_decided: a decision has taken away what failed: slices may be as large as ever.
+        """
         plan = state.open_plan
         assert plan is not None
         most = span_of(plan) if is_same else max(1, span_of(plan) // SHRINK)
-        detail = {"most": most, "tries": state.tries + self._failures}
+        bound: dict[str, Any] = {"decided": True} if is_decided else {"most": most}
+        detail = {**bound, "tries": state.tries + self._failures}
         self._context.log.warning("abandoned", seq=plan.seq, span=span_of(plan), error=self._error or None, **detail)
         abandon_slice(self._context.slice_run, plan, detail)
         self._failures, self._failed_at, self._unsent = 0, None, 0
 
-    def give_up(self, state: LedgerState) -> None:
-        """Put it on record that the epoch is stuck, and say so; it waits for a decision then."""
+    def give_up(self, state: LedgerState, refusal: Refusal | None = None) -> None:
+        """Put it on record that the epoch is stuck, and say so; it waits for a decision then.
+
+        Args:
+            state: the ledger.
+            refusal: the record at which it is stuck, where that is known.
+        """
         context = self._context
         if self.stuck is None:
             dead = (
@@ -246,18 +261,32 @@ class Attempts:
                 "of memory?"
             )
             what = self._error or dead
+            told = self._said or dead
+            detail = {}
+            plan = state.open_plan
+            if refusal is None and plan is not None:
+                refusal = named_by(self.cause, plan.ranges)
+            if refusal is not None:
+                detail = {"record": refusal.as_dict()}
+                told = f"{told.rstrip('.')}. {refusal.described(context.topology.name, self._option())}"
             self.stuck = context.epochs.add(
                 context.topology.name,
                 context.paths.epoch,
                 "stuck",
                 actor="driver",
-                reason=self._said or dead,
+                reason=told,
                 error=what,
                 seq=state.seq,
                 claims=state.tries,
+                **detail,
             )
             context.log.error("stuck", error=what, seq=state.seq)
         context.beat.say(state="stuck", message=f"stuck at slice {self.stuck.detail['seq']}: {self.stuck.reason}")
+
+    def _option(self) -> str:
+        """What the command line needs to name the epoch: nothing for the live one."""
+        record = self._context.record()
+        return "" if record.live in (None, self._context.paths.epoch) else f" --epoch {self._context.paths.epoch}"
 
     def is_decided(self, events: Sequence[Event]) -> bool:
         """Whether the wait is over: the epoch was told to try again."""

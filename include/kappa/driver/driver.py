@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.config import Config
 from kappa.driver import upgrade as switching
-from kappa.driver.attempts import Attempts, is_abandonable
+from kappa.driver.attempts import Attempts, is_abandonable, last_stuck
 from kappa.driver.backfill import Replacements
 from kappa.driver.claiming import claim
 from kappa.driver.context import IDLE_SECONDS, Context
 from kappa.driver.handover import Handover
 from kappa.driver.live import Live
 from kappa.driver.metrics import Metrics
+from kappa.driver.refusals import refusal_of
 from kappa.driver.replaying import Replay
 from kappa.driver.slicing import Slices
 from kappa.errors import DisagreementError, StaleWriterError, SupersededError
@@ -32,6 +33,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.watchdog import JvmProbe
 from kappa.replay.stages import Stage
 from kappa.slices.abandoning import abandon_slice
+from kappa.slices.probing import Refusal
 from kappa.slices.protocol import finish_slice
 from kappa.verify.second_run import SECOND_RUN, discard
 
@@ -260,17 +262,44 @@ class Driver:
         if is_leaving and state.tries and is_abandonable(context.slice_run, state):
             self._attempts.abandon(state)  # the epoch that takes over reads it
             return
+        if self._is_decided_anew(record, state):
+            self._attempts.abandon(state, is_decided=True)  # planned again without the records that are set aside
+            return
         match self._attempts.next(state, record.events):
             case "smaller":
                 self._attempts.abandon(state)
             case "again":
                 self._attempts.abandon(state, is_same=True)
             case "stuck":
-                self._attempts.give_up(state)
+                self._attempts.give_up(state, self._refusal(state))
             case _:
                 started = time.monotonic()
                 row = finish_slice(context.slice_run, plan)
                 self._slices.committed(row, "finishing", time.monotonic() - started)
+
+    def _is_decided_anew(self, record: TopologyRecord, state: LedgerState) -> bool:
+        """Whether a decision sets records of the planned slice aside, which can be planned again without them.
+
+        Before its effects are on record; after that only where the broker refuses them, and they get it stuck.
+        """
+        plan = state.open_plan
+        assert plan is not None
+        if (
+            not self._slices.decisions.is_unobeyed(record, plan)
+            or self._attempts.failures > self.context.config.attempts
+        ):
+            return False
+        stuck, _ = last_stuck(record.events, self.context.paths.epoch, plan.seq)
+        return (state.open_effects is None or stuck is not None) and is_abandonable(self.context.slice_run, state)
+
+    def _refusal(self, state: LedgerState) -> Refusal | None:
+        """The record that the planned slice fails at; None where that is not known, or said already."""
+        if self._attempts.stuck is not None:
+            return None
+        self.context.say(f"looking for the record that slice {state.seq} fails at")
+        found = refusal_of(self.context, self._attempts, state)
+        crash_point("probe", state.seq)
+        return found
 
     def _wait_stuck(self, record: TopologyRecord) -> None:
         """Wait for a decision.

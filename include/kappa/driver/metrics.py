@@ -75,6 +75,7 @@ class Metrics:
         )
         self._records = one(Counter, "kappa_records_total", "Records read by committed slices.")
         self._dead = one(Counter, "kappa_dead_letters_total", "Records that did not parse.")
+        self._aside = one(Counter, "kappa_set_aside_total", "Records that a decision set aside.")
         self._late = one(Counter, "kappa_late_records_total", "Records that an operator refused as late.")
         self._rows = one(Counter, "kappa_rows_total", "Rows written by committed slices.", "kind", "name")
         self._failures = one(Counter, "kappa_failures_total", "Errors that the driver has weighed.", "kind")
@@ -100,7 +101,15 @@ class Metrics:
             "source",
         )
         self._unmeasured = one(Counter, "kappa_unmeasured_total", "Measures that failed; the log says why.")
-        for metric in (self._records, self._dead, self._late, self._in_a_row, self._slices, self._unmeasured):
+        for metric in (
+            self._records,
+            self._dead,
+            self._aside,
+            self._late,
+            self._in_a_row,
+            self._slices,
+            self._unmeasured,
+        ):
             metric.labels(**self._at)
         for kind in ("failure", "wait"):
             self._failures.labels(**self._at, kind=kind)
@@ -145,6 +154,7 @@ class Metrics:
         self._slices.labels(**self._at).observe(seconds)
         self._records.labels(**self._at).inc(row.rows_read)
         self._dead.labels(**self._at).inc(row.rows_dead)
+        self._aside.labels(**self._at).inc(row.rows_set_aside)
         self._late.labels(**self._at).inc(row.rows_late)
         self._in_a_row.labels(**self._at).set(0)
         self._is_live.labels(**self._at).set(row.sends == "live")

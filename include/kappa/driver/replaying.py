@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from kappa.lake import liveness
 from kappa.lake.epoch_record import EpochRecord, TopologyRecord
 from kappa.lake.ledger_state import LedgerState
 from kappa.lake.rollup import is_cut_by_arrival
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import ranges_end
 from kappa.replay.chains import is_at, topics_of
 from kappa.replay.stages import Stage
@@ -244,10 +247,30 @@ class Replay:
             unjudged=self._unjudged(theirs),
             begun=later(ranges_end(theirs.commits[0].ranges), ranges_end(state.commits[0].ranges)),
         )
-        notes = (*found.notes, *backfill_notes(record.epoch(live.epoch), commits[-1].seq))
-        report = replace(found, findings=epoch.step_findings, determinism=epoch.determinism, notes=notes)
+        alone = set_asides.without(state.set_aside, theirs.set_aside)
+        notes = (
+            *found.notes,
+            *backfill_notes(record.epoch(live.epoch), commits[-1].seq),
+            *self._aside_notes(live.epoch, alone),
+        )
+        report = replace(
+            found,
+            findings=epoch.step_findings,
+            determinism=epoch.determinism,
+            notes=notes,
+            set_aside=set_asides.count(alone),
+        )
         crash_point("verify")
         context.event("verified", verdict=report.verdict, report=report.to_json(), live_epoch=record.live)
+
+    def _aside_notes(self, live: int, alone: SetAsides) -> Iterable[str]:
+        """What a reader of the comparison must know of records that were set aside."""
+        plan, epoch = self._context.plan, self._context.paths.epoch
+        if alone:
+            whys = "; ".join(sorted({one.reason for one in alone}))
+            yield f"Epoch {epoch} alone sets aside {set_asides.described(alone)} ({whys}): its rows lack them."
+        if plan.brought_in:
+            yield f"Epoch {epoch} brings in {set_asides.described(plan.brought_in)}, which epoch {live} set aside."
 
     def _unjudged(self, live: LedgerState) -> frozenset[str]:
         """Tables and outputs whose rows depend on cuts that this epoch does not share with the live one."""

@@ -12,6 +12,7 @@ from kappa import clock
 from kappa.driver import consumer_group
 from kappa.driver.attempts import Attempts, is_shrunk, said, slice_records
 from kappa.driver.context import IDLE_SECONDS, Context
+from kappa.driver.decisions import Decisions
 from kappa.driver.maintenance import is_due, maintain
 from kappa.driver.next_slice import cuts_of
 from kappa.driver.slice_sizes import AnyCut, SliceSizes
@@ -52,6 +53,7 @@ class Slices:
         seconds: how long the last slice took; 0.0 before the first.
         cuts: where the next slice ends.
         sizes: bounds slices in bytes.
+        decisions: what they leave out.
     """
 
     def __init__(self, context: Context, attempts: Attempts) -> None:
@@ -60,6 +62,7 @@ class Slices:
         self.seconds = 0.0
         self.cuts = cuts_of(context)
         self.sizes = SliceSizes(context.broker, context.config.slice_bytes)
+        self.decisions = Decisions(context)
 
     @cached_property
     def _old_objects(self) -> OldObjects:
@@ -214,6 +217,8 @@ class Slices:
             context.open_sender()
         started = time.monotonic()
         context.exporter.begin("plan")
+        self.decisions.withdraw_late(context.record(), state)
+        aside = self.decisions.within(context.record(), ranges)
         released, floors = self._releases(state, ranges, sends), self._floors(state, ranges, sends)
         row = run_slice(
             context.slice_run,
@@ -224,6 +229,7 @@ class Slices:
             roots=roots,
             releases=released,
             floors=floors,
+            set_aside=aside,
             foresee=foresee,
         )
         self.seconds = time.monotonic() - started

@@ -229,6 +229,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
     },
     "abandon": {
         "most": Field("number", "offsets of the next slice at most"),
+        "decided": Field("boolean", "true: records were set aside, and the next slices are as large as ever"),
         "tries": Field("number", "how often it was tried"),
         "miscounted": Field("object", "records that did not add up"),
         "backfill": _BACKFILL,

@@ -9,6 +9,7 @@ from typing import Any
 
 from kappa.errors import LedgerError, UnknownEpochError, UnknownTopologyError
 from kappa.lake.events import STAGE_OF, Event
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.replay.chains import Binding
 from kappa.replay.determinism import Determinism
@@ -38,6 +39,7 @@ class EpochRecord:
         backfills: backfills that were asked for and are neither done nor withdrawn, oldest first.
         backfilled: backfills that were done, oldest first.
         superseded: the event by which its driver ended because it was rebuilt in another lake.
+        set_asides: decisions to set records aside that were not withdrawn, oldest first.
     """
 
     epoch: int
@@ -57,6 +59,7 @@ class EpochRecord:
     backfills: tuple[Event, ...] = ()
     backfilled: tuple[Event, ...] = ()
     superseded: Event | None = None
+    set_asides: tuple[Event, ...] = ()
 
     @property
     def approved(self) -> Event | None:
@@ -115,6 +118,11 @@ class EpochRecord:
     def reconciled(self) -> Mapping[str, str]:
         """Topic -> the table that it is brought to when the epoch goes live."""
         return self._plan.reconciled if self._plan is not None else {}
+
+    @property
+    def brought_in(self) -> SetAsides:
+        """Records that an epoch before it had set aside, and that it computed."""
+        return self._plan.brought_in if self._plan is not None else ()
 
     @property
     def bound(self) -> Mapping[str, Binding]:
@@ -307,12 +315,12 @@ def record_of(topology: str, events: Sequence[Event]) -> TopologyRecord:
                 entry.update(upgrade=None, upgraded=(*entry.get("upgraded", ()), event))
             case "backfill" | "backfilled" | "backfill_withdrawn":
                 entry.update(_backfills(entry, event))
+            case "set_aside" | "set_aside_withdrawn":
+                entry["set_asides"] = _set_asides(entry, event)
             case "superseded":
                 entry.update(is_wanted=False, superseded=event)
-            case "savepoint":
-                savepoints[event.detail["name"]] = event
-            case "savepoint_dropped":
-                savepoints.pop(event.detail["name"], None)
+            case "savepoint" | "savepoint_dropped":
+                _name(savepoints, event)
             case "aborted" | "dropped":
                 entry.update(is_wanted=False, is_recalled=False)
                 if handover is not None and handover.epoch == event.epoch:
@@ -345,6 +353,21 @@ def _backfills(entry: Mapping[str, Any], event: Event) -> dict[str, tuple[Event,
         return {"backfills": (*asked, event)}
     rest = tuple(one for one in asked if one.n != event.detail["backfill"])
     return {"backfills": rest, "backfilled": (*done, event) if event.event == "backfilled" else done}
+
+
+def _set_asides(entry: Mapping[str, Any], event: Event) -> tuple[Event, ...]:
+    """Decisions of an epoch to set records aside, after an event about one."""
+    decided = entry.get("set_asides", ())
+    if event.event == "set_aside":
+        return (*decided, event)
+    return tuple(one for one in decided if one.n != event.detail["set_aside"])
+
+
+def _name(savepoints: dict[str, Event], event: Event) -> None:
+    if event.event == "savepoint":
+        savepoints[event.detail["name"]] = event
+    else:
+        savepoints.pop(event.detail["name"], None)
 
 
 def _standing(events: Sequence[Event], handover: Event | None) -> Event | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.replay.stages import Stage
 
 #: What this code writes, and the newest that it reads.
@@ -57,7 +59,7 @@ EventKind = Literal[
 ]
 
 #: Events of an epoch that answer a ``stuck`` one: it is to be tried again.
-DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded")
+DECISIONS: tuple[EventKind, ...] = ("start", "recalled", "moved", "upgraded", "set_aside")
 #: Events that bring an epoch to a stage.
 STAGE_OF: Mapping[EventKind, Stage] = {
     "planned": Stage.PLANNED,
@@ -94,6 +96,12 @@ class Event:
     actor: str
     reason: str = ""
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def records_of(event: Event) -> SetAsides:
+    """The records that an event ``set_aside`` is about."""
+    said = {"decision": event.n, "reason": event.reason}
+    return set_asides.from_list({**one, **said} for one in event.detail["records"])
 
 
 def intent(event: Event) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from kappa.lake.events import Event
 from kappa.lake.moves import others_of
+from kappa.offsets import set_asides
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets
 from kappa.replay import stored
@@ -73,6 +74,14 @@ class Entry:
             return ""
         begin, end = (datetime.fromisoformat(self.detail[name]) for name in ("from", "to"))
         return f"{', '.join(sorted(self.detail.get('outputs', ())))} from {utc(begin)} to {utc(end)}".strip()
+
+    @property
+    def set_aside(self) -> str:
+        """Of a decision to set records aside, which; empty for other events."""
+        if self.event != "set_aside":
+            return ""
+        said = {"decision": self.n, "reason": ""}
+        return set_asides.described(set_asides.from_list({**one, **said} for one in self.detail["records"]))
 
     @property
     def reconciled(self) -> str:

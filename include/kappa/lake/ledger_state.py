@@ -289,6 +289,8 @@ class StateBuilder:
             values.update(open_plan=None, open_effects=None, tries=0)
             if "most" in row.detail:
                 values.update(shrunk=row, since_shrunk=0)
+            if row.detail.get("decided"):
+                values.update(shrunk=None, since_shrunk=0)
             if "miscounted" in row.detail:
                 values["miscounted"] = row
         elif row.kind == "maintain":

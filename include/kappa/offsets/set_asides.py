@@ -234,6 +234,17 @@ def ranges_around(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition
     return [item for item in found if item.count]
 
 
+def layers(ranges: Sequence[OffsetRange], offsets: Mapping[TopicPartition, Iterable[int]]) -> list[list[OffsetRange]]:
+    """The same in several turns, each with at most one range per partition; all partitions are in the first one."""
+    found: list[list[OffsetRange]] = [[]]
+    for item in ranges:
+        for turn, part in enumerate(ranges_around([item], offsets) or [replace(item, end=item.start)]):
+            if turn == len(found):
+                found.append([])
+            found[turn].append(part)
+    return found
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 

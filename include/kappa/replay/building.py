@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets
 from kappa.replay import chains
 from kappa.replay.catalogue import relaxed
@@ -21,6 +23,7 @@ from kappa.replay.rules import log as log_rules
 from kappa.replay.rules import output as output_rules
 from kappa.replay.rules import request as request_rules
 from kappa.replay.rules import schemas as schema_rules
+from kappa.replay.rules import set_aside as aside_rules
 from kappa.replay.rules import topic as topic_rules
 from kappa.replay.span import ReplaySpan, of_sources, resolve_span, unreadable, with_archives
 from kappa.topology.thresholds import limits_of
@@ -53,6 +56,7 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         found += live_rules.wall_clock_time(topology, facts.live.epoch)
     if facts.live and request.resolved_seed is Seed.EMPTY:
         found += live_rules.releases_lost(topology, facts.live)
+        found += aside_rules.set_asides_lost(topology.name, facts.live)
     found += archive_rules.archive_findings(facts.archives, facts.log)
     facts = with_archives(facts)
     span = resolve_span(request, facts, now)
@@ -61,6 +65,10 @@ def build_plan(request: ReplayRequest, facts: Facts, *, now: datetime) -> Replay
         facts.log.cleanup, resolved.start, end, facts.archives, facts.log.topic_ids
     )
     found += [*resolved.findings, *facts.step]
+    found += aside_rules.bring_in_findings(request.bring_in, facts, span.start)
+    if request.resolved_seed is Seed.FROM_CHANGELOG:
+        of = next((marker for marker in facts.markers if marker.epoch == resolved.seed_epoch), None)
+        found += aside_rules.set_asides_unnamed(topology.name, of)
     is_seeded = request.resolved_seed is Seed.FROM_SAVEPOINT
     found += chain_rules.chain_findings(facts.chain, facts.live, request.start, resolved.start, is_seeded=is_seeded)
     found += request_rules.determinism_without_live_epoch(request.determinism, facts.live.epoch if facts.live else None)
@@ -98,6 +106,17 @@ def _roots(facts: Facts, resolved: Resolved, start: Offsets) -> dict[str, Offset
     return {"start": begin, "origin": facts.live.root_origin if is_seeded else begin}  # type: ignore[union-attr,dict-item]  # is_seeded says so
 
 
+def _asides(request: ReplayRequest, facts: Facts, start: Offsets, end: Offsets) -> tuple[SetAsides, SetAsides]:
+    """Of the records that the live epoch set aside, those that the replay reads and computes, and the others that it
+    reads.
+    """
+    if facts.live is None or not end.dominates(start):
+        return (), ()
+    read = set_asides.within(facts.live.set_aside, start.span_to(end))
+    brought_in = aside_rules.brought_in(request.bring_in, read)
+    return brought_in, set_asides.without(read, brought_in)
+
+
 def _vector_findings(request: ReplayRequest, start: Offsets, end: Offsets, facts: Facts) -> list[Finding]:
     found = request_rules.start_after_end(start, end)
     if request.end is not None:
@@ -116,6 +135,7 @@ def _plan(
     resolved, start, end = span.resolved, span.start, span.end
     live = facts.live
     kept = relaxed(found, request.allow)
+    brought_in, set_aside = _asides(request, facts, start, end)
     stages = FIRST_EPOCH if live is None else BESIDE_LIVE
     return ReplayPlan(
         topology=topology.name,
@@ -142,6 +162,8 @@ def _plan(
         bound=dict(facts.chain.bound),
         roots=_roots(facts, resolved, start),
         archived=span.archived,
+        set_aside=set_aside,
+        brought_in=brought_in,
         created_at=now.astimezone(UTC),
         request=request,
     )

@@ -19,6 +19,7 @@ from kappa.replay.rules import (
     request,
     schemas,
     seed,
+    set_aside,
     start,
     step,
     topic,
@@ -27,7 +28,7 @@ from kappa.replay.rules import (
 
 #: What about -> where it is declared, in the order of the page.
 SECTIONS: Mapping[str, tuple[ModuleType, ...]] = {
-    "A plan": (request, schemas, log, archive, seed, start, topic, output, chain, live, effort, step),
+    "A plan": (request, schemas, log, archive, seed, start, topic, output, chain, live, set_aside, effort, step),
     "A consumer group": (group,),
     "New code without a replay": (upgrade,),
     "Days computed again": (backfill,),

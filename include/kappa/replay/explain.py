@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kappa.names import versioned_topic
+from kappa.offsets import set_asides
 from kappa.offsets.coverage import without
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.replay.determinism import other_size
@@ -28,6 +29,7 @@ def explain(plan: ReplayPlan) -> list[str]:
         f"{source}"
         for source, binding in sorted(plan.bound.items())
     ]
+    lines += [f"  {what:<10} {said}" for what, said in _asides(plan)]
     lines += [f"  {finding.line}" for finding in (*plan.refusals, *plan.warnings)]
     if plan.is_refused:
         lines.append("Nothing will run.")
@@ -42,6 +44,15 @@ def explain(plan: ReplayPlan) -> list[str]:
             for topic, table in plan.reconciled.items()
         ]
     return lines
+
+
+def _asides(plan: ReplayPlan) -> Iterable[tuple[str, str]]:
+    if plan.set_aside:
+        yield "sets aside", f"{set_asides.described(plan.set_aside)}, as epoch {plan.live_epoch} did"
+    if plan.brought_in:
+        shared = [name for name in plan.topics if name not in plan.versioned and name not in plan.reconciled]
+        held = f"; {_names(shared)} will never have their rows" if shared else ""
+        yield ("brings in", f"{set_asides.described(plan.brought_in)}, which epoch {plan.live_epoch} set aside{held}")
 
 
 def stages_of(plan: ReplayPlan) -> list[tuple[Stage, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kappa.offsets.coverage import ArchiveFacts
+from kappa.offsets.set_asides import SetAsides
 from kappa.offsets.vector import Offsets, TopicPartition
 from kappa.replay.certificate import Sends
 from kappa.replay.chains import ChainFacts, Key
@@ -201,6 +202,8 @@ class LiveFacts:
         mask: fingerprint of the key under which it masks values; empty where it masks none.
         begin: where its first slice began.
         has_lost_releases: whether it does not know which partitions were idle before it began.
+        set_aside: records that it set aside, or that an epoch that it began with did.
+        has_lost_set_asides: whether it does not know all that was set aside before it began.
     """
 
     epoch: int
@@ -222,6 +225,8 @@ class LiveFacts:
     mask: str = ""
     begin: Offsets | None = None
     has_lost_releases: bool = False
+    set_aside: SetAsides = ()
+    has_lost_set_asides: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +242,7 @@ class MarkerFacts:
         is_growing: whether a driver of that epoch runs, so that more slices will follow this one.
         turn: number of the turn in which the epoch sent last; 0 where that is not known.
         owner: the other lake that the epoch belongs to; empty for one of this lake, and where that is not known.
+        set_aside_unnamed: how many records were set aside that the marker does not name.
     """
 
     epoch: int
@@ -248,6 +254,7 @@ class MarkerFacts:
     is_growing: bool = False
     turn: int = 0
     owner: str = ""
+    set_aside_unnamed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,6 +188,7 @@ class DiffReport:
         findings: what may make the candidate's step give another result when it is run again.
         notes: what a reader must know, for example that the epochs were cut differently.
         is_level: whether both have read a common topic, and up to the same offsets.
+        set_aside: how many records the candidate alone sets aside; a note says which.
     """
 
     topology: str
@@ -204,12 +205,18 @@ class DiffReport:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     is_level: bool = True
+    set_aside: int = 0
 
     @property
     def verdict(self) -> Verdict:
-        """``FAILED`` for a failed check, an exceeded threshold or a differing second run; else what the rows say."""
+        """``FAILED`` for a failed check, an exceeded threshold or a differing second run; else what the rows say.
+
+        Records that the candidate alone sets aside are a difference, whatever the rows say.
+        """
         if self.failures:
             return Verdict.FAILED
+        if self.set_aside:
+            return Verdict.DIFFERS
         members: tuple[TableDiff | OutputDiff, ...] = (*self.tables, *self.outputs)
         return Verdict.SAME if all(one.is_same for one in members if one.is_judged) else Verdict.DIFFERS
 

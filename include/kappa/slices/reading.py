@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from kappa.archive.reader import Archive
+from kappa.errors import LedgerError
+from kappa.offsets import set_asides
 from kappa.offsets.coverage import without
 from kappa.offsets.floors import Floors, least_frontiers
 from kappa.offsets.releases import Releases, merged, times_after
 from kappa.offsets.vector import OffsetRange, Offsets, ranges_from_json
 from kappa.slices import dead_letters
 from kappa.slices.ahead import ReadAhead, Wanted
-from kappa.slices.records import Records, in_memory, of_archive, where_they_are
+from kappa.slices.records import Records, in_memory, of_archive, unread, where_they_are
 from kappa.slices.schemas import Schemas
 from kappa.spark.kafka_source import read_log
 from kappa.spark.parsing.batches import Start
@@ -127,6 +129,8 @@ class Reading:
         self._mask_key = mask_key
         self._schemas = schemas
         self._now_ms = round(plan.at.timestamp() * 1000)
+        self._asides = set_asides.by_partition(plan.set_aside)
+        self._set_aside = 0
         self.is_small = is_small(plan.ranges, small_slice) and not self._archived
 
     def __enter__(self) -> Reading:
@@ -184,14 +188,43 @@ class Reading:
     def _start(self, source: Source) -> Start:
         """Where a source stands now."""
         topic = self._topic(source)
-        start = Start(timestamps=dict(self._timestamps.get(topic, {})), now_ms=self._now_ms)
+        now_ms, aside = self._now_ms, self._aside(topic)
+        start = Start(timestamps=dict(self._timestamps.get(topic, {})), now_ms=now_ms, aside=aside)
         if source.grace is None:
             return start
         times, released = dict(self._stream_times.get(topic, {})), self._released.get(topic, {})
         return replace(start, stream_times=times, released=released, floors=self._floored.get(topic, {}))
 
+    def _aside(self, topic: str) -> dict[int, dict[int, str]]:
+        """What is set aside of a topic: partition -> offset -> why."""
+        return {
+            partition: {offset: one.dead_reason for offset, one in offsets.items()}
+            for (name, partition), offsets in self._asides.items()
+            if name == topic
+        }
+
     def _logged(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Records of the log, or given ones: a micro-batch's."""
+        """Records of the log, or given ones: a micro-batch's. Those that cannot be read are not asked for."""
+        gaps = {item.at: offsets for item in ranges if (offsets := self._unreadable(item))}
+        if self._raw is not None or not gaps:
+            return self._read_on(source, ranges)
+        frames = [self._read_on(source, turn) for turn in set_asides.layers(ranges, gaps)]
+        aside = self._aside(self._topic(source))
+        lost = {at[1]: {offset: aside[at[1]][offset] for offset in offsets} for at, offsets in gaps.items()}
+        self._read.append(unread(frames[0], source.topic, lost))
+        self._set_aside += sum(map(len, lost.values()))
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _unreadable(self, item: OffsetRange) -> list[int]:
+        """Offsets of a range that cannot be read at all, as a decision says."""
+        return [
+            offset
+            for offset, one in self._asides.get(item.at, {}).items()
+            if item.start <= offset < item.end and one.offsets[offset] == set_asides.UNREADABLE
+        ]
+
+    def _read_on(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """The next records of the log; at most one range per partition."""
         from pyspark.sql import functions as F
 
         start = self._start(source)
@@ -231,10 +264,36 @@ class Reading:
     def _note(self, source: Source, start: Start, records: Records) -> None:
         """Take what was counted of a source's records, and go on after them."""
         self._read.append(records)
+        self._set_aside += self._checked(source, records)
         topic, after = self._topic(source), records.after(start)
         self._timestamps[topic] = dict(after.timestamps)
         if source.grace is not None:
             self._stream_times[topic] = dict(after.stream_times)
+
+    def _checked(self, source: Source, records: Records) -> int:
+        """How many of a source's records are set aside; each is the record that the decision is about.
+
+        Raises:
+            LedgerError: one has another value.
+        """
+        topic, key = self._topic(source), self._mask_key if source.sensitive else ""
+        if records.dead is None or not self._aside(topic):
+            return 0
+        count = 0
+        for row in records.dead.select(["_partition", "_offset", "_value"]).to_pylist():
+            one = self._asides.get((topic, row["_partition"]), {}).get(row["_offset"])
+            if one is None:
+                continue
+            count, known = count + 1, one.offsets[row["_offset"]]
+            if known not in (set_asides.UNREADABLE, set_asides.value_hash(row["_value"], key)):
+                raise LedgerError(
+                    f"{topic}[{row['_partition']}] at offset {row['_offset']} has another value than the record that "
+                    f"decision {one.decision} sets aside: the topic, or its archive, was changed.",
+                    topic=topic,
+                    partition=row["_partition"],
+                    offset=row["_offset"],
+                )
+        return count
 
     def count_aside(self) -> None:
         """Begin to count what is counted in a thread of its own, while the step's rows are computed; :meth:`settle`
@@ -274,7 +333,8 @@ class Reading:
             rows_read=sum(records.read for records in self._read),
             bytes_read=None if None in sizes else sum(size for size in sizes if size is not None),
             rows_parsed=sum(tally.rows for tally in tallies) - dead,
-            rows_dead=dead,
+            rows_dead=dead - self._set_aside,
+            rows_set_aside=self._set_aside,
             max_timestamps={topic: dict(parts) for topic, parts in self._timestamps.items() if parts},
             stream_times={topic: dict(parts) for topic, parts in self._stream_times.items()},
         )

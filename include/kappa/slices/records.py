@@ -24,7 +24,7 @@ from kappa.spark.parsing import (
     row_columns,
     rows_of_records,
 )
-from kappa.spark.parsing.batches import Start
+from kappa.spark.parsing.batches import Aside, Start
 from kappa.spark.session import frame_of
 from kappa.topology import Source
 from kappa.topology.ddl import quoted
@@ -193,7 +193,8 @@ def of_archive(
     is_parsed = archive.is_parsed(source, archive.overlapping(ranges))
 
     def rows(schemas: WriterSchemas) -> DataFrame:
-        return archive.rows(session, source, ranges, before=start.timestamps, begun=begun, schemas=schemas)
+        times, aside = start.timestamps, start.aside
+        return archive.rows(session, source, ranges, before=times, begun=begun, schemas=schemas, aside=aside)
 
     frame = rows({}) if is_parsed else resolved(source, rows, look_up)
     persisted = () if is_parsed else (frame,)
@@ -217,6 +218,35 @@ def of_archive(
         return Records(frame=good, tallies=_tallies(counts), dead=dead, read=read, bytes=None)
 
     return Archived(frame=good, count=count, persisted=persisted)
+
+
+def unread(frame: DataFrame, topic: str, aside: Aside) -> Records:
+    """Records that cannot be read at all, set aside without their values.
+
+    Args:
+        frame: the rows beside them.
+        topic: their topic, as the step knows it.
+        aside: where they lie, and why they are set aside.
+    """
+    import pyarrow as pa
+
+    places = [(partition, offset, why) for partition, by_offset in aside.items() for offset, why in by_offset.items()]
+    letters = pa.table(
+        {
+            "_topic": pa.array([topic] * len(places), pa.string()),
+            "_partition": pa.array([place[0] for place in places], pa.int32()),
+            "_offset": pa.array([place[1] for place in places], pa.int64()),
+            "_timestamp": pa.nulls(len(places), pa.timestamp("us", "UTC")),
+            "_key": pa.nulls(len(places), pa.string()),
+            "_value": pa.nulls(len(places), pa.binary()),
+            "_dead": pa.array([place[2] for place in places], pa.string()),
+        }
+    )
+    tallies = tuple(
+        Tally(partition=partition, rows=len(offsets), dead=len(offsets), newest_ms=0)
+        for partition, offsets in aside.items()
+    )
+    return Records(frame=frame, tallies=tallies, dead=letters, read=len(places), bytes=0)
 
 
 def _tallies(counts: pa.Table) -> tuple[Tally, ...]:

@@ -224,12 +224,15 @@ def _from_changelog(run: EpochRun, source: SeedSource, start: Offsets) -> Times:
         topic: {partition: {marker.end.get(topic, partition) or 0: ms} for partition, ms in parts.items()}
         for topic, parts in marker.floors.items()
     }
+    known = marker.set_aside
+    if Ledger(paths.ledger).exists():  # the epoch's lake is not lost, and its ledger names them all
+        known = set_asides.before(Ledger(paths.ledger).state().set_aside, dict(marker.end.items()))
     return Times(
         max_timestamps=marker.max_timestamps,
         stream_times=marker.stream_times,
         has_lost_releases=True,
-        set_aside=marker.set_aside,
-        has_lost_set_asides=set_asides.count(marker.set_aside) < marker.set_aside_count,
+        set_aside=known,
+        has_lost_set_asides=set_asides.count(known) < marker.set_aside_count,
         floors=_with_longer_grace(run, marker.end, marker.stream_times, shapes, floors),
     )
 

@@ -12,6 +12,7 @@ from kappa.lake.ledger import Ledger
 from kappa.lake.rollup import runs_of
 from kappa.lake.slice_runs import extended
 from kappa.names import EpochPaths
+from kappa.offsets import set_asides
 from kappa.offsets.notation import utc
 from kappa.offsets.vector import Offsets
 from kappa.replay.certificate import Certificate, MoveFacts
@@ -58,6 +59,9 @@ def certificate_of(
         notes=(*notes, *_moved_together(record)),
         approved=dict(_approved(record, facts)),
         backfilled={epoch: said for epoch, said in backfilled.items() if said},
+        brought_in={
+            epoch: set_asides.count(many) for epoch in sorted(facts) if (many := record.epoch(epoch).brought_in)
+        },
     )
 
 

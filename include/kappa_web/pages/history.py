@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from kappa.lake.events import Event
+from kappa.lake.events import Event, records_of
 from kappa.lake.history import vector
 from kappa.lake.moves import others_of, rollbacks
+from kappa.offsets import set_asides
 from kappa.offsets.vector import Offsets
 
 #: Event -> what it says, and its colour. Those that are not here are told by their names.
@@ -120,5 +121,7 @@ def _facts(event: Event) -> Iterable[str]:
         yield str(detail["name"])
     if event.event.startswith("backfill") and {"from", "to"} <= detail.keys():
         yield f"{detail['from']} to {detail['to']}"
+    if event.event == "set_aside":
+        yield set_asides.described(records_of(event))
     if others := others_of(event.topology, event):
         yield f"together with {', '.join(f'{name} epoch {epoch}' for name, epoch in others.items())}"

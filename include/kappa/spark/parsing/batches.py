@@ -36,6 +36,8 @@ EARLIEST_MS = -9_000_000_000_000_000
 _NEVER = np.iinfo(np.int64).min
 #: Partition -> offset -> least stream time from there on, epoch milliseconds.
 Released = Mapping[int, Mapping[int, int]]
+#: Partition -> offset -> why the record there is a dead letter by a decision.
+Aside = Mapping[int, Mapping[int, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,7 @@ class Start:
         released: releases of this slice and of those before.
         floors: partition -> offset -> least frontier from there on.
         now_ms: the time of the slice, for a source on the wall clock.
+        aside: partition -> offset -> why the record there is a dead letter by a decision.
     """
 
     timestamps: Mapping[int, int] = field(default_factory=dict)
@@ -74,6 +77,7 @@ class Start:
     released: Released = field(default_factory=dict)
     floors: Released = field(default_factory=dict)
     now_ms: int = 0
+    aside: Aside = field(default_factory=dict)
 
 
 class RunningMaximum:
@@ -235,7 +239,7 @@ def placed(
         stream = StreamTime(start.stream_times, start.released)
     read = reader(layout)
     for batch in batches:
-        rows = _ordered(read(batch), maximum)
+        rows = _ordered(_set_aside(read(batch), batch, start.aside), maximum)
         yield rows if stream is None else _timed(rows, layout.source, stream, start)
 
 
@@ -350,6 +354,20 @@ def _untimely(columns: Mapping[str, pa.Array], timestamps: pa.Array, is_null: Ma
     is_far = ~is_null & ((known > latest) | (known < EARLIEST_MS))
     reasons = np.where(is_absent, NO_TIME.format(source.time), TOO_FAR.format(source.time))
     return pa.array(reasons, pa.string(), mask=~(is_absent | is_far))
+
+
+def _set_aside(rows: pa.RecordBatch, batch: pa.RecordBatch, aside: Aside) -> pa.RecordBatch:
+    """The rows, of which those that a decision sets aside are dead letters, with their values."""
+    if not aside:
+        return rows
+    places = zip(batch["_partition"].to_pylist(), batch["_offset"].to_pylist(), strict=True)
+    reasons = pa.array([aside.get(partition, {}).get(offset) for partition, offset in places], pa.string())
+    if reasons.null_count == len(reasons):
+        return rows
+    values = pc.if_else(pc.is_valid(reasons), batch["_value"], rows["_value"])
+    changed = {"_value": values, "_dead": pc.coalesce(reasons, rows["_dead"])}
+    columns = [changed.get(name, rows[name]) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _ordered(batch: pa.RecordBatch, maximum: RunningMaximum) -> pa.RecordBatch:

@@ -1,0 +1,195 @@
+"""Which records a decision would set aside: those at offsets that are named, or that fail alike. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kappa import clock
+from kappa.config import Config
+from kappa.control.setting_aside import LIMIT, SAMPLES, Listing, Sample, Subject, check_offsets, decided
+from kappa.errors import RefusedError
+from kappa.kafka.broker import Broker
+from kappa.lake import code as code_store
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.names import EpochPaths
+from kappa.offsets import set_asides
+from kappa.offsets.coverage import common
+from kappa.offsets.set_asides import MOST, UNREADABLE, value_hash
+from kappa.offsets.vector import OffsetRange, Offsets
+from kappa.topology import Topology, registry
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+    from pyspark.sql import SparkSession
+
+#: Offsets that lie so near to one another are read in one go.
+_GAP = 1_000
+
+
+def named(config: Config, about: Subject, offsets: Sequence[int], *, is_readable: bool = True) -> Listing:
+    """The records at these offsets. Reads only.
+
+    Args:
+        offsets: sorted, each once.
+        is_readable: whether they can be read; otherwise they are set aside without a value.
+
+    Raises:
+        RefusedError: one was committed, is no record, or is set aside already.
+    """
+    check_offsets(about, offsets)
+    found: dict[int, bytes | None] = {}
+    if is_readable:
+        with Broker(config.bootstrap_servers) as broker:
+            found = dict(_values(broker, about, offsets))
+        if lacking := [offset for offset in offsets if offset not in found]:
+            raise RefusedError(
+                f"{about.topic}[{about.partition}] has no record at {set_asides.shown(lacking)} that a reader gets: "
+                "compaction, retention or a marker of a transaction. Name others; or, if they cannot be read at all, "
+                "add --unreadable.",
+                findings=(),
+            )
+    return _listing(config, about, {offset: found.get(offset) for offset in offsets}, is_readable=is_readable)
+
+
+def failing(
+    config: Config,
+    about: Subject,
+    error: str,
+    begin: int | None,
+    end: int | None,
+    *,
+    limit: int = LIMIT,
+    session: SparkSession | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Listing:
+    """The records of a span that fail with an error class, each of them alone. Reads only, and starts Spark.
+
+    They are computed by the epoch's code, on its tables as its last commit left them.
+
+    Args:
+        error: the class, as the message of a stuck epoch says it.
+        begin: first offset; None for where the epoch stands.
+        end: first offset after the span; None for the end of the log.
+        limit: most records.
+        session: Spark, of a caller that has it; None starts one.
+        progress: told what is tried.
+
+    Raises:
+        RefusedError: the span begins before where the epoch stands, or none of its records fails so.
+    """
+    first = about.next_offset if begin is None else begin
+    check_offsets(about, [first], is_listed=False)
+    most = min(limit, MOST)
+    with Broker(config.bootstrap_servers) as broker:
+        stable = broker.stable_offsets([about.topic]).get(about.topic, about.partition) or 0
+        last = stable if end is None else min(end, stable)
+        span = OffsetRange(topic=about.topic, partition=about.partition, start=first, end=max(first, last))
+        taken = {offset for one in decided(about) if one.at == span.at for offset in one.offsets}
+        tried = (o for o in _failing(config, broker, about, span, error, session, progress) if o not in taken)
+        offsets = list(islice(tried, most))
+        found = dict(_values(broker, about, offsets))
+    if not offsets:
+        raise RefusedError(
+            f"No record of {span} fails alone with {error}. See what the epoch is stuck at: kappa status "
+            f"{about.record.topology}",
+            findings=(),
+        )
+    return _listing(config, about, found, failing=error, is_capped=len(offsets) == most)
+
+
+def _values(broker: Broker, about: Subject, offsets: Sequence[int]) -> Iterator[tuple[int, bytes | None]]:
+    """Those of the offsets at which there is a record, with its value."""
+    wanted, at = set(offsets), (about.topic, about.partition)
+    for first, last in _runs(offsets):
+        batches: Iterator[list[Message]] = broker.read(Offsets.of([(at, first)]), Offsets.of([(at, last + 1)]))
+        for message in (message for batch in batches for message in batch):
+            if message.offset() in wanted:
+                yield message.offset() or 0, message.value()
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of offsets that lie near to one another."""
+    first = last = None
+    for offset in offsets:
+        if last is None or offset - last > _GAP:
+            if first is not None and last is not None:
+                yield first, last
+            first = offset
+        last = offset
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _listing(
+    config: Config,
+    about: Subject,
+    values: dict[int, bytes | None],
+    *,
+    failing: str = "",
+    is_capped: bool = False,
+    is_readable: bool = True,
+) -> Listing:
+    key = config.mask_key if _topology(config, about).is_sensitive else ""
+    hashes = {offset: value_hash(value, key) if is_readable else UNREADABLE for offset, value in values.items()}
+    samples = (
+        Sample(offset=offset, size=None if value is None else len(value), hash=hashes[offset])
+        for offset, value in values.items()
+    )
+    return Listing(
+        topology=about.record.topology,
+        epoch=about.epoch.epoch,
+        topic=about.topic,
+        topic_id=about.topic_id,
+        partition=about.partition,
+        offsets=hashes,
+        samples=tuple(islice(samples, SAMPLES)),
+        failing=failing,
+        is_capped=is_capped,
+    )
+
+
+def _topology(config: Config, about: Subject) -> Topology:
+    """The code that the epoch runs."""
+    root = code_store.extract(config.lake, about.epoch.code, config.home)
+    return registry.load_apart(root / "topologies", about.record.topology)
+
+
+def _failing(
+    config: Config,
+    broker: Broker,
+    about: Subject,
+    span: OffsetRange,
+    error: str,
+    session: SparkSession | None,
+    progress: Callable[[str], None],
+) -> Iterator[int]:
+    from kappa.slices import probing
+    from kappa.slices.probing import Probe
+    from kappa.slices.protocol import archived_detail
+    from kappa.spark.session import LazySession
+    from kappa.verify.second_run import beside
+
+    topology, state = _topology(config, about), about.state
+    paths = EpochPaths(lake=config.lake, topology=topology.name, epoch=about.epoch.epoch)
+    code, archived = about.epoch.code, about.epoch.plan.archived
+    with LazySession(config=config, name=f"kappa set-aside {topology.name}") as spark:
+        engine = spark.session if session is None else session
+        run = beside(config, engine, broker, paths, topology, writer="set-aside", code=code, archived=archived)
+        for start in range(span.start, span.end, config.small_slice):
+            part = replace(span, start=start, end=min(span.end, start + config.small_slice))
+            others = [r for r in state.position.span_to(state.position) if r.at != part.at]
+            ranges = tuple(sorted([part, *others]))
+            plan = LedgerRow(
+                kind="plan",
+                seq=state.seq + 1,
+                writer=run.writer,
+                at=clock.now(),
+                ranges=ranges,
+                detail=archived_detail(common(ranges, archived)),
+            )
+            progress(f"trying {part}")
+            with Probe(run, plan, state) as probe:
+                yield from probing.failing(probe.fails, part, error)

@@ -1,0 +1,79 @@
+"""What a driver leaves out of its slices: records that were set aside by a decision on record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kappa.driver.context import Context
+from kappa.faults import crash_point
+from kappa.lake.epoch_record import TopologyRecord
+from kappa.lake.epochs import Now
+from kappa.lake.events import Event, records_of
+from kappa.lake.ledger_rows import LedgerRow
+from kappa.lake.ledger_state import LedgerState
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
+from kappa.offsets.vector import OffsetRange
+
+
+class Decisions:
+    """The records that an epoch sets aside: by its own decisions, by those of live epochs before it, by its plan, and
+    as the live epoch did where it follows that.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._parsed: dict[int, SetAsides] = {}
+
+    def within(self, record: TopologyRecord, ranges: Sequence[OffsetRange]) -> SetAsides:
+        """Those that lie in the ranges of a slice."""
+        context = self._context
+        others = [*context.plan.set_aside, *self._decided(record, is_own=False)]
+        if record.live is not None and record.live != context.paths.epoch:
+            others += context.live_ledger(record).state().set_aside
+        found = (*self._decided(record, is_own=True), *set_asides.without(others, context.plan.brought_in))
+        return set_asides.merged(set_asides.within(found, ranges))
+
+    def is_unobeyed(self, record: TopologyRecord, plan: LedgerRow) -> bool:
+        """Whether a decision of the epoch came after a slice was planned, about records of the slice."""
+        own = set_asides.within(self._decided(record, is_own=True), plan.ranges)
+        return bool(set_asides.without(own, plan.set_aside))
+
+    def withdraw_late(self, record: TopologyRecord, state: LedgerState) -> None:
+        """Put on record which decisions came too late: their records were read by then. Idempotent."""
+        for event in record.epoch(self._context.paths.epoch).set_asides:
+            passed = set_asides.before(self._of(event), dict(state.position.items()))
+            if late := set_asides.without(passed, state.set_aside):
+                self._withdraw(event, f"the epoch has committed {set_asides.described(late)} by then")
+
+    def _withdraw(self, event: Event, reason: str) -> None:
+        def decide(now: Now) -> Sequence[Event]:
+            if event not in now.record.epoch(event.epoch).set_asides:
+                return []
+            detail = {"set_aside": event.n}
+            return [now.event("set_aside_withdrawn", event.epoch, actor="driver", reason=reason, detail=detail)]
+
+        context = self._context
+        context.ledger.check_claim(context.writer)
+        context.epochs.change(context.paths.topology, decide)
+        context.log.warning("set aside too late", decision=event.n, reason=reason)
+        crash_point("set_aside.withdrawn")
+
+    def _decided(self, record: TopologyRecord, *, is_own: bool) -> list[set_asides.SetAside]:
+        """Decisions about records of the topics that the epoch reads: its own, or those of live epochs before it."""
+        mine, ids = self._context.paths.epoch, self._context.plan.topic_ids
+        lived = {move.epoch for move in record.moves}
+        epochs = [mine] if is_own else sorted(epoch for epoch in lived if epoch < mine)
+        return [
+            one
+            for epoch in epochs
+            for event in record.epoch(epoch).set_asides
+            for one in self._of(event)
+            if ids.get(one.topic) == one.topic_id
+        ]
+
+    def _of(self, event: Event) -> SetAsides:
+        """The records that an event sets aside; parsed once, however often the record is read."""
+        if event.n not in self._parsed:
+            self._parsed[event.n] = records_of(event)
+        return self._parsed[event.n]

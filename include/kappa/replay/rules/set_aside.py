@@ -1,0 +1,87 @@
+"""Rules about records that the live epoch set aside: which of them a replay computes, and which are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kappa.offsets import set_asides
+from kappa.offsets.set_asides import SetAsides
+from kappa.offsets.vector import Offsets
+from kappa.replay.facts import Facts, LiveFacts, MarkerFacts
+from kappa.replay.findings import Finding, refuses, warns
+
+
+def bring_in_findings(bring_in: Sequence[str], facts: Facts, start: Offsets) -> list[Finding]:
+    """What speaks against computing them, as a request asks.
+
+    Args:
+        bring_in: what it names.
+        facts: what is known of the live epoch.
+        start: where the replay begins.
+    """
+    known = facts.live.set_aside if facts.live is not None else ()
+    found = []
+    for text in bring_in:
+        wanted = set_asides.chosen(known, text)
+        if not wanted:
+            epoch = (
+                "no epoch is live"
+                if facts.live is None
+                else f"live epoch {facts.live.epoch} set aside {_all(facts.live)}"
+            )
+            found.append(BRING_IN_UNKNOWN({"choice": text, "known": epoch}, choice=text))
+            continue
+        if before := set_asides.before(wanted, dict(start.items())):
+            found.append(
+                BRING_IN_BEFORE_START(
+                    {"records": set_asides.described(before)}, choice=text, count=set_asides.count(before)
+                )
+            )
+    return found
+
+
+def brought_in(bring_in: Sequence[str], known: SetAsides) -> SetAsides:
+    """Those of the known ones that a request names."""
+    return set_asides.merged(one for text in bring_in for one in set_asides.chosen(known, text))
+
+
+BRING_IN_UNKNOWN = refuses(
+    "bring-in-unknown",
+    "--bring-in {choice} names no record that was set aside: {known}.",
+    "See which were: kappa dead-letters <topology> --reason 'set aside'. Name one of them, or leave --bring-in out.",
+    meaning="a replay is asked to bring in records that the live epoch did not set aside",
+)
+BRING_IN_BEFORE_START = refuses(
+    "bring-in-before-start",
+    "The replay begins after {records}, which it is asked to bring in: they are not read.",
+    "Begin at the first of them or before, for example --to-earliest.",
+    meaning="a replay is asked to bring in records that lie before its start",
+)
+SET_ASIDES_LOST = warns(
+    "set-asides-lost",
+    "Epoch {epoch} was rebuilt from a marker that has the number of the records that were set aside before, and not "
+    "which: {what}.",
+    "Set them aside again when the replay stops at them: kappa set-aside {topology} --epoch N.",
+    meaning="records were set aside before a rebuild, too many for the marker to name them",
+)
+
+
+def set_asides_unnamed(topology: str, marker: MarkerFacts | None) -> list[Finding]:
+    """A marker is sent with each slice and names only a few records: of a rebuild."""
+    if marker is None or not marker.set_aside_unnamed:
+        return []
+    words = {"topology": topology, "what": f"{marker.set_aside_unnamed:,} records; a later replay will compute them"}
+    return [SET_ASIDES_LOST(words, epoch=marker.epoch)]
+
+
+def set_asides_lost(topology: str, live: LiveFacts) -> list[Finding]:
+    """What a rebuild did not know, a replay from the beginning does not either."""
+    words = {"topology": topology, "what": "this replay computes them"}
+    return [SET_ASIDES_LOST(words, epoch=live.epoch)] if live.has_lost_set_asides else []
+
+
+def _all(live: LiveFacts | None) -> str:
+    if live is None:
+        return "no epoch is live"
+    known = set_asides.described(live.set_aside) if live.set_aside else "none"
+    return f"live epoch {live.epoch} set aside {known}"
