@@ -22,6 +22,8 @@ from kappa.topology.ddl import quote
 from support.json_outcomes import DEAD, HOSTILE, drawn_type, drawn_value
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from support.held_slices import HeldSlices
 
 #: Names that real columns have; the key is one of them too.
@@ -186,6 +188,38 @@ def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[
     return made
 
 
+def read(case: Case) -> pa.Table:
+    """The rows of a case's records as the driver reads them in its memory; a Spark session knows the types."""
+    import pyarrow as pa
+
+    from kappa.spark.parsing import layout_of, rows_of_records
+    from kappa.spark.parsing.batches import Start
+
+    count = len(case.records)
+    records = pa.table(
+        {
+            "_key": pa.nulls(count, pa.binary()),
+            "_partition": pa.array([0] * count, pa.int32()),
+            "_offset": pa.array(range(count), pa.int64()),
+            "_timestamp": pa.array([1_000_000 + place for place in range(count)], pa.timestamp("us", "UTC")),
+            "_value": pa.array([record.value for record in case.records], pa.binary()),
+        }
+    )
+    return rows_of_records(records, layout_of(Source(topic=case.topic, schema=case.schema)), Start()).rows
+
+
+def hold_read(case: Case, rows: pa.Table) -> int:
+    """Assert that what was read is what the case says; how many values were compared."""
+    compared = 0
+    for record, row in zip(case.records, rows.to_pylist(), strict=True):
+        expected, where = record.row, f"{case.topic}: {case.schema}: {record.value!r}"
+        assert (row["_dead"] is None) == (expected is not None), f"{where}: {row['_dead']}"
+        if expected is not None:
+            assert _plain({name: row[name] for name in case.columns}) == _plain(expected), where
+            compared += len(expected)
+    return compared
+
+
 def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices, message: str) -> int:
     """Assert that what a driver has is what the cases say; how many values were compared.
 
@@ -202,7 +236,10 @@ def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices, message: st
         rows = [
             _plain({name: row[name] for name in case.columns}) for row in driver.rows_in_order(f"rows_{case.topic}")
         ]
-        assert rows == [_plain(row) for row in case.good], f"{where}: rows"
+        good = [_plain(row) for row in case.good]
+        assert rows == good, (
+            f"{where}: rows {[pair for pair in zip(rows, good, strict=False) if pair[0] != pair[1]][:2]}"
+        )
         newest_rows = {row[case.key]: row for row in case.good}
         table = {row[case.key]: _plain(row) for row in driver.rows(f"newest_{case.topic}")}
         assert table == {key: _plain(row) for key, row in newest_rows.items()}, f"{where}: newest"
