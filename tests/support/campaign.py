@@ -233,9 +233,8 @@ def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices, message: st
         expected = [place for place, record in enumerate(case.records) if record.row is None]
         wrong = [case.records[place].value for place in sorted(set(letters) ^ set(expected))]
         assert letters == expected, f"{where}: dead letters {letters}, expected {expected}: {wrong}"
-        rows = [
-            _plain({name: row[name] for name in case.columns}) for row in driver.rows_in_order(f"rows_{case.topic}")
-        ]
+        in_place = sorted(driver.rows_in_order(f"rows_{case.topic}"), key=lambda row: row["_offset"])
+        rows = [_plain({name: row[name] for name in case.columns}) for row in in_place]
         good = [_plain(row) for row in case.good]
         assert rows == good, (
             f"{where}: rows {[pair for pair in zip(rows, good, strict=False) if pair[0] != pair[1]][:2]}"
