@@ -86,9 +86,9 @@ def _quoted(name: str) -> str:
 
 
 def drawn_record(random: Random, kind: pa.StructType, timestamps: str = "text") -> Record:
-    """A record: a fifth null, two fifths right, and the others nearly right or hostile, most of which are dead."""
+    """A record: a quarter null, a third right, and the others nearly right or hostile, most of which are dead."""
     sort = random.random()
-    if sort < 0.2:
+    if sort < 0.24:
         return Record(value=None, outcome="null", row=None)
     spoiled = set(random.sample(range(kind.num_fields), random.choice([1, 1, 2]))) if 0.6 < sort < 0.85 else set()
     spoiled &= set(range(kind.num_fields))
