@@ -1,4 +1,4 @@
-"""The JSON form of each type, from Arrow: Spark's ``from_json`` and any other reader read it back without loss.
+"""The JSON form of each type, from Arrow: what reads topics (``docs/json.md``) reads it back without loss.
 
 ====================  ==========================================================================================
 type                  form

@@ -1,7 +1,7 @@
 """Changelogs folded back into tables: the newest row of each key, deleted keys left out.
 
-The keys of a partition are folded in the driver's memory and their rows read by Arrow; where they do not fit, or Arrow
-does not read all of them, Spark folds. Either way the changelog is read once, and the table written in one commit.
+The keys of a partition are folded in the driver's memory; where they do not fit, Spark folds. Either way the changelog
+is read once, and the table written in one commit.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from kappa.errors import DataLossError
 from kappa.kafka import changelogs
-from kappa.kafka.json_reading import is_readable, read_rows
 from kappa.lake import tables
 from kappa.names import EpochPaths
 from kappa.offsets.vector import Offsets
 from kappa.slices.run import EpochRun
-from kappa.spark.decoding import decoded
+from kappa.spark.decoding import frame_of, rows_of
 from kappa.spark.kafka_source import read_log
 from kappa.topology import Table
 
@@ -39,7 +38,8 @@ def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> 
         upto_seq: slice of the marker; records of later slices are not vouched for.
 
     Raises:
-        DataLossError: the changelog does not exist, or holds records after the marker (its writer was not fenced).
+        DataLossError: the changelog does not exist, holds records after the marker (its writer was not fenced), or
+            values that are no rows of the table.
         NewerFormatError: newer code wrote records in a format that this code does not read.
         BrokerUnreachableError: a transaction in it stays open; it ends by itself after its timeout.
     """
@@ -50,13 +50,10 @@ def fold_into(run: EpochRun, paths: EpochPaths, table: Table, upto_seq: int) -> 
         )
     # Not the stable end: the transaction of the last marker may show here later than there.
     end = broker.settled_ends([topic])
-    schema = tables.schema_of(target)
-    if all(is_readable(field.type) for field in schema):
-        values = changelogs.newest_values(
-            broker, topic, end, upto_seq=upto_seq, most_keys=MOST_KEYS, most_bytes=MOST_BYTES
-        )
-        rows = None if values is None else read_rows(values, schema)
-        if rows is not None and rows.group_by(list(table.key)).aggregate([]).num_rows == rows.num_rows:
+    values = changelogs.newest_values(broker, topic, end, upto_seq=upto_seq, most_keys=MOST_KEYS, most_bytes=MOST_BYTES)
+    if values is not None:
+        rows = rows_of(values, tables.schema_of(target))
+        if rows.group_by(list(table.key)).aggregate([]).num_rows == rows.num_rows:
             tables.overwrite(target, rows, 0)
             return
     _fold_with_spark(run, topic, end, table, upto_seq)
@@ -70,10 +67,8 @@ def _fold_with_spark(run: EpochRun, topic: str, end: Offsets, table: Table, upto
         late, newest_format = newest.agg(F.sum("late"), F.max("format")).collect()[0]
         changelogs.check_format(newest_format, topic)
         changelogs.check_late(late or 0, topic, upto_seq)
-        rows = newest.where("value IS NOT NULL").select(
-            decoded(F.col("value").cast("string"), table.columns).alias("row")
-        )
-        tables.overwrite_frame(run.paths.table(table.name), rows.select("row.*"), 0)
+        rows = frame_of(newest.where("value IS NOT NULL").select("value"), table.columns)
+        tables.overwrite_frame(run.paths.table(table.name), rows, 0)
     finally:
         newest.unpersist()
 

@@ -1,74 +1,75 @@
-"""Rows back from the JSON that :mod:`kappa.kafka.json_forms` describes, by Spark."""
+"""Rows back from the JSON that :mod:`kappa.kafka.json_forms` describes, by the reader of topics' values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kappa.topology.ddl import Column, quote
+import pyarrow as pa
+
+from kappa.errors import DataLossError
+from kappa.spark.parsing.json_values import decoded
+from kappa.topology.ddl import Column, ddl_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql.types import DataType
+    from pyspark.sql import DataFrame
+
+#: Values that are read at one time.
+_ROWS = 50_000
 
 
-def decoded(text: SparkColumn, columns: Iterable[Column]) -> SparkColumn:
-    """A STRUCT of these columns, all nullable, from JSON text; the job fails where the text is of another form."""
-    from pyspark.sql import functions as F
+def rows_of(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """A row for each value, in order; fields of an object that are no columns are passed over.
+
+    Args:
+        values: as :func:`kappa.kafka.encoding.json_values` writes them.
+        schema: the columns.
+
+    Raises:
+        DataLossError: a value is no row of the schema.
+    """
+    kind = pa.struct([field.with_nullable(True) for field in schema])
+    portions = (pa.array(values[first : first + _ROWS], pa.binary()) for first in range(0, len(values), _ROWS))
+    batches = [_batch(portion, kind) for portion in portions]
+    rows = pa.Table.from_batches(batches, pa.schema(list(kind)))
+    absent = [field.name for field in schema if not field.nullable and rows[field.name].null_count]
+    if absent:
+        raise _unreadable(f"{absent[0]} is NOT NULL and absent")
+    return rows.cast(schema)
+
+
+def frame_of(values: DataFrame, columns: Iterable[Column]) -> DataFrame:
+    """The same of a frame with the only column ``value`` BINARY, in tasks of Spark; its job fails with the same error.
+
+    Args:
+        values: no value is null.
+        columns: all are nullable in the result.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    wanted = StructType.fromDDL(", ".join(f"{quote(column.name)} {column.type}" for column in columns))
-    read = F.from_json(text, _written(wanted), {"mode": "FAILFAST"})  # type: ignore[arg-type]  # a STRUCT stays one
-    return _restored(read, wanted)
+    schema = StructType.fromDDL(ddl_of(replace(column, nullable=True) for column in columns))
+    assert isinstance(schema, StructType)
+    kind = pa.struct(list(to_arrow_schema(schema, timezone="UTC")))
+
+    def batches(read: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in read:
+            yield _batch(batch["value"], kind)
+
+    return values.mapInArrow(batches, schema)
 
 
-def _is_odd(kind: DataType) -> bool:
-    """Whether a MAP in it has keys that are no names in JSON."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    if isinstance(kind, StructType):
-        return any(_is_odd(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _is_odd(kind.elementType)
-    return isinstance(kind, MapType) and (not isinstance(kind.keyType, StringType) or _is_odd(kind.valueType))
+def _batch(values: pa.BinaryArray, kind: pa.StructType) -> pa.RecordBatch:
+    rows, reasons = decoded(values, kind)
+    reason = next((reason for reason in reasons if reason is not None), None)
+    if reason is not None:
+        raise _unreadable(reason)
+    return pa.RecordBatch.from_struct_array(rows)
 
 
-def _written(kind: DataType) -> DataType:
-    """The type as which JSON has it: an array of entries for a MAP whose keys are no names."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _written(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_written(kind.elementType))
-    if not isinstance(kind, MapType):
-        return kind
-    if isinstance(kind.keyType, StringType):
-        return MapType(kind.keyType, _written(kind.valueType))
-    entry = [StructField("key", _written(kind.keyType)), StructField("value", _written(kind.valueType))]
-    return ArrayType(StructType(entry))
-
-
-def _restored(value: SparkColumn, kind: DataType) -> SparkColumn:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    if not _is_odd(kind):
-        return value
-    if isinstance(kind, StructType):
-        fields = [_restored(value.getField(field.name), field.dataType).alias(field.name) for field in kind]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(kind, ArrayType):
-        return F.transform(value, lambda item: _restored(item, kind.elementType))
-    assert isinstance(kind, MapType)
-    inner = kind
-    if isinstance(kind.keyType, StringType):
-        return F.transform_values(value, lambda _, item: _restored(item, inner.valueType))
-    entries = F.transform(
-        value,
-        lambda entry: F.struct(
-            _restored(entry.getField("key"), inner.keyType).alias("key"),
-            _restored(entry.getField("value"), inner.valueType).alias("value"),
-        ),
+def _unreadable(reason: str) -> DataLossError:
+    return DataLossError(
+        f"A value of a changelog is no row of its table: {reason}. Something else wrote to the topic, or the table's "
+        "schema is another one now. Replay --to-earliest, which computes the table from the records."
     )
-    return F.map_from_entries(entries)
