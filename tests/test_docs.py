@@ -46,6 +46,7 @@ PAGES = (
     ROOT / "docs" / "team-stack.md",
     ROOT / "docs" / "metrics.md",
     ROOT / "docs" / "writing-a-topology.md",
+    ROOT / "docs" / "json.md",
     ROOT / "docs" / "tour-of-operators.md",
     ROOT / "docs" / "kafka-streams.md",
     ROOT / "docs" / "event-time.md",
@@ -313,7 +314,7 @@ def test_every_command_is_in_the_changelog_and_no_other() -> None:
     commands = set(command_group().commands)
     entry = re.search(r"\*\*Command line\*\*: (.*?)\.\n", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL)
     assert entry is not None
-    assert set(re.findall(r"`([a-z]+)`", entry[1])) == commands
+    assert set(re.findall(r"`([a-z-]+)`", entry[1])) == commands
 
 
 def shape(line: str) -> str:

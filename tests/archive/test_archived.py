@@ -138,6 +138,5 @@ class TestSchemaName:
     def test_what_delta_cannot_name_or_nobody_has_to_parse_is_kept_raw_only(self) -> None:
         assert schema_name(source("`a b` STRING")) is None
         assert schema_name(source("s STRUCT<`x,y`: INT>")) is None
-        assert schema_name(source("s ARRAY<STRUCT<a: INT, A: INT>>")) is None
         assert schema_name(Source(topic="pos", format="string")) is None
         assert schema_name(Source(topic="pos", format="bytes")) is None

@@ -89,7 +89,10 @@ def test_an_epoch_that_got_further_than_was_shown_is_not_aborted(config: Config,
 def test_an_epoch_that_was_approved_or_is_handed_over_since_is_not_aborted(config: Config) -> None:
     tell(config, 3, *SECOND)
     for act, said in (
-        (lambda: control.approve(config, control.approval_terms(config, "a.b", 3), actor="ann", reason=""), "approv"),
+        (
+            lambda: control.approve(config, control.approval_terms(config, "a.b", 3), actor="airflow:ann", reason=""),
+            "approv",
+        ),
         (lambda: tell(config, 3, "handover"), "handover to epoch 3 was asked for"),
     ):
         premise = Premise.of(record(config), 3)

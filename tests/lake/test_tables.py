@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from support.table_changes import COLUMNS, changes, rows
 
-from kappa.errors import ConflictError, DisagreementError, LedgerError
+from kappa.errors import ConflictError, DisagreementError
 from kappa.lake import queries, table_files, tables
 from kappa.lake.fsync import entry_of
 from kappa.slices.state import newest
@@ -136,13 +136,6 @@ def test_rows_of_one_place_are_in_one_portion(tmp_path: Path) -> None:
 
     assert [n for part in parts for n in part] == places
     assert all(sum(n in part for part in parts) == 1 for n in range(5))
-
-
-def test_a_null_where_none_may_be_is_named(paths: tuple[str, str]) -> None:
-    log, _ = paths
-    bad = changes(1, ("a", "1.00")).set_column(0, "id", pa.array([None], pa.string()))
-    with pytest.raises(LedgerError, match="'id' is NOT NULL"):
-        tables.append(log, bad, 1)
 
 
 def test_of_rows_with_one_key_the_later_stays() -> None:

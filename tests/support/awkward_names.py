@@ -87,7 +87,7 @@ def of_records(names: Names) -> Parts:
             "once": once(present, before=slice.table("once")).changes,
             "counted": newest(counted, key=key),
             "many": many,
-            "seen": lookup(mine, slice.table("state"), on=id_),
+            "seen": lookup(mine, slice.table("state"), on=id_, changes=None),
         }
 
     counted = Table(name="counted", key=[key], schema=f"{q['key']} STRING NOT NULL, `so.far` BIGINT")

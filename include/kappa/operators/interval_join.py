@@ -12,7 +12,7 @@ from kappa.operators.join_side import PLACE, Side
 from kappa.operators.late import late_records, late_rows
 from kappa.operators.own_state import check_own
 from kappa.topology import Table
-from kappa.topology.ddl import ddl_of
+from kappa.topology.ddl import ddl_of, quoted
 from kappa.topology.durations import milliseconds, shown
 from kappa.topology.event_time import Frontier, least
 
@@ -75,7 +75,7 @@ def interval_join(
         >>> order, payment = "id STRING, sku STRING", "id STRING, amount DECIMAL(12,2)"
         >>> paid = interval_join(left=order, right=payment, key="id", within="10 minutes", how="left")
         >>> paid.schema
-        '`id` STRING NOT NULL, `sku` STRING, `amount` DECIMAL(12, 2)'
+        '`id` STRING, `sku` STRING, `amount` DECIMAL(12, 2)'
     """
     columns = join_columns(
         what=_NAME, left=left, right=right, key=key, how=how, allowed=("inner", "left", "outer"), of_streams=True
@@ -156,7 +156,7 @@ class IntervalJoin:
             other = "left" if side == "right" else "right"
             check_own(before, by=frontier, operator=_NAME, table=f"{other} rows", argument=f"{side}_frontier")
         lefts, rights = self._left.admitted(left), self._right.admitted(right)
-        waiting_rights = right_before.select(rights.columns)
+        waiting_rights = right_before.select(*quoted(rights.columns))
         # A new row meets what the other side has; an old one only what is new there. A small slice then reaches the
         # whole state without a shuffle of it.
         rows = self._pairs(lefts, waiting_rights.unionByName(rights)).unionByName(self._pairs(left_before, rights))

@@ -52,7 +52,7 @@ def newest_table_join(
         >>> from kappa.operators import newest_table_join
         >>> named = newest_table_join(left="id STRING, sku STRING", table="sku STRING, name STRING", key="sku")
         >>> named.schema
-        '`id` STRING, `sku` STRING NOT NULL, `name` STRING'
+        '`id` STRING, `sku` STRING, `name` STRING'
     """
     return NewestTableJoin(
         columns=join_columns(

@@ -63,7 +63,7 @@ def table_join(*, left: str, table: str, key: JoinKey, how: Literal["inner", "le
         >>> from kappa.operators import table_join
         >>> priced = table_join(left="id STRING, sku STRING", table="sku STRING, price DECIMAL(12,2)", key="sku")
         >>> priced.schema
-        '`id` STRING, `sku` STRING NOT NULL, `price` DECIMAL(12, 2)'
+        '`id` STRING, `sku` STRING, `price` DECIMAL(12, 2)'
     """
     return TableJoin(
         columns=join_columns(

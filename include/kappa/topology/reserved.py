@@ -17,7 +17,7 @@ _OF_RECORDS = """
 #: What Delta tables of an epoch have beside declared columns.
 OF_TABLES = frozenset({"_seq", "_deleted", "_handover"})
 #: What is beside a record's columns while it is read and parsed.
-_OF_READERS = "_value _dead _state _read _bytes _rows _reached"
+_OF_READERS = "_value _dead _raw _state _read _bytes _rows _reached"
 #: What operators have beside the columns of rows and keys.
 _OF_OPERATORS = """
     _also _at _before _begins _cell _changed _closes _earlier _expired _fresh _from _gone _has_earlier _has_met

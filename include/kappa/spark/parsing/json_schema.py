@@ -39,8 +39,12 @@ def decoded(
     heads = pc.binary_slice(values, 0, _HEADER).dictionary_encode()
     reasons = pa.array([_reason(head, schemas) for head in heads.dictionary.to_pylist()], pa.string())
     of_head = reasons.take(heads.indices)
-    texts = pc.if_else(pc.is_null(of_head), pc.binary_slice(values, _HEADER, None), pa.scalar(None, pa.binary()))
-    rows, of_text = decode(texts)
+    is_read = pc.is_null(of_head).to_pylist()
+    texts = [
+        value[_HEADER:] if is_one and value is not None else None
+        for value, is_one in zip(values.to_pylist(), is_read, strict=True)
+    ]
+    rows, of_text = decode(pa.array(texts, pa.binary()))
     return rows, pc.coalesce(of_head, of_text)
 
 
