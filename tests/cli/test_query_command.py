@@ -79,7 +79,8 @@ def test_lag_says_what_waits_behind_an_open_transaction(kafka: Broker, topic: To
     ledger.create()
     ledger.claim("me", "code", ledger.state())
     ranges = (OffsetRange(topic=name, partition=0, start=0, end=0),)
-    ledger.append(LedgerRow(kind="commit", seq=0, writer="me", at=datetime.now(UTC), ranges=ranges))
+    detail = {"topic_ids": kafka.topic_ids([name])}
+    ledger.append(LedgerRow(kind="commit", seq=0, writer="me", at=datetime.now(UTC), ranges=ranges, detail=detail))
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{name}.open"})
     producer.init_transactions()
     producer.begin_transaction()

@@ -605,7 +605,7 @@ class TestLaw12NothingIsDroppedInSilence:
         run, counts = driver.slice_run, Reading.counts
         ranges, before = next_ranges(stream, driver), run.ledger.state()
         monkeypatch.setattr(Reading, "counts", lambda reading: replace(counts(reading), rows_read=2))
-        with pytest.raises(MiscountedError, match="read 2 records; 1 parsed and 0 are dead letters"):
+        with pytest.raises(MiscountedError, match="read 2 records; 1 parsed, 0 are dead letters and 0 are set aside"):
             protocol.run_slice(run, ranges, sends="live", logged=True)
         state = run.ledger.state()
         assert (state.open_plan, state.open_effects, state.position) == (None, None, before.position)

@@ -77,7 +77,7 @@ def test_sizes_of_aggregates_have_a_least_one(make: Callable[[int], Aggregate], 
         make(least - 1)
 
 
-@pytest.mark.parametrize("name", ["", "_x", "x__y", "ID"])
+@pytest.mark.parametrize("name", ["", "_offset", "x__y", "ID"])
 def test_no_aggregate_has_a_name_of_the_operators_own(name: str) -> None:
     with pytest.raises(TopologyError, match="another name"):
         aggregate(rows=ROWS, key="id", aggregates={name: agg.count()})
@@ -89,7 +89,7 @@ def test_two_aggregates_whose_names_differ_in_case_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"key": "nowhere"}, {"key": []}, {"aggregates": {}}, {"rows": "_id STRING", "key": "_id"}]
+    "given", [{"key": "nowhere"}, {"key": []}, {"aggregates": {}}, {"rows": "_offset STRING", "key": "_offset"}]
 )
 def test_an_aggregate_without_key_or_aggregates_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(TopologyError):

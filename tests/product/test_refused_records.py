@@ -36,7 +36,9 @@ def test_a_refused_record_is_named_with_its_origin_at_the_first_attempt(stream: 
     reason = control.driver_status(stream.config, stream.name, live).message
     assert f"Made of {stream.topic}[1] 1: " in reason
     assert f"is refused by topic {moves!r} (max.message.bytes=1000): it is larger" in reason
-    assert reason.endswith(f"Then: kappa start {stream.name} --epoch {live} --execute")
+    assert f"Then: kappa start {stream.name} --epoch {live} --execute. " in reason
+    place = f"--topic {stream.topic} --partition 1 --offset 1"
+    assert reason.endswith(f"kappa set-aside {stream.name} {place} --reason '...' --execute"), reason
     assert LARGE[:20] not in reason
     assert [row.kind for row in stream.ledger(live).rows() if row.seq == 2] == ["plan", "effects"]
     set_topic(stream, moves, "max.message.bytes", "8000")

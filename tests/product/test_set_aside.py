@@ -114,7 +114,7 @@ def test_a_record_that_the_step_refuses_is_named_set_aside_obeyed_and_brought_in
     verified = stream.record().epoch(brings).verified
     assert verified.detail["verdict"] == "differs" and "brings in 1 record" in verified.detail["report"]
     stream.produce([("a", 1)], partition=0)
-    control.cut_over(refused, stream.name, actor="test", reason="mended")
+    control.cut_over(refused, stream.name, brings, actor="test", reason="mended")
     stream.await_live(brings)
     stream.settle(brings)
     assert stream.balances() == {"a": 6, "b": 2, "c": 13, "d": 5}

@@ -396,18 +396,3 @@ def _lag(
         }
         for (topic, partition), end in stable.items()
     ], found
-
-    with Broker(bootstrap_servers) as broker:
-        stable, high = broker.stable_offsets(position.topics), broker.high_watermarks(position.topics)
-    return [
-        {
-            "topic": topic,
-            "partition": partition,
-            "committed": position.get(topic, partition) or 0,
-            "stable_end": end,
-            "high_watermark": high.get(topic, partition),
-            "lag": end - (position.get(topic, partition) or 0),
-            "held": (high.get(topic, partition) or end) - end,
-        }
-        for (topic, partition), end in stable.items()
-    ]

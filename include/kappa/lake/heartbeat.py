@@ -15,16 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from kappa import clock
 from kappa.errors import NewerFormatError, first_line
 from kappa.lake.fsync import replace_text
 from kappa.lake.full_disk import is_full
 from kappa.lake.watchdog import Line, Watchdog
 from kappa.replay import stored
-
-log = structlog.get_logger(__name__)
 
 #: What this code writes, and the newest that it reads.
 FORMAT = 1
@@ -259,14 +255,22 @@ class Beating:
         try:
             self._write_once()
         except Exception as error:  # whatever it is: without this thread the driver counts as dead
-            words = f"{type(error).__name__}: {first_line(error)}"
-            if words != self._trouble:
-                log.error("no heartbeat", path=self._path, error=words)
-            self._trouble = words
+            self._report(f"{type(error).__name__}: {first_line(error)}")
         else:
-            if self._trouble:
-                log.info("heartbeats again", path=self._path)
-            self._trouble = ""
+            self._report("")
+
+    def _report(self, trouble: str) -> None:
+        """Log that heartbeats fail, or go on again."""
+        if trouble == self._trouble:
+            return
+        import structlog  # by the driver alone: whoever reads a heartbeat waits for no such import
+
+        log = structlog.get_logger(__name__)
+        if trouble:
+            log.error("no heartbeat", path=self._path, error=trouble)
+        else:
+            log.info("heartbeats again", path=self._path)
+        self._trouble = trouble
 
     def _write_once(self) -> None:
         # A driver that was superseded must not overwrite its successor's heartbeat.
