@@ -1,4 +1,4 @@
-"""Orders with the product as it was when they were placed.
+"""Orders with the product as it was when they stood.
 
 The products come from a compacted topic and are kept with the stream: nothing is asked of another system. A product
 that changes changes later orders only, in whatever order its new row and the orders arrive; one whose row comes late is
@@ -8,7 +8,10 @@ valid from then on.
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import table_join, tombstones
 
-ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+ORDER = """
+    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
+    DecidedTime BIGINT NOT NULL
+"""
 PRODUCT = "sku STRING NOT NULL, name STRING, price DECIMAL(12,2) NOT NULL"
 
 priced = table_join(left=ORDER, table=PRODUCT, key="sku", how="left")
@@ -36,7 +39,7 @@ enriched = Topology(
     name="inventory.enriched",
     version="2",
     sources=[
-        Source(topic="orders", schema=ORDER, of="inventory.orders", time="CreatedTime", grace="10 minutes"),
+        Source(topic="orders", schema=ORDER, of="inventory.orders", time="DecidedTime", grace="10 minutes"),
         Source(
             topic="products",
             schema=f"{PRODUCT}, CreatedTime BIGINT NOT NULL",

@@ -2,7 +2,9 @@
 
 Events never change. A cancellation is one more event, which undoes the order; it may even come before the order does.
 The aggregates do not look at the order of events, so that neither tables nor outputs depend on it. What stands goes to
-topic `orders`, which `inventory.enriched` reads: each epoch has its own, and a replay fills it.
+topic `orders`, which `inventory.enriched` reads: each epoch has its own, and a replay fills it. ``DecidedTime`` is when
+an order stood: rows come in the order of that time, and not of ``CreatedTime``, since a further event keeps an order
+open.
 """
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
@@ -12,7 +14,10 @@ EVENT = """
     orderID STRING NOT NULL, type STRING NOT NULL, CreatedTime BIGINT NOT NULL,
     customerID STRING, sku STRING, quantity INT
 """
-ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+ORDER = """
+    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
+    DecidedTime BIGINT NOT NULL
+"""
 
 decisions = session_window(
     rows=f"{EVENT}, placed BIGINT, cancelled BIGINT",
@@ -37,7 +42,9 @@ def decide(slice: Slice) -> Effects:
         "IF(type = 'CANCELLED', CreatedTime, NULL) AS cancelled",
     )
     decided = decisions(events, before=slice.table("pending"), frontier=slice.frontier("order-events"))
-    standing = decided.final.where("CreatedTime IS NOT NULL AND cancellations = 0")
+    standing = decided.final.where("CreatedTime IS NOT NULL AND cancellations = 0").selectExpr(
+        "*", "unix_millis(session_end + INTERVAL 30 MINUTES) AS DecidedTime"
+    )
     return {
         "pending": decided.changes,
         "orders": standing,
@@ -53,7 +60,7 @@ orders = Topology(
     tables=[decisions.table("pending"), demand.table("demand")],
     outputs=[
         Append(name="orders", schema=ORDER),
-        Topic(name="orders", of="orders", key="orderID", time="CreatedTime", on_replay="versioned"),
+        Topic(name="orders", of="orders", key="orderID", time="DecidedTime", on_replay="versioned"),
     ],
     step=decide,
 )

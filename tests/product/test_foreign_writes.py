@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
 from deltalake import DeltaTable
@@ -16,6 +19,7 @@ from kappa.driver.context import Context
 from kappa.errors import ConflictError, RefusedError
 from kappa.offsets.vector import Offsets
 from kappa.replay.stages import Stage
+from kappa.verify.recount import recount
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -47,6 +51,41 @@ def test_rows_deleted_behind_a_stream_stop_it_and_it_goes_on_once_they_are_resto
     assert stream.balances() == {"a": 11, "b": 2}
     assert sorted(stream.sent()) == [("a", 1), ("a", 10), ("b", 2)]
     assert control.certify(stream.config, stream.name).complete
+
+
+@pytest.mark.parametrize("arrow_rows", [500_000, 0], ids=["Arrow writes", "Spark writes"])
+def test_a_row_changed_in_place_is_named_by_the_deep_certificate_sent_or_not(stream: Lab, arrow_rows: int) -> None:
+    """The file keeps its size, its rows and its log: only the hash in the ledger tells."""
+    stream.config = replace(stream.config, merge_seconds=0.0, arrow_rows=arrow_rows)
+    stream.produce([("a", 987_654_321), ("b", 2)])
+    live = stream.start_live()
+    held = stream.plan_replay()
+    stream.run(held)
+    stream.await_stage(held, Stage.VERIFIED)
+    assert stream.stop(held) == []
+    for epoch in (live, held):
+        assert deep(stream, epoch) == ((), ())
+        for place in ("outputs/moves", "changes/balances", "tables/balances"):
+            path = Path(stream.paths(epoch).root, place)
+            (file,) = [file for file in path.glob("*.parquet") if LARGE in file.read_bytes()]
+            content = file.read_bytes()
+            file.write_bytes(content.replace(LARGE, struct.pack("<i", 123_456_789)))
+            assert any(123_456_789 in column for column in pq.read_table(file).to_pydict().values())
+            ((problem,), unread) = deep(stream, epoch)
+            assert problem.startswith(f"{place}: data file {file.name} was changed after it was written"), problem
+            assert unread == ()
+            file.write_bytes(content)
+        assert deep(stream, epoch) == ((), ())
+
+
+#: How a file holds the number.
+LARGE = struct.pack("<i", 987_654_321)
+
+
+def deep(stream: Lab, epoch: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is wrong with the files of an epoch, and what is not known of them."""
+    found = recount(stream.paths(epoch))
+    return found.problems, found.unread
 
 
 def member(stream: Lab, group: str) -> Consumer:

@@ -114,7 +114,8 @@ def _order_event(chance: random.Random) -> Drawn:
 def _order(chance: random.Random) -> Drawn:
     number, sku = f"o{chance.randrange(50)}", chance.choice([*KEYS[:5], None])
     quantity = chance.choice([None, 0, 1, 2_147_483_647])
-    return number, {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity}
+    placed = chance.randrange(10**12)  # long before, or long after: the time at which an order stood is its time
+    return number, {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity, "CreatedTime": placed}
 
 
 def _product(chance: random.Random) -> Drawn:

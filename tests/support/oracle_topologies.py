@@ -98,7 +98,8 @@ def inventory_orders(history: History) -> Expected:
                 bounds = {"session_start": moment(first), "session_end": moment(last)}
                 pending.append({**row, **bounds, "cancellations": cancellations})
             elif row["CreatedTime"] is not None and not cancellations:
-                standing.append({**row, **_place(run, final_at=last + 30 * _MINUTE)})
+                decided = last + 30 * _MINUTE
+                standing.append({**row, "DecidedTime": decided, **_place(run, final_at=decided)})
     demand = [
         {
             "sku": sku,
@@ -121,7 +122,8 @@ def inventory_enriched(history: History) -> Expected:
         if not order.has("orderID"):
             continue
         assert order.frontier is not None
-        columns = {name: order[name] for name in ("orderID", "customerID", "sku", "quantity", "CreatedTime")}
+        names = ("orderID", "customerID", "sku", "quantity", "CreatedTime", "DecidedTime")
+        columns = {name: order[name] for name in names}
         if order.at < order.frontier:
             reason = "the left row is before its frontier"
             late.append(Late(record=order, operator="table_join", reason=reason))

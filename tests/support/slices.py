@@ -18,7 +18,7 @@ from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import Contents, contents_of
 from kappa.names import EpochPaths
 from kappa.offsets.vector import OffsetRange
-from kappa.slices.places import create_tables
+from kappa.slices.places import create_tables, make_durable
 from kappa.slices.protocol import apply_changes, commit_slice
 from kappa.slices.run import Engines, EpochRun
 from kappa.topology import Source, Table, Topology
@@ -121,8 +121,11 @@ class Epoch:
         self.run.scratch.written = {f"changes/{self.name}": written}
         tables.append(place, written, seq)
         versions = {f"changes/{self.name}": tables.version(place), "dead_letters": 0}
+        committed = ledger.state().committed
+        assert committed is not None
+        detail = make_durable(self.paths, committed.delta_versions, versions)
         return plan, ledger.append(
-            LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions)
+            LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions, detail=detail)
         )
 
     def slice(self, changes: Changes) -> LedgerRow:

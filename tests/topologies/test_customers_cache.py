@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,29 @@ def test_a_null_value_deletes_where_compaction_took_the_deletion(spark: SparkSes
     driver.pipe([change("c", 1, "again@example.com"), Input(topic="customers", key=b"no JSON", value=None)])
 
     assert emails(driver) == {1: "again@example.com", 2: "a@example.com"}
+
+
+def test_what_names_no_customer_is_a_dead_letter_and_the_table_stays(spark: SparkSession) -> None:
+    """A truncate stands in one partition, and says nothing of its order against changes in the others."""
+    truncate = {"before": None, "after": None, "op": "t", "ts_ms": 9, "source": {"table": "customers"}}
+    changed = {"before": None, "after": customer(1, "b"), "op": "u"}
+    with_schema = {"schema": {"type": "struct"}, "payload": {"id": 1}}
+    driver = TopologyDriver(CACHE, spark)
+    driver.pipe([change("c", 1), change("c", 2)])
+
+    driver.pipe(
+        [
+            Input(topic="customers", key=None, value=truncate),
+            Input(topic="customers", key=b"{}", value=changed),
+            Input(topic="customers", key=b'{"id":1}', value={"schema": {"type": "struct"}, "payload": changed}),
+            Input(topic="customers", key=json.dumps(with_schema).encode(), value=changed),
+            Input(topic="customers", key=json.dumps(with_schema).encode(), value=None),
+        ]
+    )
+
+    assert emails(driver) == {1: "a@example.com", 2: "a@example.com"}
+    assert [row["_offset"] for row in driver.dead_letters] == [2, 3, 4, 5, 6]
+    assert all("id" in row["_dead"] or "op" in row["_dead"] for row in driver.dead_letters)
 
 
 def test_version_1_kept_those_that_are_deleted(spark: SparkSession) -> None:

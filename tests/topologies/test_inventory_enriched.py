@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ def order(number: str, at: float, sku: str = "SKU1", quantity: int = 2, partitio
     """An order at that minute."""
     time = round(at * _MINUTE)
     value = {"orderID": number, "customerID": "c1", "sku": sku, "quantity": quantity, "CreatedTime": time}
+    value["DecidedTime"] = time
     return Input(topic="orders", value=value, key=number.encode(), partition=partition, timestamp_ms=time + 3_600_000)
 
 
@@ -54,6 +56,7 @@ def test_a_product_that_changes_changes_later_orders_only(spark: SparkSession) -
     ]
     assert driver.rows("enriched")[0] == {
         **{"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 5 * _MINUTE},
+        "DecidedTime": 5 * _MINUTE,
         **{"name": "The SKU1", "price": Decimal("1.50"), "amount": Decimal("3.00")},
     }
     assert len(driver.sent("enriched-orders")) == 4
@@ -77,6 +80,38 @@ def test_an_order_that_is_too_late_is_refused_and_a_late_product_counts_from_the
 
     assert prices(driver) == [("o2", Decimal("2.00")), ("o1", Decimal("2.00"))]
     assert [row["reason"] for row in driver.rows("late_records")] == ["the left row is before its frontier"]
+
+
+def test_each_order_that_stands_is_enriched_however_late_it_was_decided(spark: SparkSession) -> None:
+    """A further event keeps an order open, so that orders stand in another order than they were placed."""
+
+    def event(number: str, kind: str, at: int) -> Input:
+        value = {"orderID": number, "type": kind, "customerID": "c1", "sku": "SKU1", "quantity": 1}
+        value["CreatedTime"] = at * _MINUTE
+        return Input(topic="order-events", key=number.encode(), value=value, timestamp_ms=at * _MINUTE)
+
+    placed = [
+        event("o1", "PLACED", 0),
+        event("o2", "PLACED", 20),
+        event("o1", "CHANGED", 25),
+        event("o1", "PLACED", 50),
+    ]
+    others = [event("o3", "PLACED", 51), event("o4", "PLACED", 120), event("o5", "PLACED", 500)]
+    for upstream in (shipped("inventory.orders"), first_version("inventory.orders")):
+        orders = TopologyDriver(upstream, spark)
+        for one in (*placed, *others):
+            orders.pipe([one])
+        sent = [(key, json.loads(value or b"")) for key, value in orders.sent("orders")]
+        for topology in (ENRICHED, ENRICHED_V1):
+            driver = TopologyDriver(topology, spark)
+            driver.pipe([product("SKU1", 0, 2)])
+            for key, row in sent:
+                driver.pipe([Input(topic="orders", key=key, value=row, timestamp_ms=row["DecidedTime"])])
+            driver.pipe([product("SKU1", 1000, 3), order("last", 1000)])
+            assert driver.rows("late_records") == []
+            enriched = [(row["orderID"], row["CreatedTime"]) for row in driver.rows("enriched")]
+            assert sorted(enriched) == sorted((row["orderID"], row["CreatedTime"]) for _, row in sent)
+            assert {number for number, _ in enriched} >= {"o1", "o2", "o3", "o4"}
 
 
 def test_version_1_leaves_out_orders_of_unknown_products(spark: SparkSession) -> None:

@@ -39,9 +39,8 @@ def test_an_order_stands_when_half_an_hour_has_passed_without_a_cancellation(spa
     assert driver.rows("orders") == []
 
     driver.pipe([event("o9", "PING", 35.001)])
-    assert driver.rows("orders") == [
-        {"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 0}
-    ]
+    order = {"orderID": "o1", "customerID": "c1", "sku": "SKU1", "quantity": 2, "CreatedTime": 0}
+    assert driver.rows("orders") == [{**order, "DecidedTime": 30 * _MINUTE}]
     assert [row["orderID"] for row in driver.rows("pending")] == ["o2", "o3", "o9"]
 
     driver.pipe([event("o9", "PING", 200)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,14 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 from support.slices import Epoch
 
-from kappa import control, serving
+from kappa import clock, control, serving
 from kappa.cli import reads
-from kappa.lake import foreign_commits
+from kappa.config import Config
+from kappa.driver.maintenance import maintain
+from kappa.lake import foreign_commits, queries, rollup, vacuum
 from kappa.lake.epoch_record import TopologyRecord
 from kappa.lake.ledger import Ledger
+from kappa.slices.merging import merge_between
 from kappa.verify import recount_topics
 from kappa.verify.recount import Recount, recount
 
@@ -39,9 +43,83 @@ def test_nothing_is_found_where_nothing_was_done_and_what_was_read_is_said(epoch
     told: list[str] = []
     found = recount(epoch.paths, told.append)
     assert found.problems == ()
-    assert told == ["changes/sums", "dead_letters", "tables/sums", "dead letters"]
+    assert told == ["changes/sums", "dead_letters", "tables/sums", "content of files", "dead letters"]
     assert found.read[0] == "changes/sums: 4 commits from version 0, 3 files"
     assert found.unread == ()
+    assert found.read[-3] == "changes/sums: 3 files hold what the ledger says"
+
+
+#: A total that no other bytes of a file look like.
+_TOTAL = 987_654_321
+
+
+def _change_total(files: Iterable[Path]) -> list[Path]:
+    """Change a row in place: the number of rows, the size of the file and the log stay as they are."""
+    old, new = struct.pack("<q", _TOTAL), struct.pack("<q", _TOTAL - 1)
+    changed = []
+    for file in files:
+        content = file.read_bytes()
+        if old in content:
+            file.write_bytes(content.replace(old, new))
+            changed.append(file)
+    return changed
+
+
+@pytest.mark.parametrize("place", ["changes/sums", "tables/sums"])
+def test_a_row_changed_in_place_is_named_by_its_file(epoch: Epoch, place: str) -> None:
+    epoch.slice({("a", 0): _TOTAL})
+    (file,) = _change_total(_files(epoch, place, "*.parquet"))
+    assert _TOTAL - 1 in queries.query(f"{epoch.paths.root}/{place}", None)["total"].to_pylist()
+
+    (problem,) = problems(epoch)
+
+    assert problem.startswith(f"{place}: data file {file.name} was changed after it was written")
+    assert problem.endswith("kappa replay sums")
+
+
+def test_files_that_come_between_two_slices_are_bound_too_and_the_first_row_that_says_it_counts(tmp_path: Path) -> None:
+    epoch = Epoch(tmp_path, merge_seconds=3600.0)
+    epoch.slice({("a", 0): _TOTAL})
+    assert merge_between(epoch.run, is_asked=True)
+    (row,) = (row for row in epoch.run.ledger.rows() if row.kind == "files")
+    assert list(row.detail["files"]) == ["tables/sums"]
+    assert recount(epoch.paths).unread == ()
+    assert _change_total(_files(epoch, "tables/sums", "*.parquet"))
+    (problem,) = problems(epoch)
+    assert problem.startswith("tables/sums: data file ")
+
+    epoch.slice({("b", 0): 1})  # its row says what the file holds by now
+
+    assert problems(epoch) == [problem]
+
+
+def test_files_of_rolled_up_slices_and_of_upkeep_stay_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = Epoch(tmp_path, merge_seconds=0.0)
+    for number in range(30):
+        epoch.slice({("a", 0): _TOTAL, ("b", 1): number})
+    state = epoch.run.ledger.state()
+    row = rollup.rolled_up(state, writer="me", code="code", at=clock.now())
+    assert row is not None
+    epoch.run.ledger.roll_up(row)
+    assert recount(epoch.paths).problems == () == recount(epoch.paths).unread
+    monkeypatch.setattr(vacuum, "COMPACT_AFTER", 5)
+    maintain(epoch.run, Config.from_env({"KAPPA_LAKE": str(tmp_path)}), clock.now())
+    assert len(queries.files(epoch.paths.changes("sums")) or ()) < 30
+    assert recount(epoch.paths).problems == () == recount(epoch.paths).unread
+
+    changed = _change_total(_files(epoch, "changes/sums", "*.parquet"))
+
+    live = {Path(uri).name for uri in DeltaTable(epoch.paths.changes("sums")).file_uris()}
+    named = {problem.split("data file ")[1].split(" ")[0] for problem in problems(epoch)}
+    assert {file.name for file in changed} & live <= named
+    assert named
+
+
+def test_what_no_row_says_is_not_vouched_for(epoch: Epoch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "history", lambda self: iter([[]]))
+    found = recount(epoch.paths)
+    assert found.problems == ()
+    assert "changes/sums: the ledger does not say what 3 of 3 files hold" in found.unread
 
 
 def test_rows_deleted_behind_the_ledger_are_named_until_they_are_back(epoch: Epoch) -> None:

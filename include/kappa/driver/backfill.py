@@ -331,7 +331,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
         versions[f"outputs/{name}"] = tables.version(path)
-    make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, committed.delta_versions, versions)
     return run.ledger.append(
         LedgerRow(
             kind="effects",
@@ -342,7 +342,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
             delta_versions=versions,
             max_timestamps=committed.max_timestamps,
             stream_times=committed.stream_times,
-            detail={DETAIL: detail},
+            detail={DETAIL: detail, **files},
         )
     )
 

@@ -21,7 +21,7 @@ from kappa.lake.ledger_state import LedgerState
 from kappa.lake.merge_on_read import contents_of
 from kappa.lake.retention import Retention, held, with_merges
 from kappa.names import EpochPaths
-from kappa.slices.places import effect_paths
+from kappa.slices.places import effect_paths, record_files
 from kappa.slices.run import EpochRun
 from kappa.topology import Table
 
@@ -101,6 +101,7 @@ def maintain(
         if not keeps_all:
             vacuum.vacuum(path, partial(_held_now, run, place), age=age, check=check)
         crash_point(f"maintain.{place.partition('/')[0]}", state.seq)
+    record_files(run)
     return row
 
 

@@ -191,6 +191,7 @@ _FLOORS = Field("object", "topic -> partition -> offset -> frontier, behind whic
 _SENT = Field("offsets", "ends of the epoch's versioned topics")
 _BACKFILL = Field("object", "of a replacement: fields of event `backfill`, and `n`, its number")
 _BYTES = Field("number", "bytes of the values that were read")
+_FILES = Field("object", "place -> data file that came to it -> hash of what the file holds")
 _MASKED = Field("table -> columns", "columns that no reader gets without a right of its own")
 
 #: Kinds that are not named have none.
@@ -203,7 +204,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "set_aside": _SET_ASIDE,
         "backfill": _BACKFILL,
     },
-    "effects": {"bytes_read": _BYTES, "backfill": _BACKFILL},
+    "effects": {"bytes_read": _BYTES, "files": _FILES, "backfill": _BACKFILL},
     "commit": {
         "bytes_read": _BYTES,
         "started_at": Field("time", "when the slice was planned"),
@@ -215,6 +216,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "floors": _FLOORS,
         "sent": _SENT,
         "folded": Field("object", "table -> slice up to which its version has the changes, and the key"),
+        "files": _FILES,
         "backfill": _BACKFILL,
         "seed": Field("text", "slice 0: `empty`, `from-savepoint` or `from-changelog`"),
         "of_epoch": Field("number or null", "slice 0: the epoch whose state it is"),
@@ -257,6 +259,7 @@ ROWS: Mapping[Kind, Mapping[str, Field]] = {
         "recent_from": Field("number", "the slice from which on changes are kept"),
         "forgotten": Field("table -> slice", "up to which its changes are gone"),
     },
+    "files": {"files": _FILES},
     "rollup": {
         "upto": Field("number", "rows up to this number may be gone"),
         "seq": Field("number", "the last slice of them"),

@@ -7,12 +7,17 @@ this.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
+
+#: 128 bits tell two files apart, and 1 GB takes a second.
+_HASH = partial(hashlib.blake2b, digest_size=16)
 
 
 def fsync(path: Path) -> None:
@@ -60,7 +65,7 @@ def sync_commits(table: str, versions: range) -> None:
     """
     if "://" in table and not table.startswith("file://"):
         return
-    root = Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
+    root = _folder(table)
     log = root / "_delta_log"
     entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
     if not entries:
@@ -79,6 +84,25 @@ def sync_commits(table: str, versions: range) -> None:
     if 0 in versions:
         for folder in (root.parent, root.parent.parent, root.parent.parent.parent):  # the table itself is new
             fsync(folder)
+
+
+def added_files(table: str, versions: range) -> dict[str, str]:
+    """Data files that some commits of a Delta table added and that are there: by name, a hash of what each holds."""
+    root = _folder(table)
+    entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
+    found = {path for entry in entries for path in _added(root, entry) if path.exists()}
+    return {path.relative_to(root).as_posix(): content_hash(path) for path in sorted(found)}
+
+
+def content_hash(file: Path) -> str:
+    """A hash of all bytes of a file."""
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, _HASH).hexdigest()
+
+
+def _folder(table: str) -> Path:
+    """The folder of a table on a local disk."""
+    return Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
 
 
 def _added(root: Path, entry: Path) -> Iterator[Path]:

@@ -21,7 +21,18 @@ from kappa.topology.event_time import Frontier, frontier_of, least
 FORMAT = 2
 
 Kind = Literal[
-    "claim", "plan", "effects", "commit", "abandon", "baseline", "yield", "resume", "upgrade", "maintain", "rollup"
+    "claim",
+    "plan",
+    "effects",
+    "commit",
+    "abandon",
+    "baseline",
+    "yield",
+    "resume",
+    "upgrade",
+    "maintain",
+    "files",
+    "rollup",
 ]
 
 
@@ -39,6 +50,7 @@ class LedgerRow:
             ``maintain``: small files were merged, and files that no held commit needs were removed; ``folds`` in its
             detail says which Delta versions of each table are kept, ``forgotten`` up to which slice its changes are
             gone.
+            ``files``: data files came to tables between two slices: changes were merged, or small files.
             ``rollup``: what the rows up to number ``upto`` in its detail said that are no rows any more.
         seq: the slice; for other rows the last committed one.
         writer: the driver that wrote it.

@@ -26,8 +26,8 @@ RECENT = 10
 #: Places that an epoch with versioned topics keeps for those that read it from early on, and how far they lie apart at
 #: least.
 PLACES, PLACE_OFFSETS = 10_000, 100_000
-#: Rows that tell of a slice's way to its commit.
-_OF_SLICES = ("plan", "effects", "abandon")
+#: Rows that tell of a slice's way to its commit, and of files: auditors read them where rolled-up rows are kept.
+_OF_SLICES = ("plan", "effects", "abandon", "files")
 
 
 def is_due(state: LedgerState, slices: int) -> bool:

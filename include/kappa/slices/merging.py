@@ -21,6 +21,7 @@ from kappa.lake.fsync import may_have_moved
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.lake.merge_on_read import MERGED, Contents
 from kappa.lake.retention import is_first_after
+from kappa.slices.places import record_files
 from kappa.slices.state import most_changes
 from kappa.topology import Table
 from kappa.topology.ddl import quoted
@@ -168,8 +169,8 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
     """Merge what is due, or where it is asked for everything, while no slice is being worked on; whether it merged
     something.
 
-    No ledger row says so, and none has to: the last commit reads as before, from the version that it names. The next
-    one names the version that it finds. Idempotent; a crash leaves some tables merged.
+    The last commit reads as before, from the version that it names; the next one names the version that it finds. A
+    ledger row says what the new files hold. Idempotent; a crash leaves some tables merged, without that row.
 
     Raises:
         StaleWriterError: another driver claimed the epoch.
@@ -185,4 +186,6 @@ def merge_between(run: EpochRun, *, is_asked: bool = False) -> bool:
             merge(run, table, pending)
             done = True
             crash_point("merge.between", committed.seq)
+    if done:
+        record_files(run)
     return done

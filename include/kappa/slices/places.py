@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kappa import clock
 from kappa.errors import DataLossError
 from kappa.lake import tables
-from kappa.lake.fsync import sync_commits
+from kappa.lake.fsync import added_files, sync_commits
+from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.replay.rules.log import recreated_topics
 from kappa.topology import Topology
@@ -15,18 +17,48 @@ from kappa.topology.ddl import Column
 
 if TYPE_CHECKING:
     from kappa.kafka.broker import Broker
+    from kappa.slices.run import EpochRun
+
+#: Field of a ledger row.
+FILES = "files"
 
 
 def place_of(topology: Topology, name: str) -> str:
     return f"changes/{name}" if name in {table.name for table in topology.tables} else f"outputs/{name}"
 
 
-def make_durable(paths: EpochPaths, before: Mapping[str, int], versions: Mapping[str, int]) -> None:
+def make_durable(
+    paths: EpochPaths, before: Mapping[str, int], versions: Mapping[str, int]
+) -> dict[str, dict[str, dict[str, str]]]:
     """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last
     row.
+
+    Returns:
+        What the row says of the data files of those commits: place -> file -> hash of its content. By it a file that
+        is changed in place is told. Nothing where there are none.
     """
+    files = {}
     for place, version in versions.items():
-        sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
+        path, since = f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1)
+        sync_commits(path, since)
+        if added := added_files(path, since):
+            files[place] = added
+    return {FILES: files} if files else {}
+
+
+def record_files(run: EpochRun) -> None:
+    """Put on record what the data files hold that came to tables between two slices; nothing where none came.
+
+    Raises:
+        StaleWriterError: another driver claimed the epoch.
+    """
+    state = run.ledger.state()
+    assert state.committed is not None
+    before = state.committed.delta_versions
+    versions = {place: tables.version_after(f"{run.paths.root}/{place}", known) for place, known in before.items()}
+    if detail := make_durable(run.paths, before, versions):
+        row = LedgerRow(kind="files", seq=state.seq, writer=run.writer, at=clock.now(), code=run.code, detail=detail)
+        run.ledger.append(row)
 
 
 def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:

@@ -33,7 +33,7 @@ from kappa.replay.certificate import Sends
 from kappa.slices.ahead import ReadAhead, Wanted
 from kappa.slices.lines import Lines
 from kappa.slices.merging import is_due, merge, unmerged
-from kappa.slices.places import make_durable
+from kappa.slices.places import FILES, make_durable
 from kappa.slices.reading import archived_ranges, is_small
 from kappa.slices.run import EpochRun
 from kappa.slices.sending import send_effects, sent_ends
@@ -242,7 +242,7 @@ def commit_slice(
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
     entries = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
-    make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, committed.delta_versions, versions)
     names = ("roots", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}
     row = run.ledger.append(
@@ -264,7 +264,8 @@ def commit_slice(
             stream_times=effects.stream_times,
             delta_versions={**effects.delta_versions, **versions},
             detail={
-                **effects.detail,
+                **{name: said for name, said in effects.detail.items() if name != FILES},
+                **files,
                 "started_at": plan.at.isoformat(),
                 "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 6)},
                 **archived_detail(archived_ranges(plan)),

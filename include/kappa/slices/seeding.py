@@ -100,7 +100,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
     versions |= {f"changes/{t.name}": tables.version(run.paths.changes(t.name)) for t in run.topology.tables}
     versions |= {f"outputs/{a.name}": tables.version(run.paths.output(a.name)) for a in run.topology.appends}
     versions["dead_letters"] = tables.version(run.paths.dead_letters)
-    make_durable(run.paths, {}, versions)
+    files = make_durable(run.paths, {}, versions)
     row = run.ledger.append(
         LedgerRow(
             kind="commit",
@@ -119,6 +119,7 @@ def seed(run: EpochRun, source: SeedSource, start: Offsets) -> LedgerRow:
                 "topic_ids": dict(run.topic_ids),
                 "shapes": shapes_as_dict(shapes_of(run.topology)),
                 "masked": masked_of(run.topology),
+                **files,
                 **roots_detail(run.roots),
                 **releases_detail(times.releases),
                 **set_asides.detail(times.set_aside),

@@ -98,7 +98,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         name: tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
         for name in [*names, "dead_letters"]
     }
-    make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, committed.delta_versions, versions)
     row = run.ledger.append(
         LedgerRow(
             kind="effects",
@@ -114,7 +114,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
             max_timestamps=counts.max_timestamps,
             stream_times=counts.stream_times,
             delta_versions=versions,
-            detail={} if counts.bytes_read is None else {"bytes_read": counts.bytes_read},
+            detail={**({} if counts.bytes_read is None else {"bytes_read": counts.bytes_read}), **files},
         )
     )
     crash_point("effects", plan.seq)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from kappa.errors import first_line
 from kappa.lake import commits as delta
 from kappa.lake import queries, table_files, tables
 from kappa.lake.foreign_commits import described
+from kappa.lake.fsync import content_hash
 from kappa.lake.ledger import Ledger
 from kappa.lake.ledger_state import LedgerState
 from kappa.names import EpochPaths
+from kappa.slices.places import FILES
 
 #: Rows of dead letters that are looked at together.
 _ROWS = 100_000
@@ -68,6 +70,9 @@ def recount(paths: EpochPaths, progress: Callable[[str], None] = lambda _: None)
     for place, version in sorted(versions.items()):
         progress(place)
         found.tried(place, partial(found.place, place, version, state.seq))
+    if found.files:
+        progress("content of files")
+        found.tried("content of files", found.contents)
     if "dead_letters" in versions and not any(problem.startswith("dead_letters") for problem in found.problems):
         progress("dead letters")
         found.tried("dead_letters", partial(found.dead_letters, state, versions["dead_letters"]))
@@ -83,6 +88,8 @@ class _Found:
     read: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     noticed: list[str] = field(default_factory=list)
+    #: place -> data files with as many rows and bytes as the log says.
+    files: dict[str, list[str]] = field(default_factory=dict)
 
     def recount(self) -> Recount:
         """All of it."""
@@ -152,9 +159,28 @@ class _Found:
             for commit in commits
             if commit.is_foreign and not commit.changes_rows and not commit.is_blank
         ]
-        count, bad = _files(path, sorted({version, newest}))
+        good, bad = _files(path, sorted({version, newest}))
+        self.files[place] = good
         self.problems += [f"{place}: {problem} Compute it again: kappa replay {paths.topology}" for problem in bad]
-        self.read.append(f"{place}: {len(commits)} commits from version {first}, {count} files")
+        self.read.append(f"{place}: {len(commits)} commits from version {first}, {len(good) + len(bad)} files")
+
+    def contents(self) -> None:
+        """Hold what every file holds against what the ledger says that was written."""
+        said = _said(Ledger(self.paths.ledger), self.files)
+        for place, names in self.files.items():
+            known = said.get(place, {})
+            bound = [name for name in names if name in known]
+            changed = [name for name in bound if content_hash(Path(self.paths.root, place, name)) != known[name]]
+            self.problems += [
+                f"{place}: data file {name} was changed after it was written: it does not hold what the ledger says. "
+                f"Put the newest copy of the lake back, or compute it again: kappa replay {self.paths.topology}"
+                for name in changed
+            ]
+            if len(bound) > len(changed):
+                self.read.append(f"{place}: {len(bound) - len(changed)} files hold what the ledger says")
+            if len(bound) < len(names):
+                missing = len(names) - len(bound)
+                self.unread.append(f"{place}: the ledger does not say what {missing} of {len(names)} files hold")
 
     def dead_letters(self, state: LedgerState, version: int) -> None:
         """Count the dead letters of each commit of the ledger."""
@@ -173,8 +199,23 @@ def _first_in_log(path: str) -> int:
     return first
 
 
-def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
-    """How many files versions name, and what is wrong with them."""
+def _said(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """Place -> data file -> hash of what it held when it was written, of some files; the oldest row that says it
+    counts, since a later one may have been written after a change.
+    """
+    wanted, found = {place: set(names) for place, names in files.items()}, dict[str, dict[str, str]]()
+    for piece in ledger.history():  # the newest first
+        for row in reversed(piece):
+            for place, said in row.detail.get(FILES, {}).items():
+                mine = found.setdefault(place, {})
+                mine.update((name, said[name]) for name in wanted.get(place, set()) & said.keys())
+        if all(names <= found.get(place, {}).keys() for place, names in wanted.items()):
+            return found
+    return found
+
+
+def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:
+    """The files that versions name which are as the log says, by name; and what is wrong with the others."""
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
@@ -183,7 +224,7 @@ def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
         for version in versions
         for file in table_files.files_of(DeltaTable(path, version=version)).to_pylist()
     }
-    bad = []
+    good, bad = [], []
     for name, (rows, size) in expected.items():
         file = Path(path, unquote(name))
         try:
@@ -195,9 +236,11 @@ def _files(path: str, versions: list[int]) -> tuple[int, list[str]]:
         else:
             if length != size:
                 bad.append(f"data file {name} has {length} bytes, its log says {size}.")
-            if rows is not None and found != rows:
+            elif rows is not None and found != rows:
                 bad.append(f"data file {name} has {found} rows, its log says {rows}.")
-    return len(expected), bad
+            else:
+                good.append(unquote(name))
+    return good, bad
 
 
 def _dead_letters(paths: EpochPaths, state: LedgerState, version: int) -> Iterator[str]:

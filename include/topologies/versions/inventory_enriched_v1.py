@@ -1,9 +1,12 @@
-"""Orders with the product as it was when they were placed; an order of a product that is not known is left out."""
+"""Orders with the product as it was when they stood; an order of a product that is not known is left out."""
 
 from kappa import Append, Effects, Slice, Source, Topic, Topology
 from kappa.operators import table_join, tombstones
 
-ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+ORDER = """
+    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
+    DecidedTime BIGINT NOT NULL
+"""
 PRODUCT = "sku STRING NOT NULL, name STRING, price DECIMAL(12,2) NOT NULL"
 
 priced = table_join(left=ORDER, table=PRODUCT, key="sku", how="inner")
@@ -31,7 +34,7 @@ enriched = Topology(
     name="inventory.enriched",
     version="1",
     sources=[
-        Source(topic="orders", schema=ORDER, of="inventory.orders", time="CreatedTime", grace="10 minutes"),
+        Source(topic="orders", schema=ORDER, of="inventory.orders", time="DecidedTime", grace="10 minutes"),
         Source(
             topic="products",
             schema=f"{PRODUCT}, CreatedTime BIGINT NOT NULL",

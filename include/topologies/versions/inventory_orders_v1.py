@@ -7,14 +7,17 @@ EVENT = """
     orderID STRING NOT NULL, type STRING NOT NULL, CreatedTime BIGINT NOT NULL,
     customerID STRING, sku STRING, quantity INT
 """
-ORDER = "orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL"
+ORDER = """
+    orderID STRING NOT NULL, customerID STRING, sku STRING, quantity INT, CreatedTime BIGINT NOT NULL,
+    DecidedTime BIGINT NOT NULL
+"""
 
 demand = aggregate(rows=ORDER, key="sku", aggregates={"orders": agg.count(), "quantity": agg.sum("quantity")})
 
 
 def decide(slice: Slice) -> Effects:
     """Each order that is placed, and what is wanted of each product."""
-    placed = slice["order-events"].where("type = 'PLACED'")
+    placed = slice["order-events"].where("type = 'PLACED'").selectExpr("*", "CreatedTime AS DecidedTime")
     return {"orders": placed, "demand": demand(placed, before=slice.table("demand")).changes}
 
 
@@ -25,7 +28,7 @@ orders = Topology(
     tables=[demand.table("demand")],
     outputs=[
         Append(name="orders", schema=ORDER),
-        Topic(name="orders", of="orders", key="orderID", time="CreatedTime", on_replay="versioned"),
+        Topic(name="orders", of="orders", key="orderID", time="DecidedTime", on_replay="versioned"),
     ],
     step=decide,
 )
