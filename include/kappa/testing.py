@@ -37,6 +37,7 @@ from kappa.slices.records import in_memory
 from kappa.slices.state import newest
 from kappa.slices.writing import call_step
 from kappa.spark.catalyst import is_union
+from kappa.spark.parsing import columns_to_read
 from kappa.spark.parsing.batches import Start
 from kappa.spark.session import frame_of, local_session, tune
 from kappa.topology import ORDER, Slice, Source, Topology
@@ -253,7 +254,8 @@ class TopologyDriver:
             floors=self._floors.get(topic, {}) if is_timed else {},
             now_ms=_millis(self._now),
         )
-        records = in_memory(self._raw(source, inputs), source, start, partial(input_schemas, source))
+        taken = self._raw(source, inputs).select(*columns_to_read(source)).toArrow()
+        records = in_memory(self._session, taken, source, start, partial(input_schemas, source))
         after = records.after(start)
         self._times[topic] = dict(after.timestamps)
         if is_timed:

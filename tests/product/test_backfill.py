@@ -16,7 +16,7 @@ from kappa import control, serving
 from kappa.control import backfill, backfill_plan
 from kappa.control import upgrade as upgrading
 from kappa.driver import backfill as replacing
-from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, UsageError
+from kappa.errors import DriverNotRunningError, MoveRefusedError, RefusedError, TopologyError, UsageError
 from kappa.lake import tables
 from kappa.lake.epochs import Epochs
 from kappa.lake.events import Event
@@ -318,6 +318,32 @@ def test_a_step_that_needs_rows_is_refused(amounts: Amounts, monkeypatch: pytest
     monkeypatch.setattr(backfill_plan, "dependencies", fails)
     (found,) = amounts.propose(0, 1).refusals
     assert found.code == "backfill-not-inspected" and "IndexError: no rows" in found.message
+
+
+def test_a_row_that_the_check_refuses_ends_a_backfill_and_changes_nothing(
+    tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    required = Amounts.template.replace('"id STRING NOT NULL, counted BIGINT"', '"id STRING, counted BIGINT NOT NULL"')
+    monkeypatch.setattr(Amounts, "template", required)
+    with lab(tmp_path / "lab", kafka, spark, topic(partitions=2), kind=Amounts) as made:
+        made.deploy(1)
+        made.day(0)
+        made.start_live()
+        before = made.moves()
+        # One row of the day loses what is required.
+        made.deploy(2, factor="IF(_partition = 0 AND _offset = 3, NULL, 2)")
+        found = upgrading.propose(made.config, made.name, slices=0)
+        upgrading.upgrade(made.config, found, history_stands=True, actor="ada", reason="from now on")
+        made.running[1][1].join(120)
+        assert made.stop(1) == []
+        made.run(1)
+
+        with pytest.raises(TopologyError, match=r"1 of .* rows have null in column 'counted'") as refused:
+            made.ask(made.propose(0, 1))
+
+        assert refused.value.data["place"] == (made.topic, 0, 3)
+        assert made.moves() == before
+        assert [event for event in made.record().events if event.event.startswith("backfill")] == []
 
 
 def test_records_before_the_epoch_are_refused(amounts: Amounts) -> None:

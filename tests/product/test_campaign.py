@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from kappa.testing import TopologyDriver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NoteCase = Callable[[str, str], None]
+
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("small_slices")]
 
 #: Cases of one topology; topologies of a run before a landing whose records are read, and of those that run.
@@ -27,6 +29,12 @@ FIRST = 20261127
 def cases_of(number: int, *, records: int = 24) -> list[Case]:
     begin = FIRST + number * SIDE_BY_SIDE
     return [drawn_case(seed, records=records) for seed in range(begin, begin + SIDE_BY_SIDE)]
+
+
+def note(case: NoteCase, cases: list[Case], way: str) -> None:
+    """Count them in the summary of the run."""
+    for _ in cases:
+        case("campaign", way)
 
 
 def batches(numbers: range, size: int) -> Iterator[range]:
@@ -45,24 +53,33 @@ def test_the_cases_have_enough_of_each_outcome() -> None:
     assert nulls > 500
 
 
-def test_the_records_of_three_hundred_cases_are_read_as_plain_python_says(spark: SparkSession) -> None:
-    compared = sum(hold_read(case, read(case)) for number in range(TOPOLOGIES) for case in cases_of(number))
+def test_the_records_of_three_hundred_cases_are_read_as_plain_python_says(spark: SparkSession, case: NoteCase) -> None:
+    compared = 0
+    for number in range(TOPOLOGIES):
+        for one in cases_of(number):
+            compared += hold_read(one, read(one))
+            case("campaign", "read")
 
     assert compared > 10_000
 
 
 @pytest.mark.parametrize("number", range(RUNNING))
-def test_topologies_of_the_first_cases_give_what_plain_python_gives(spark: SparkSession, number: int) -> None:
+def test_topologies_of_the_first_cases_give_what_plain_python_gives(
+    spark: SparkSession, number: int, case: NoteCase
+) -> None:
     cases, chance = cases_of(number), random.Random(number)
     driver = TopologyDriver(topology_of(cases), spark)
     for batch in cut(chance, cases, chance.choice([1, 2])):
         driver.pipe(batch)
 
     assert hold(cases, driver, f"topology {number}, given") > 50
+    note(case, cases, "given")
 
 
 @pytest.mark.parametrize(("number", "arrow_rows"), [(0, 500_000), (1, 0)], ids=["Arrow writes", "Spark writes"])
-def test_cases_in_large_slices_give_the_same(spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int) -> None:
+def test_cases_in_large_slices_give_the_same(
+    spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int, case: NoteCase
+) -> None:
     cases = cases_of(number)[:3]
     topology = topology_of(cases)
     driver = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=0, arrow_rows=arrow_rows)
@@ -70,23 +87,27 @@ def test_cases_in_large_slices_give_the_same(spark: SparkSession, tmp_path: Path
         driver.pipe(batch)
 
     assert hold(cases, driver, f"topology {number}, large slices") > 50
+    note(case, cases, "in large slices")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("numbers", list(batches(range(4_000), 40)), ids=lambda n: f"from {n.start}")
-def test_twenty_thousand_cases_give_what_plain_python_gives(spark: SparkSession, numbers: range) -> None:
+def test_twenty_thousand_cases_give_what_plain_python_gives(
+    spark: SparkSession, numbers: range, case: NoteCase
+) -> None:
     for number in numbers:
         cases, chance = cases_of(number), random.Random(number)
         driver = TopologyDriver(topology_of(cases), spark)
         for batch in cut(chance, cases, chance.choice([1, 2, 3])):
             driver.pipe(batch)
         hold(cases, driver, f"topology {number}, given")
+        note(case, cases, "given")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(4_000, 4_100))
 def test_five_hundred_cases_in_large_slices_give_what_plain_python_gives(
-    spark: SparkSession, tmp_path: Path, number: int
+    spark: SparkSession, tmp_path: Path, number: int, case: NoteCase
 ) -> None:
     cases, chance = cases_of(number), random.Random(number)
     arrow_rows = chance.choice([0, 500_000])
@@ -94,3 +115,4 @@ def test_five_hundred_cases_in_large_slices_give_what_plain_python_gives(
     for batch in cut(chance, cases, 2):
         driver.pipe(batch)
     hold(cases, driver, f"topology {number}, large slices")
+    note(case, cases, "in large slices")

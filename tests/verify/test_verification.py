@@ -16,7 +16,7 @@ from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
-from kappa.verify.diff import output_diff, table_diff
+from kappa.verify.diff import output_diff, row_hashes, table_diff
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +109,65 @@ def test_a_table_of_nothing_but_its_key_and_one_with_a_map_compare(spark: SparkS
     other = spark.createDataFrame([("a", {"y": 2, "x": 1})], "id STRING, m MAP<STRING, INT>")
     assert table_diff(mapped, one, other).is_same
     assert table_diff(mapped, one, other.selectExpr("id", "map('x', 9) AS m")).keys_changed == 1
+
+
+_DAY = "TIMESTAMP'2026-03-01 00:00:00.000001Z'"
+_LATER = "TIMESTAMP'2026-03-01 00:00:00.000002Z'"
+#: Type -> a value, the same written otherwise, and values that differ from it.
+NESTED = {
+    "MAP<STRING, MAP<STRING, INT>>": (
+        "MAP('a', MAP('x', 1, 'y', 2), 'b', NULL)",
+        "MAP('b', NULL, 'a', MAP('y', 2, 'x', 1))",
+        ["MAP('a', MAP('x', 1, 'y', 3), 'b', NULL)", "MAP('a', MAP('x', 1, 'y', 2))", "NULL"],
+    ),
+    "ARRAY<MAP<INT, BOOLEAN>>": (
+        "ARRAY(MAP(1, TRUE, 2, NULL), NULL)",
+        "ARRAY(MAP(2, NULL, 1, TRUE), NULL)",
+        ["ARRAY(NULL, MAP(1, TRUE, 2, NULL))", "ARRAY(MAP(1, TRUE), NULL)", "ARRAY(MAP(1, TRUE, 2, NULL))"],
+    ),
+    "STRUCT<`a.b`: TIMESTAMP, m: MAP<TIMESTAMP, DATE>>": (
+        f"NAMED_STRUCT('a.b', {_DAY}, 'm', MAP({_DAY}, NULL, {_LATER}, DATE'2026-03-01'))",
+        f"NAMED_STRUCT('a.b', {_DAY}, 'm', MAP({_LATER}, DATE'2026-03-01', {_DAY}, NULL))",
+        [
+            f"NAMED_STRUCT('a.b', {_LATER}, 'm', MAP({_DAY}, NULL, {_LATER}, DATE'2026-03-01'))",
+            f"NAMED_STRUCT('a.b', {_DAY}, 'm', MAP({_LATER}, NULL, {_DAY}, DATE'2026-03-01'))",
+            "NAMED_STRUCT('a.b', NULL, 'm', NULL)",
+            "NULL",
+        ],
+    ),
+    "ARRAY<TIMESTAMP>": (f"ARRAY({_DAY}, NULL)", f"ARRAY({_DAY}, NULL)", [f"ARRAY({_LATER}, NULL)", f"ARRAY({_DAY})"]),
+    "MAP<STRUCT<k: BINARY>, DOUBLE>": (
+        "MAP(NAMED_STRUCT('k', X'00'), 1D, NAMED_STRUCT('k', X'01'), DOUBLE('NaN'))",
+        "MAP(NAMED_STRUCT('k', X'01'), DOUBLE('NaN'), NAMED_STRUCT('k', X'00'), 1D)",
+        ["MAP(NAMED_STRUCT('k', X'01'), 1D, NAMED_STRUCT('k', X'00'), DOUBLE('NaN'))"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_nested_values_are_compared_by_what_is_in_them(spark: SparkSession, kind: str) -> None:
+    value, same, others = NESTED[kind]
+    table, append = (
+        Table(name="t", key=["id"], schema=f"id STRING NOT NULL, v {kind}"),
+        Append(name="o", schema=f"id STRING, v {kind}"),
+    )
+
+    def row(sql: str) -> DataFrame:
+        place = "CAST(NULL AS STRING) AS _topic, CAST(NULL AS INT) AS _partition, CAST(NULL AS BIGINT) AS _offset"
+        return spark.sql(f"SELECT 'a' AS id, CAST({sql} AS {kind}) AS v, {place}")
+
+    def hashed(sql: str) -> tuple[int, int]:
+        first = row(sql).select(*row_hashes(row(sql), ["v"])).first()
+        assert first is not None
+        return first[0], first[1]
+
+    assert table_diff(table, row(value).select("id", "v"), row(same).select("id", "v")).is_same
+    assert output_diff(append, row(value), row(same)).is_same
+    assert hashed(value) == hashed(same)
+    for other in others:
+        assert table_diff(table, row(value), row(other)).keys_changed == 1, other
+        assert not output_diff(append, row(value), row(other)).is_same, other
+        assert hashed(value) != hashed(other), other
 
 
 def test_rows_of_an_output_are_compared_as_multisets(rows: Any) -> None:

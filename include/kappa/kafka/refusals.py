@@ -53,7 +53,8 @@ class Undelivered:
 
     def add(self, error: KafkaError | None, message: Message) -> None:
         """Take the delivery report of a record that has the time of sending."""
-        self.add_at(None, error, message)
+        if error is not None:  # there is a report of each record
+            self.add_at(None, error, message)
 
     def add_at(self, timestamp_ms: int | None, error: KafkaError | None, message: Message) -> None:
         """Take the delivery report of a record that has a time of its own, which no report says."""

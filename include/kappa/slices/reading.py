@@ -20,6 +20,7 @@ from kappa.slices.ahead import ReadAhead, Wanted
 from kappa.slices.records import Records, in_memory, of_archive, unread, where_they_are
 from kappa.slices.schemas import Schemas
 from kappa.spark.kafka_source import read_log
+from kappa.spark.parsing import columns_to_read
 from kappa.spark.parsing.batches import Start
 from kappa.topology import Source
 from kappa.topology.event_time import Frontier, frontier_of
@@ -114,6 +115,7 @@ class Reading:
         self._released = merged([released or {}, plan.releases])
         self._floored = merged([floored or {}, plan.floors])
         self._raw = raw
+        self._given: pa.Table | None = None
         self._ahead = ahead
         self._archives = archives or {}
         self._archived = archived_ranges(plan)
@@ -135,7 +137,7 @@ class Reading:
 
     def __enter__(self) -> Reading:
         try:
-            if self._raw is not None and len(self._sources) > 1:
+            if self._raw is not None and len(self._sources) > 1 and not self.is_small:
                 self.hold([self._raw])
             for source in self._sources:
                 self.records[source.topic] = self._source(source)
@@ -228,17 +230,30 @@ class Reading:
         from pyspark.sql import functions as F
 
         start = self._start(source)
-        if self._ahead is not None and self._raw is None and not self.is_small:
+        if self.is_small:
+            records = self._taken(source, ranges)
+            return self._noted(source, start, in_memory(self._session, records, source, start, self._look_up(source)))
+        if self._ahead is not None and self._raw is None:
             records = self._ahead.take(Wanted(source=source, ranges=tuple(ranges), start=replace(start, now_ms=0)))
             if records is not None:
                 return self._noted(source, start, records)
+        raw = self._log(source, ranges) if self._raw is None else self._raw.where(F.col("topic") == source.topic)
+        return self._noted(source, start, where_they_are(raw, source, start, self._look_up(source)))
+
+    def _log(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Records of the log as Spark's source of Kafka has them."""
+        topic, headers = self._topic(source), source.headers
+        return read_log(self._session, self._bootstrap_servers, topic, ranges, headers=headers)
+
+    def _taken(self, source: Source, ranges: Sequence[OffsetRange]) -> pa.Table:
+        """The records of a source, in memory. Given ones of all sources come by one job, however many those are."""
+        import pyarrow.compute as pc
+
         if self._raw is None:
-            topic, headers = self._topic(source), source.headers
-            raw = read_log(self._session, self._bootstrap_servers, topic, ranges, headers=headers)
-        else:
-            raw = self._raw.where(F.col("topic") == source.topic)
-        read = in_memory if self.is_small else where_they_are
-        return self._noted(source, start, read(raw, source, start, self._look_up(source)))
+            return self._log(source, ranges).select(*columns_to_read(source)).toArrow()
+        if self._given is None:
+            self._given = self._raw.select("topic", *columns_to_read(*self._sources)).toArrow()
+        return self._given.filter(pc.equal(self._given["topic"], source.topic)).drop_columns("topic")
 
     def _from_archive(self, source: Source, ranges: Sequence[OffsetRange]) -> DataFrame:
         start, archive = self._start(source), self._archives[self._topic(source)]

@@ -14,16 +14,7 @@ from kappa.archive.reader import Archive
 from kappa.offsets.vector import OffsetRange, Offsets
 from kappa.slices import dead_letters
 from kappa.spark.event_time import EVENT_MS, latest_time, latest_time_of_archive, timed
-from kappa.spark.parsing import (
-    LookUp,
-    columns_to_read,
-    frame_of_records,
-    ids_of,
-    layout_of,
-    resolved,
-    row_columns,
-    rows_of_records,
-)
+from kappa.spark.parsing import LookUp, frame_of_records, ids_of, layout_of, resolved, row_columns, rows_of_records
 from kappa.spark.parsing.batches import Aside, Start
 from kappa.spark.session import frame_of
 from kappa.topology import Source
@@ -95,18 +86,18 @@ class Records:
         return replace(start, timestamps={**start.timestamps, **timestamps}, stream_times=times)
 
 
-def in_memory(raw: DataFrame, source: Source, start: Start, look_up: LookUp) -> Records:
-    """Records of a log, taken into the driver's memory.
+def in_memory(session: SparkSession, records: pa.Table, source: Source, start: Start, look_up: LookUp) -> Records:
+    """Records of a log that are in the driver's memory.
 
     Args:
-        raw: a Kafka source's columns, read with one task for each partition.
+        session: has the frame of the good rows.
+        records: the columns of :func:`~kappa.spark.parsing.columns_to_read`, of each partition in the order of offsets.
         source: how keys and values are read.
         start: where the source stands before the first record.
         look_up: gives the schemas of ids.
     """
     import pyarrow.compute as pc
 
-    records = raw.select(*columns_to_read(source)).toArrow()
     layout = layout_of(source, look_up(ids_of(records, source)))
     parsed = rows_of_records(records, layout, start)
     is_good = pc.is_null(parsed.rows["_dead"])
@@ -115,7 +106,7 @@ def in_memory(raw: DataFrame, source: Source, start: Start, look_up: LookUp) -> 
     counts = parsed.rows.group_by("_partition").aggregate(sums).rename_columns(["_partition", "rows", "dead", "newest"])
     tallies = _tallies(counts)
     reached = parsed.stream_times
-    frame = frame_of(raw.sparkSession, good)
+    frame = frame_of(session, good)
     return Records(
         # Rows of one task are in every partitioning that a step asks for: Spark moves none of them between two.
         frame=frame.coalesce(1) if good.num_rows <= ONE_TASK_ROWS else frame,

@@ -195,7 +195,6 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
 def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_origin: bool = True) -> OutputDiff:
     """How the rows of an append output differ as multisets, in one pass over both."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType
 
     if live is None:
         return OutputDiff(name=append.name, rows_live=None, rows_candidate=mine.count())
@@ -208,9 +207,7 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
         parts: list[Column] = []
         for name in compared:
             column = F.col(quote(name))
-            if types[name][0] == types[name][1] and isinstance(types[name][0], MapType):
-                column = F.array_sort(F.map_entries(column))
-            elif not _is_comparable(*types[name]):
+            if not _is_comparable(*types[name]):
                 column = _text(column, frame.schema[name].dataType)
             parts.append(column.alias(f"c{len(parts)}"))
         return frame.select(*parts, F.lit(sign).alias("sign"))
@@ -244,14 +241,9 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
 def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
     """128 bits of a row, ``_hash_0`` and ``_hash_1``; nulls count by their place, which xxhash64 skips."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType
 
-    parts = []
-    for name in names:
-        column, kind = F.col(quote(name)), frame.schema[name].dataType
-        if isinstance(kind, MapType):
-            column = F.array_sort(F.map_entries(column))
-        parts.append(F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column)
+    columns = [(F.col(quote(name)), frame.schema[name].dataType) for name in names]
+    parts = [_text(column, kind) if _is_nested(kind) else column for column, kind in columns]
     nulls = F.concat(*(F.when(F.col(quote(name)).isNull(), "1").otherwise("0") for name in names))
     return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
 
@@ -380,8 +372,36 @@ def _is_nested(kind: DataType) -> bool:
 def _text(column: Column, kind: DataType) -> Column:
     """A value as text: neither maps nor values of different types can be compared as they are."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType
 
+    if not _is_nested(kind):
+        return column.cast("string")
+    return F.to_json(F.struct(_told_apart(column, kind).alias("v")))
+
+
+def _told_apart(column: Column, kind: DataType) -> Column:
+    """A value of which JSON says all: entries of maps in the order of their keys, and times in whole microseconds, of
+    which Spark's JSON has the milliseconds alone; at any depth.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(column)
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda item: _told_apart(item, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [_told_apart(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, MapType):
-        column = F.array_sort(F.map_entries(column))
-    return F.to_json(F.struct(column.alias("v"))) if _is_nested(kind) else column.cast("string")
+        entries = F.array_sort(
+            F.map_entries(column),
+            lambda one, other: F.when(one["key"] < other["key"], -1).when(one["key"] > other["key"], 1).otherwise(0),
+        )
+        return F.transform(
+            entries,
+            lambda entry: F.struct(
+                _told_apart(entry["key"], kind.keyType).alias("k"),
+                _told_apart(entry["value"], kind.valueType).alias("v"),
+            ),
+        )
+    return column

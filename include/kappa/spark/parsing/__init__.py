@@ -155,11 +155,12 @@ def parsed_beside(records: DataFrame, layouts: Mapping[str, Layout]) -> DataFram
     return records.mapInArrow(lambda given: beside(given, layouts), StructType(columns))
 
 
-def columns_to_read(source: Source) -> list[SparkColumn]:
-    """What is taken from Kafka's columns."""
+def columns_to_read(*sources: Source) -> list[SparkColumn]:
+    """What is taken from Kafka's columns: all that one of these sources needs."""
     from pyspark.sql import functions as F
 
-    names = ["key", *(["headers"] if source.headers else []), "partition", "offset", "timestamp", "value"]
+    has_headers = any(source.headers for source in sources)
+    names = ["key", *(["headers"] if has_headers else []), "partition", "offset", "timestamp", "value"]
     return [F.col(name).alias(f"_{name}") for name in names]
 
 

@@ -1,0 +1,167 @@
+"""Cases of the campaign on a real broker: what drivers, archive and backfill make of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import Producer
+
+from kappa import serving
+from kappa.archive.writer import Archiver
+from kappa.archive.writer import run as run_archivers
+from kappa.control import backfill, backfill_plan
+from kappa.lake import queries
+from kappa.topology.ddl import quote
+from support.campaign import Case
+from support.epochs import Lab, plain_settings
+
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+_FILE = '''
+"""Cases of a campaign, side by side."""
+
+from kappa import Append, Source, Table, Topic, Topology
+from kappa.operators import agg, aggregate, newest
+
+#: Topic -> number of the case, key, the key as SQL has it, columns.
+CASES = {cases!r}
+COUNTS = {{
+    topic: aggregate(rows=f"{{sql}} STRING", key=key, aggregates={{"n": agg.count(), "last": agg.max(key)}})
+    for topic, (_, key, sql, _) in CASES.items()
+}}
+
+
+def step(slice):
+    """Rows as they are, the newest one per key, and aggregates per key."""
+    effects = {{}}
+    for topic, (number, key, _, _) in CASES.items():
+        rows = slice[topic]
+        effects[f"rows_{{number}}"] = rows
+        effects[f"newest_{{number}}"] = newest(rows, key=key)
+        effects[f"counts_{{number}}"] = COUNTS[topic](rows, before=slice.table(f"counts_{{number}}")).changes
+    return effects
+
+
+campaign = Topology(
+    name={name!r},
+    version="1",
+    sources=[Source(topic=topic, schema=schema) for topic, (_, _, _, schema) in CASES.items()],
+    tables=[
+        table
+        for topic, (number, key, _, schema) in CASES.items()
+        for table in (
+            Table(name=f"newest_{{number}}", key=[key], schema=schema),
+            COUNTS[topic].table(f"counts_{{number}}"),
+        )
+    ],
+    outputs=[
+        output
+        for topic, (number, key, _, schema) in CASES.items()
+        for output in (
+            Append(name=f"rows_{{number}}", schema=schema),
+            Topic(name=f"{{topic}}.rows", of=f"rows_{{number}}", key=key),
+        )
+    ],
+    step=step,
+)
+'''
+
+
+@dataclass(kw_only=True)
+class CampaignLab(Lab):
+    """A topology of several cases, each with a topic of its own."""
+
+    cases: Sequence[Case] = field(default_factory=list)
+
+    def deploy_cases(self, cases: Sequence[Case]) -> None:
+        """Deploy the cases, and make their topics; each has one partition, so that a place is an offset."""
+        self.cases = [replace(case, topic=f"{self.topic}.{case.topic}") for case in cases]
+        known = {case.topic: (number, case.key, quote(case.key), case.schema) for number, case in enumerate(self.cases)}
+        text = _FILE.format(cases=known, name=self.name)
+        (self.config.topologies / "campaign.py").write_text(text.lstrip())
+        for case in self.cases:
+            self.kafka.create_topic(case.topic, 1, {"retention.ms": "-1"})
+
+    @property
+    def topics(self) -> list[str]:
+        """Their topics."""
+        return [case.topic for case in self.cases]
+
+    def send(self, first: float, last: float) -> None:
+        """Send a part of the records of each case, by its share of the whole; all lie within one day."""
+        producer = Producer({**plain_settings(self.config.bootstrap_servers), "linger.ms": 60_000})
+        for case in self.cases:
+            count = len(case.records)
+            for place in range(round(first * count), round(last * count)):
+                at = int(BEGIN.timestamp() * 1000) + 1_000 * place
+                producer.produce(case.topic, value=case.records[place].value, timestamp=at, partition=0)
+        assert producer.flush(30) == 0
+
+    def sent_of(self, case: Case) -> list[dict[str, Any]]:
+        """What an independent consumer reads of a case's output topic."""
+        return [json.loads(value) for value in self.values_of(f"{case.topic}.rows")]
+
+    def archive_topics(self) -> None:
+        """Archive all of them up to their stable ends."""
+        for topic in self.topics:
+            with Archiver(self.config, topic, session=self.session) as archiver:
+                run_archivers([archiver])
+
+    def backfill_all(self, live: int) -> dict[str, Any]:
+        """Compute the whole day of every output again, and replace it; what the event says of each output."""
+        spark: Any = SimpleNamespace(session=self.session)
+        outputs = tuple(f"rows_{number}" for number in range(len(self.cases)))
+        wanted = backfill_plan.propose(self.config, spark, self.name, BEGIN, BEGIN + DAY, outputs)
+        computed = backfill.compute(self.config, spark, wanted)
+        asked = backfill.request(self.config, wanted, computed, actor="ada", reason="again")
+        self.wait(
+            lambda: any(
+                row.detail.get("backfill", {}).get("n") == asked.n for row in self.ledger(live).state().commits
+            ),
+            "the interval is replaced",
+        )
+        done = backfill.await_replaced(self.config, asked)
+        return dict(done.detail["outputs"])
+
+    def seen(self, epoch: int) -> Seen:
+        """What an epoch has."""
+        return Seen(lab=self, epoch=epoch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What an epoch has, as :func:`support.campaign.hold` asks for it."""
+
+    lab: CampaignLab
+    epoch: int
+
+    @property
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """Where they come from."""
+        rows = queries.query(self.lab.paths(self.epoch).dead_letters, None).to_pylist()
+        return [{f"_{name}": row[name] for name in ("topic", "partition", "offset")} for row in rows]
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a table."""
+        found: list[dict[str, Any]] = self._snapshot.rows(self._own(name)).to_pylist()
+        return found
+
+    def rows_in_order(self, name: str) -> list[dict[str, Any]]:
+        """Rows of an append output with the place of the record that they come from."""
+        found: list[dict[str, Any]] = self._snapshot.rows(self._own(name)).to_pylist()
+        return found
+
+    @property
+    def _snapshot(self) -> Any:
+        return serving.snapshot(self.lab.config, self.lab.name, epoch=self.epoch)
+
+    def _own(self, name: str) -> str:
+        """``rows_<topic>`` as the topology calls it."""
+        kind, _, topic = name.partition("_")
+        return f"{kind}_{self.lab.topics.index(topic)}"
