@@ -80,7 +80,7 @@ def test_topologies_of_the_first_cases_give_what_plain_python_gives(
 def test_cases_in_large_slices_give_the_same(
     spark: SparkSession, tmp_path: Path, number: int, arrow_rows: int, case: NoteCase
 ) -> None:
-    cases = cases_of(number)[:3]
+    cases = [drawn_case(FIRST - 1 - number, is_wide=True), *cases_of(number)[:2]]
     topology = topology_of(cases)
     driver = HeldSlices(topology, spark, tmp_path, partitions=1, small_slice=0, arrow_rows=arrow_rows)
     for batch in cut(random.Random(number), cases, 2):

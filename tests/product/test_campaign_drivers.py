@@ -41,7 +41,8 @@ def campaign(tmp_path: Path, kafka: Broker, topic: TopicFactory, spark: SparkSes
 def run(campaign: CampaignLab, number: int) -> int:
     """Hold each way of the cases of a topology against plain Python; how many values were compared."""
     begin, chance = FIRST + number * SIDE_BY_SIDE, random.Random(number)
-    campaign.deploy_cases([drawn_case(seed, records=24) for seed in range(begin, begin + SIDE_BY_SIDE)])
+    seeds = range(begin, begin + SIDE_BY_SIDE)
+    campaign.deploy_cases([drawn_case(seed, is_wide=seed == begin) for seed in seeds])  # one of every type
     cases, cut = campaign.cases, chance.random()
     campaign.send(0, cut)
     live = campaign.start()

@@ -19,7 +19,7 @@ from kappa import Append, Effects, Slice, Source, Table, Topology
 from kappa.operators import agg, aggregate, newest
 from kappa.testing import Input, TopologyDriver
 from kappa.topology.ddl import quote
-from support.json_outcomes import DEAD, HOSTILE, drawn_type, drawn_value
+from support.json_outcomes import DEAD, HOSTILE, SIMPLE, drawn_type, drawn_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,16 +96,22 @@ class Case:
         return [record.row for record in self.records if record.row is not None]
 
 
-def drawn_case(seed: int, *, records: int = 24) -> Case:
-    """The case of a seed."""
+def drawn_case(seed: int, *, records: int = 24, is_wide: bool = False) -> Case:
+    """The case of a seed.
+
+    Args:
+        records: how many it sends.
+        is_wide: whether it has a column of each simple type, and a MAP of a MAP.
+    """
     chance = random.Random(seed)
-    names = chance.sample(NAMES, chance.randint(2, 6))
-    key, *others = names
+    kinds = [*SIMPLE, "MAP<STRING, MAP<STRING, TIMESTAMP>>"] if is_wide else []
+    key, *others = chance.sample(NAMES, 1 + len(kinds) if is_wide else chance.randint(2, 6))
+    types = kinds or [drawn_type(chance) for _ in others]
     case = Case(
         topic=f"case{seed}",
         key=key,
-        columns={key: "STRING", **{name: drawn_type(chance) for name in others}},
-        required=frozenset({key, *(name for name in others if chance.random() < 0.2)}),
+        columns={key: "STRING", **dict(zip(others, types, strict=True))},
+        required=frozenset({key, *(name for name in others if not is_wide and chance.random() < 0.2)}),
     )
     for _ in range(records):
         case.records.append(_record(chance, case))

@@ -108,7 +108,8 @@ def _survived(mutation: Mutation, tree: Path) -> str | None:
         check=False,
         timeout=_RUN_SECONDS,
     )
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    # The id of an instance may hold blanks; a reason is behind it.
+    failed = [line[7:].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     if done.returncode not in (0, 1):
         return f"its tests cannot be run (exit code {done.returncode}): {done.stdout[-2000:]}{done.stderr[-1000:]}"
     unmoved = [test for test in mutation.tests if not any(_is_of(name, test) for name in failed)]
