@@ -121,9 +121,7 @@ class Epoch:
         self.run.scratch.written = {f"changes/{self.name}": written}
         tables.append(place, written, seq)
         versions = {f"changes/{self.name}": tables.version(place), "dead_letters": 0}
-        committed = ledger.state().committed
-        assert committed is not None
-        detail = make_durable(self.paths, committed.delta_versions, versions)
+        detail = make_durable(self.paths, ledger.state().recorded, versions)
         return plan, ledger.append(
             LedgerRow(kind="effects", seq=seq, writer="me", at=clock.now(), delta_versions=versions, detail=detail)
         )

@@ -88,7 +88,7 @@ def test_files_that_come_between_two_slices_are_bound_too_and_the_first_row_that
     (problem,) = problems(epoch)
     assert problem.startswith("tables/sums: data file ")
 
-    epoch.slice({("b", 0): 1})  # its row says what the file holds by now
+    epoch.slice({("b", 0): 1})  # its rows name only what came since
 
     assert problems(epoch) == [problem]
 

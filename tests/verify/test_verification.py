@@ -16,7 +16,8 @@ from kappa.replay.verdict import DiffReport, Drift
 from kappa.topology import Append, Check, Source, Table, Topology
 from kappa.topology.thresholds import Threshold, limits_of
 from kappa.verify.checks import checked
-from kappa.verify.diff import output_diff, row_hashes, table_diff
+from kappa.verify.diff import output_diff, table_diff
+from kappa.verify.values import row_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -331,7 +331,7 @@ def _replace(run: EpochRun, planned: LedgerRow, state: LedgerState) -> LedgerRow
         tables.replace_where(path, rows, where, planned.seq, plan_hash(planned))
         crash_point("backfill.replaced", planned.seq)
         versions[f"outputs/{name}"] = tables.version(path)
-    files = make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, state.recorded, versions)
     return run.ledger.append(
         LedgerRow(
             kind="effects",

@@ -58,18 +58,21 @@ def may_have_moved(path: str | Path, version: int) -> bool:
     return entry_of(path, version + 1).exists() or not entry_of(path, version).exists()
 
 
-def sync_commits(table: str, versions: range) -> None:
+def sync_commits(table: str, versions: range) -> dict[str, Path]:
     """Bring some commits of a Delta table to the disk: their files, then their log entries, then the names of all.
 
     Idempotent. Files that are gone meanwhile, merged into others, are left out.
+
+    Returns:
+        The data files that the commits added, by their names in the table; none of a table on an object store.
     """
     if "://" in table and not table.startswith("file://"):
-        return
-    root = _folder(table)
+        return {}
+    root = Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
     log = root / "_delta_log"
     entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
     if not entries:
-        return
+        return {}
     files = [path for entry in entries for path in _added(root, entry) if path.exists()]
     checkpoints = [path for version in versions for path in log.glob(f"{version:020}.checkpoint*")]
     if checkpoints:
@@ -84,25 +87,13 @@ def sync_commits(table: str, versions: range) -> None:
     if 0 in versions:
         for folder in (root.parent, root.parent.parent, root.parent.parent.parent):  # the table itself is new
             fsync(folder)
-
-
-def added_files(table: str, versions: range) -> dict[str, str]:
-    """Data files that some commits of a Delta table added and that are there: by name, a hash of what each holds."""
-    root = _folder(table)
-    entries = [entry for version in versions if (entry := entry_of(root, version)).exists()]
-    found = {path for entry in entries for path in _added(root, entry) if path.exists()}
-    return {path.relative_to(root).as_posix(): content_hash(path) for path in sorted(found)}
+    return {path.relative_to(root).as_posix(): path for path in files}
 
 
 def content_hash(file: Path) -> str:
     """A hash of all bytes of a file."""
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, _HASH).hexdigest()
-
-
-def _folder(table: str) -> Path:
-    """The folder of a table on a local disk."""
-    return Path(unquote(table.removeprefix("file://")) if table.startswith("file://") else table)
 
 
 def _added(root: Path, entry: Path) -> Iterator[Path]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from kappa.errors import LedgerError
@@ -70,6 +70,7 @@ class LedgerState:
         resumes: numbers of the rows after which the epoch may send.
         last: number of the last row.
         set_aside: all records that it has set aside, and those that the epochs had that it began with.
+        recorded: place -> Delta version up to which rows say what its files hold: those are on the disk.
     """
 
     claim: LedgerRow | None = None
@@ -96,6 +97,7 @@ class LedgerState:
     resumes: tuple[int, ...] = ()
     last: int = 0
     set_aside: SetAsides = ()
+    recorded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rolled_commits(self) -> int:
@@ -284,6 +286,7 @@ class StateBuilder:
         elif row.kind == "commit":
             self._commits.append(row)
             values.update(open_plan=None, open_effects=None, seq=row.seq, tries=0, miscounted=None)
+            values["recorded"] = row.delta_versions
             values["since_shrunk"] = values.get("since_shrunk", 0) + 1
         elif row.kind == "abandon":
             values.update(open_plan=None, open_effects=None, tries=0)
@@ -297,6 +300,8 @@ class StateBuilder:
             values["maintained"] = row
             self._looks.append(row)
             values.update(readable_from=row.detail["readable_from"], savepoints=frozenset(row.detail["savepoints"]))
+        elif row.kind == "files":
+            values["recorded"] = {**values.get("recorded", {}), **row.delta_versions}
         elif row.kind == "upgrade":
             values["upgrades"] = (*values.get("upgrades", ()), row)
         elif row.kind == "baseline":

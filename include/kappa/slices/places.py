@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kappa import clock
 from kappa.errors import DataLossError
 from kappa.lake import tables
-from kappa.lake.fsync import added_files, sync_commits
+from kappa.lake.fsync import content_hash, sync_commits
 from kappa.lake.ledger_rows import LedgerRow
 from kappa.names import EpochPaths
 from kappa.replay.rules.log import recreated_topics
@@ -33,16 +33,19 @@ def make_durable(
     """Bring an epoch's Delta tables to the disk before a ledger row names their versions: all commits since the last
     row.
 
+    Args:
+        before: up to which versions rows name them, see :attr:`~kappa.lake.ledger_state.LedgerState.recorded`.
+        versions: those that the row will name.
+
     Returns:
         What the row says of the data files of those commits: place -> file -> hash of its content. By it a file that
         is changed in place is told. Nothing where there are none.
     """
     files = {}
     for place, version in versions.items():
-        path, since = f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1)
-        sync_commits(path, since)
-        if added := added_files(path, since):
-            files[place] = added
+        added = sync_commits(f"{paths.root}/{place}", range(before.get(place, -1) + 1, version + 1))
+        if added:
+            files[place] = {name: content_hash(file) for name, file in added.items()}
     return {FILES: files} if files else {}
 
 
@@ -53,12 +56,21 @@ def record_files(run: EpochRun) -> None:
         StaleWriterError: another driver claimed the epoch.
     """
     state = run.ledger.state()
-    assert state.committed is not None
-    before = state.committed.delta_versions
-    versions = {place: tables.version_after(f"{run.paths.root}/{place}", known) for place, known in before.items()}
-    if detail := make_durable(run.paths, before, versions):
-        row = LedgerRow(kind="files", seq=state.seq, writer=run.writer, at=clock.now(), code=run.code, detail=detail)
-        run.ledger.append(row)
+    versions = {
+        place: tables.version_after(f"{run.paths.root}/{place}", last) for place, last in state.recorded.items()
+    }
+    if detail := make_durable(run.paths, state.recorded, versions):
+        run.ledger.append(
+            LedgerRow(
+                kind="files",
+                seq=state.seq,
+                writer=run.writer,
+                at=clock.now(),
+                code=run.code,
+                delta_versions=versions,
+                detail=detail,
+            )
+        )
 
 
 def effect_paths(topology: Topology, paths: EpochPaths) -> list[str]:

@@ -242,7 +242,7 @@ def commit_slice(
     pending = {table.name: unmerged(run, table, committed, effects) for table in run.topology.tables}
     entries = {name: found.entry for name, found in pending.items() if found.rows}
     versions = {f"tables/{name}": found.contents.version for name, found in pending.items()}
-    files = make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, run.ledger.state().recorded, versions)
     names = ("roots", "releases", "set_aside", "floors")
     carried = {name: plan.detail[name] for name in names if name in plan.detail}
     row = run.ledger.append(
@@ -264,7 +264,7 @@ def commit_slice(
             stream_times=effects.stream_times,
             delta_versions={**effects.delta_versions, **versions},
             detail={
-                **{name: said for name, said in effects.detail.items() if name != FILES},
+                **{name: value for name, value in effects.detail.items() if name != FILES},
                 **files,
                 "started_at": plan.at.isoformat(),
                 "seconds": {**(seconds or {}), "commit": round(time.monotonic() - started, 6)},

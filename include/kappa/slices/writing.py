@@ -98,7 +98,7 @@ def write_effects(run: EpochRun, plan: LedgerRow, state: LedgerState, raw: DataF
         name: tables.version_after(f"{run.paths.root}/{name}", committed.delta_versions.get(name, -1))
         for name in [*names, "dead_letters"]
     }
-    files = make_durable(run.paths, committed.delta_versions, versions)
+    files = make_durable(run.paths, state.recorded, versions)
     row = run.ledger.append(
         LedgerRow(
             kind="effects",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kappa.replay.determinism import Twice
 from kappa.topology import Append, Table
-from kappa.verify.diff import ORIGIN, Mask, row_hashes, table_diff
+from kappa.verify.diff import ORIGIN, Mask, table_diff
+from kappa.verify.values import row_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,10 +21,10 @@ from kappa.topology import Append, Table, Topology
 from kappa.topology.ddl import quote, quoted
 from kappa.topology.thresholds import Limit
 from kappa.verify.checks import checked
+from kappa.verify.values import as_text, equal, is_comparable, is_number, row_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 _SAMPLES = 5
 #: What topics and offsets a row came from, where it has that. The order time is left out: it depends on where a slice
@@ -158,7 +158,7 @@ def table_diff(table: Table, live: DataFrame | None, mine: DataFrame, mask: Mask
     sides = {name: (F.col(f"l.row.{quote(name)}"), F.col(f"c.row.{quote(name)}")) for name in compared}
     changed = {name: in_both & ~equal(*sides[name], *types[name]) for name in compared}
     any_changed = reduce(lambda left, right: left | right, changed.values(), F.lit(False))
-    drifting = [name for name in compared if all(map(_is_number, types[name])) and name not in masked]
+    drifting = [name for name in compared if all(map(is_number, types[name])) and name not in masked]
     # One pass: numbered aliases, since a column of the table may have any name.
     totals = both.agg(
         F.count("l").alias("rows_live"),
@@ -207,8 +207,8 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
         parts: list[Column] = []
         for name in compared:
             column = F.col(quote(name))
-            if not _is_comparable(*types[name]):
-                column = _text(column, frame.schema[name].dataType)
+            if not is_comparable(*types[name]):
+                column = as_text(column, frame.schema[name].dataType)
             parts.append(column.alias(f"c{len(parts)}"))
         return frame.select(*parts, F.lit(sign).alias("sign"))
 
@@ -236,16 +236,6 @@ def output_diff(append: Append, live: DataFrame | None, mine: DataFrame, *, by_o
         columns_added=tuple(name for name in declared if name not in before),
         columns_removed=tuple(name for name in before if name not in declared),
     )
-
-
-def row_hashes(frame: DataFrame, names: Sequence[str]) -> list[Column]:
-    """128 bits of a row, ``_hash_0`` and ``_hash_1``; nulls count by their place, which xxhash64 skips."""
-    from pyspark.sql import functions as F
-
-    columns = [(F.col(quote(name)), frame.schema[name].dataType) for name in names]
-    parts = [_text(column, kind) if _is_nested(kind) else column for column, kind in columns]
-    nulls = F.concat(*(F.when(F.col(quote(name)).isNull(), "1").otherwise("0") for name in names))
-    return [F.xxhash64(F.lit(seed), nulls, *parts).alias(f"_hash_{seed}") for seed in (0, 1)]
 
 
 def _dead_alone(
@@ -344,64 +334,3 @@ def _drift(totals: Any, i: int, keys: int) -> Drift:
         mean_difference=None if difference is None else difference / keys,
         share=difference / total if difference is not None and total else None,
     )
-
-
-def equal(was: Column, now: Column, before: DataType, after: DataType) -> Column:
-    """Whether two values are the same, null being the same as null; of different types as numbers or as text."""
-    if not _is_comparable(before, after) or _is_nested(before):
-        was, now = _text(was, before), _text(now, after)
-    return was.eqNullSafe(now)
-
-
-def _is_comparable(before: DataType, after: DataType) -> bool:
-    return before == after or (_is_number(before) and _is_number(after))
-
-
-def _is_number(kind: DataType) -> bool:
-    from pyspark.sql.types import NumericType
-
-    return isinstance(kind, NumericType)
-
-
-def _is_nested(kind: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    return isinstance(kind, (ArrayType, MapType, StructType))
-
-
-def _text(column: Column, kind: DataType) -> Column:
-    """A value as text: neither maps nor values of different types can be compared as they are."""
-    from pyspark.sql import functions as F
-
-    if not _is_nested(kind):
-        return column.cast("string")
-    return F.to_json(F.struct(_told_apart(column, kind).alias("v")))
-
-
-def _told_apart(column: Column, kind: DataType) -> Column:
-    """A value of which JSON says all: entries of maps in the order of their keys, and times in whole microseconds, of
-    which Spark's JSON has the milliseconds alone; at any depth.
-    """
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
-
-    if isinstance(kind, TimestampType):
-        return F.unix_micros(column)
-    if isinstance(kind, ArrayType):
-        return F.transform(column, lambda item: _told_apart(item, kind.elementType))
-    if isinstance(kind, StructType):
-        fields = [_told_apart(column.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
-        return F.when(column.isNotNull(), F.struct(*fields))
-    if isinstance(kind, MapType):
-        entries = F.array_sort(
-            F.map_entries(column),
-            lambda one, other: F.when(one["key"] < other["key"], -1).when(one["key"] > other["key"], 1).otherwise(0),
-        )
-        return F.transform(
-            entries,
-            lambda entry: F.struct(
-                _told_apart(entry["key"], kind.keyType).alias("k"),
-                _told_apart(entry["value"], kind.valueType).alias("v"),
-            ),
-        )
-    return column

@@ -166,11 +166,11 @@ class _Found:
 
     def contents(self) -> None:
         """Hold what every file holds against what the ledger says that was written."""
-        said = _said(Ledger(self.paths.ledger), self.files)
+        recorded = _recorded_hashes(Ledger(self.paths.ledger), self.files)
         for place, names in self.files.items():
-            known = said.get(place, {})
-            bound = [name for name in names if name in known]
-            changed = [name for name in bound if content_hash(Path(self.paths.root, place, name)) != known[name]]
+            hashes = recorded.get(place, {})
+            bound = [name for name in names if name in hashes]
+            changed = [name for name in bound if content_hash(Path(self.paths.root, place, name)) != hashes[name]]
             self.problems += [
                 f"{place}: data file {name} was changed after it was written: it does not hold what the ledger says. "
                 f"Put the newest copy of the lake back, or compute it again: kappa replay {self.paths.topology}"
@@ -199,19 +199,20 @@ def _first_in_log(path: str) -> int:
     return first
 
 
-def _said(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+def _recorded_hashes(ledger: Ledger, files: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
     """Place -> data file -> hash of what it held when it was written, of some files; the oldest row that says it
     counts, since a later one may have been written after a change.
     """
-    wanted, found = {place: set(names) for place, names in files.items()}, dict[str, dict[str, str]]()
+    names_at = {place: set(names) for place, names in files.items()}
+    hashes: dict[str, dict[str, str]] = {place: {} for place in files}
     for piece in ledger.history():  # the newest first
         for row in reversed(piece):
-            for place, said in row.detail.get(FILES, {}).items():
-                mine = found.setdefault(place, {})
-                mine.update((name, said[name]) for name in wanted.get(place, set()) & said.keys())
-        if all(names <= found.get(place, {}).keys() for place, names in wanted.items()):
-            return found
-    return found
+            for place, of_row in row.detail.get(FILES, {}).items():
+                of_files = names_at.get(place, set()) & of_row.keys()
+                hashes.setdefault(place, {}).update((name, of_row[name]) for name in of_files)
+        if all(names <= hashes[place].keys() for place, names in names_at.items()):
+            return hashes
+    return hashes
 
 
 def _files(path: str, versions: list[int]) -> tuple[list[str], list[str]]:

@@ -24,7 +24,7 @@ from kappa.slices.run import EpochRun
 from kappa.topology import Table
 from kappa.topology.ddl import Column, quoted
 from kappa.topology.shapes import Shape
-from kappa.verify.diff import equal
+from kappa.verify.values import equal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
