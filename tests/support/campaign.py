@@ -12,18 +12,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kappa import Append, Effects, Slice, Source, Table, Topology
-from kappa.operators import agg, aggregate, newest
 from kappa.testing import Input, TopologyDriver
+from kappa.topology import Source, Topology, registry
 from kappa.topology.ddl import quote
 from support.json_outcomes import DEAD, HOSTILE, SIMPLE, drawn_type, drawn_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from support.campaign_lab import Seen
     from support.held_slices import HeldSlices
 
 #: Names that real columns have; the key is one of them too.
@@ -49,6 +50,55 @@ NAMES = (
     "5xx",
 )
 KEYS = ("a", "b", "", " ", "Größe", "🙂")
+
+_FILE = '''
+"""Cases of a campaign, side by side."""
+
+from kappa import Append, Source, Table, Topic, Topology
+from kappa.operators import agg, aggregate, newest
+
+#: Topic -> number of the case, key, the key as SQL has it, columns.
+CASES = {cases!r}
+COUNTS = {{
+    topic: aggregate(rows=f"{{sql}} STRING", key=key, aggregates={{"n": agg.count(), "last": agg.max(key)}})
+    for topic, (_, key, sql, _) in CASES.items()
+}}
+
+
+def step(slice):
+    """Rows as they are, the newest one per key, and aggregates per key."""
+    effects = {{}}
+    for topic, (number, key, _, _) in CASES.items():
+        rows = slice[topic]
+        effects[f"rows_{{number}}"] = rows
+        effects[f"newest_{{number}}"] = newest(rows, key=key)
+        effects[f"counts_{{number}}"] = COUNTS[topic](rows, before=slice.table(f"counts_{{number}}")).changes
+    return effects
+
+
+campaign = Topology(
+    name={name!r},
+    version="1",
+    sources=[Source(topic=topic, schema=schema) for topic, (_, _, _, schema) in CASES.items()],
+    tables=[
+        table
+        for topic, (number, key, _, schema) in CASES.items()
+        for table in (
+            Table(name=f"newest_{{number}}", key=[key], schema=schema),
+            COUNTS[topic].table(f"counts_{{number}}"),
+        )
+    ],
+    outputs=[
+        output
+        for topic, (number, key, _, schema) in CASES.items()
+        for output in (
+            Append(name=f"rows_{{number}}", schema=schema),
+            Topic(name=f"{{topic}}.rows", of=f"rows_{{number}}", key=key),
+        )
+    ],
+    step=step,
+)
+'''
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,40 +193,22 @@ def _record(chance: random.Random, case: Case) -> Record:
     return Record(value=value, row=None if is_dead else row)
 
 
+def write_file(folder: Path, cases: Sequence[Case], name: str) -> None:
+    """Write the file of a topology that has the cases side by side.
+
+    Args:
+        folder: the folder of topologies.
+        name: the topology's name.
+    """
+    known = {case.topic: (number, case.key, quote(case.key), case.schema) for number, case in enumerate(cases)}
+    (folder / "campaign.py").write_text(_FILE.format(cases=known, name=name).lstrip())
+
+
 def topology_of(cases: Sequence[Case]) -> Topology:
     """The cases side by side in one topology."""
-    counts = {
-        case.topic: aggregate(
-            rows=f"{quote(case.key)} STRING", key=case.key, aggregates={"n": agg.count(), "last": agg.max(case.key)}
-        )
-        for case in cases
-    }
-    return Topology(
-        name="tests.campaign",
-        version="1",
-        sources=[Source(topic=case.topic, schema=case.schema) for case in cases],
-        tables=[
-            table
-            for case in cases
-            for table in (
-                Table(name=f"newest_{case.topic}", key=[case.key], schema=case.schema),
-                counts[case.topic].table(f"counts_{case.topic}"),
-            )
-        ],
-        outputs=[Append(name=f"rows_{case.topic}", schema=case.schema) for case in cases],
-        step=partial(_step, cases=tuple(cases), counts=counts),
-    )
-
-
-def _step(slice: Slice, *, cases: Sequence[Case], counts: dict[str, Any]) -> Effects:
-    effects: Effects = {}
-    for case in cases:
-        rows = slice[case.topic]
-        counted = counts[case.topic](rows, before=slice.table(f"counts_{case.topic}"))
-        effects[f"rows_{case.topic}"] = rows
-        effects[f"newest_{case.topic}"] = newest(rows, key=case.key)
-        effects[f"counts_{case.topic}"] = counted.changes
-    return effects
+    with TemporaryDirectory() as folder:
+        write_file(Path(folder), cases, "tests.campaign")
+        return registry.load(Path(folder), "tests.campaign")
 
 
 def cut(chance: random.Random, cases: Sequence[Case], slices: int) -> list[list[Input]]:
@@ -226,29 +258,29 @@ def hold_read(case: Case, rows: pa.Table) -> int:
     return compared
 
 
-def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices, message: str) -> int:
+def hold(cases: Sequence[Case], driver: TopologyDriver | HeldSlices | Seen, message: str) -> int:
     """Assert that what a driver has is what the cases say; how many values were compared.
 
     Raises:
         AssertionError: something differs; begins with the message and names the seed.
     """
     compared = 0
-    for case in cases:
+    for number, case in enumerate(cases):
         where = f"{message}, {case.topic}: {case.schema}"
         letters = sorted(row["_offset"] for row in driver.dead_letters if row["_topic"] == case.topic)
         expected = [place for place, record in enumerate(case.records) if record.row is None]
         wrong = [case.records[place].value for place in sorted(set(letters) ^ set(expected))]
         assert letters == expected, f"{where}: dead letters {letters}, expected {expected}: {wrong}"
-        in_place = sorted(driver.rows_in_order(f"rows_{case.topic}"), key=lambda row: row["_offset"])
+        in_place = sorted(driver.rows_in_order(f"rows_{number}"), key=lambda row: row["_offset"])
         rows = [_plain({name: row[name] for name in case.columns}) for row in in_place]
         good = [_plain(row) for row in case.good]
         assert rows == good, (
             f"{where}: rows {[pair for pair in zip(rows, good, strict=False) if pair[0] != pair[1]][:2]}"
         )
         newest_rows = {row[case.key]: row for row in case.good}
-        table = {row[case.key]: _plain(row) for row in driver.rows(f"newest_{case.topic}")}
+        table = {row[case.key]: _plain(row) for row in driver.rows(f"newest_{number}")}
         assert table == {key: _plain(row) for key, row in newest_rows.items()}, f"{where}: newest"
-        counts = {row[case.key]: row["n"] for row in driver.rows(f"counts_{case.topic}")}
+        counts = {row[case.key]: row["n"] for row in driver.rows(f"counts_{number}")}
         keys = [row[case.key] for row in case.good]
         assert counts == {key: keys.count(key) for key in set(keys)}, f"{where}: counts"
         compared += sum(len(row) for row in case.good)

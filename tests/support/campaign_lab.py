@@ -16,61 +16,11 @@ from kappa.archive.writer import Archiver
 from kappa.archive.writer import run as run_archivers
 from kappa.control import backfill, backfill_plan
 from kappa.lake import queries
-from kappa.topology.ddl import quote
-from support.campaign import Case
+from support.campaign import Case, write_file
 from support.epochs import Lab, plain_settings
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-
-_FILE = '''
-"""Cases of a campaign, side by side."""
-
-from kappa import Append, Source, Table, Topic, Topology
-from kappa.operators import agg, aggregate, newest
-
-#: Topic -> number of the case, key, the key as SQL has it, columns.
-CASES = {cases!r}
-COUNTS = {{
-    topic: aggregate(rows=f"{{sql}} STRING", key=key, aggregates={{"n": agg.count(), "last": agg.max(key)}})
-    for topic, (_, key, sql, _) in CASES.items()
-}}
-
-
-def step(slice):
-    """Rows as they are, the newest one per key, and aggregates per key."""
-    effects = {{}}
-    for topic, (number, key, _, _) in CASES.items():
-        rows = slice[topic]
-        effects[f"rows_{{number}}"] = rows
-        effects[f"newest_{{number}}"] = newest(rows, key=key)
-        effects[f"counts_{{number}}"] = COUNTS[topic](rows, before=slice.table(f"counts_{{number}}")).changes
-    return effects
-
-
-campaign = Topology(
-    name={name!r},
-    version="1",
-    sources=[Source(topic=topic, schema=schema) for topic, (_, _, _, schema) in CASES.items()],
-    tables=[
-        table
-        for topic, (number, key, _, schema) in CASES.items()
-        for table in (
-            Table(name=f"newest_{{number}}", key=[key], schema=schema),
-            COUNTS[topic].table(f"counts_{{number}}"),
-        )
-    ],
-    outputs=[
-        output
-        for topic, (number, key, _, schema) in CASES.items()
-        for output in (
-            Append(name=f"rows_{{number}}", schema=schema),
-            Topic(name=f"{{topic}}.rows", of=f"rows_{{number}}", key=key),
-        )
-    ],
-    step=step,
-)
-'''
 
 
 @dataclass(kw_only=True)
@@ -82,9 +32,7 @@ class CampaignLab(Lab):
     def deploy_cases(self, cases: Sequence[Case]) -> None:
         """Deploy the cases, and make their topics; each has one partition, so that a place is an offset."""
         self.cases = [replace(case, topic=f"{self.topic}.{case.topic}") for case in cases]
-        known = {case.topic: (number, case.key, quote(case.key), case.schema) for number, case in enumerate(self.cases)}
-        text = _FILE.format(cases=known, name=self.name)
-        (self.config.topologies / "campaign.py").write_text(text.lstrip())
+        write_file(self.config.topologies, self.cases, self.name)
         for case in self.cases:
             self.kafka.create_topic(case.topic, 1, {"retention.ms": "-1"})
 
@@ -117,9 +65,9 @@ class CampaignLab(Lab):
         """Compute the whole day of every output again, and replace it; what the event says of each output."""
         spark: Any = SimpleNamespace(session=self.session)
         outputs = tuple(f"rows_{number}" for number in range(len(self.cases)))
-        wanted = backfill_plan.propose(self.config, spark, self.name, BEGIN, BEGIN + DAY, outputs)
-        computed = backfill.compute(self.config, spark, wanted)
-        asked = backfill.request(self.config, wanted, computed, actor="ada", reason="again")
+        proposal = backfill_plan.propose(self.config, spark, self.name, BEGIN, BEGIN + DAY, outputs)
+        computed = backfill.compute(self.config, spark, proposal)
+        asked = backfill.request(self.config, proposal, computed, actor="ada", reason="again")
         self.wait(
             lambda: any(
                 row.detail.get("backfill", {}).get("n") == asked.n for row in self.ledger(live).state().commits
@@ -148,20 +96,8 @@ class Seen:
         return [{f"_{name}": row[name] for name in ("topic", "partition", "offset")} for row in rows]
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a table."""
-        found: list[dict[str, Any]] = self._snapshot.rows(self._own(name)).to_pylist()
-        return found
+        """Rows of a table; of an append output with the place of the record that they come from."""
+        snapshot = serving.snapshot(self.lab.config, self.lab.name, epoch=self.epoch)
+        return list(snapshot.rows(name).to_pylist())
 
-    def rows_in_order(self, name: str) -> list[dict[str, Any]]:
-        """Rows of an append output with the place of the record that they come from."""
-        found: list[dict[str, Any]] = self._snapshot.rows(self._own(name)).to_pylist()
-        return found
-
-    @property
-    def _snapshot(self) -> Any:
-        return serving.snapshot(self.lab.config, self.lab.name, epoch=self.epoch)
-
-    def _own(self, name: str) -> str:
-        """``rows_<topic>`` as the topology calls it."""
-        kind, _, topic = name.partition("_")
-        return f"{kind}_{self.lab.topics.index(topic)}"
+    rows_in_order = rows
